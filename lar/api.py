@@ -1,0 +1,126 @@
+"""The public functions: a run, a look into a model, the devices; each in a worker process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lar.engines import ENGINES, engine_named
+from lar.environment import read_machine, read_model_file
+from lar.errors import LarError
+from lar.events import DevicesFound, Event, Listener, ModelRead
+from lar.isolation import run_isolated
+from lar.plan import parse_values, plan_run
+from lar.records import ModelInfo, RunResult, RunSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Source: TypeAlias = str | Path | np.ndarray[Any, Any]
+
+
+def run(
+    model: str | Path,
+    inputs: Mapping[str, Source] | str | Path | None = None,
+    **options: Any,
+) -> RunResult:
+    """Run a model in a worker process and return the result, whatever became of it.
+
+    Args:
+        model: a model file.
+        inputs: what `--input` takes, or a mapping from input names to arrays or files.
+        options: the flags of `lar run` by key, as `iter=100`, `warmup_iter=3`, `cuda=0`.
+
+    Returns:
+        The result. What the engine did is `result.status`; nothing is raised for it.
+
+    Raises:
+        UsageError: the model or an option cannot be used.
+        EngineMissing: the engine is not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        values = parse_values(options)
+        if inputs is not None:
+            values["input"] = items_of(inputs, Path(folder)) + (values.get("input") or [])
+        spec, path = plan_run(str(model), values)
+        return run_spec(spec, path)
+
+
+def run_spec(spec: RunSpec, path: str, listener: Listener | None = None) -> RunResult:
+    """Run a planned spec in a worker process."""
+
+    def before_start() -> dict[str, Any]:
+        return {"machine": read_machine(), "model": read_model_file(Path(spec.model))}
+
+    return run_isolated(spec, path, listener, before_start=before_start)
+
+
+def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
+    """Read what a model file holds, in a worker process, without running it.
+
+    Raises:
+        UsageError: the file is no model, or is damaged.
+        EngineMissing: the library that reads its format is not installed.
+    """
+    spec, _ = plan_run(str(model), {"engine": engine, "iter": 0})
+    listener = Collector(ModelRead)
+    run_task(spec, ENGINES[spec.engine].reader, "info", listener)
+    info: ModelInfo = listener.found.info
+    return info
+
+
+def find_devices(engine: str) -> tuple[str, ...]:
+    """Find the devices that an engine can run on here, the CPU first.
+
+    Raises:
+        LarError: the engine cannot be loaded.
+    """
+    entry = engine_named(engine)
+    spec = RunSpec(model="", engine=engine, driver="", warmup_iterations=0, iterations=0)
+    listener = Collector(DevicesFound)
+    run_task(spec, entry.probe, "devices", listener)
+    devices: tuple[str, ...] = listener.found.devices
+    return devices
+
+
+def run_task(spec: RunSpec, path: str, task: str, listener: Collector) -> None:
+    """Have a worker do a task and send one event of the listener's kind.
+
+    Raises:
+        LarError: it failed, crashed or hung.
+    """
+    result = run_isolated(spec, path, listener, task=task)
+    if listener.found is None:
+        failure = result.failure
+        assert failure is not None
+        raise LarError(failure.message, failure.hint, failure.exit_code)
+
+
+class Collector(Listener):
+    """Keeps the last event of one kind."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.kind = kind
+        self.found: Any = None
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        if isinstance(event, self.kind):
+            self.found = event
+
+
+def items_of(inputs: Mapping[str, Source] | str | Path, folder: Path) -> list[str]:
+    """Return `--input` items; arrays are written to files in `folder` for the worker to read."""
+    if not isinstance(inputs, Mapping):
+        return [str(inputs)]
+    items = []
+    for index, (name, source) in enumerate(inputs.items()):
+        if not isinstance(source, (str, Path)):
+            import numpy as np
+
+            file = folder / f"{index}.npy"
+            np.save(file, np.asarray(source))
+            source = file
+        items.append(f"{name}:{source}")
+    return items

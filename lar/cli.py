@@ -1,0 +1,143 @@
+"""The command line: chooses the command, and is the only place that prints errors."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from lar import __version__
+from lar.commands import COMMANDS
+from lar.errors import EXIT_CODES, LarError, UsageError, nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of printing and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        # argparse writes "argument --iter: ..."; the flag alone says as much.
+        message = re.sub(r"^argument (\S+?)(/\S+)?:", r"\1:", message)
+        if "required: MODEL" in message:
+            message = "no model is given"
+        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        return dispatch(words)
+    except LarError as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        print_error(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_CODES["interrupted"]
+    except BrokenPipeError:
+        # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+        return 141
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command, parse its flags and run it."""
+    if not words:
+        print(short_help())
+        return 2
+    if words[0] in ("-h", "--help"):
+        print(full_help())
+        return 0
+    if words[0] == "--version":
+        print(f"lar {__version__}")
+        return 0
+    name, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
+    module: Any = importlib.import_module(COMMANDS[name][0])
+    parser = Parser(prog=f"lar {name}", allow_abbrev=False, description=COMMANDS[name][1])
+    module.add_arguments(parser)
+    arguments, unknown = parser.parse_known_args([normalize_flag(word) for word in rest])
+    if unknown:
+        refuse_unknown(unknown[0], parser)
+    code: int = module.main(arguments)
+    return code
+
+
+def normalize_flag(word: str) -> str:
+    """Return a flag as it is declared: `--warmup_iter=1` is `--warmup-iter=1`, and the device
+    number of `--cuda` and `--cuda:1` becomes its value."""
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    flag, colon, number = flag.replace("_", "-").partition(":")
+    if colon and not equals:
+        equals, value = "=", number
+    if flag == "--cuda" and not equals:
+        equals, value = "=", "0"
+    return flag + equals + value
+
+
+def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
+    """Refuse a flag or word that the command does not take, naming the nearest flag.
+
+    Raises:
+        UsageError: always.
+    """
+    if not word.startswith("-"):
+        raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+    flag = word.partition("=")[0]
+    flags = [name for action in parser._actions for name in action.option_strings]
+    near = nearest(flag, flags)
+    raise UsageError(
+        f"unknown flag {flag}",
+        f"did you mean {near}?" if near else f"`{parser.prog} --help` lists the flags",
+    )
+
+
+def short_help() -> str:
+    """Return what `lar` alone prints."""
+    return (
+        "usage: lar MODEL [--input FILE] [--iter N] [flags]\n"
+        "       lar COMMAND ...\n\n"
+        "  lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10\n\n"
+        "`lar --help` lists the commands, `lar run --help` the flags of a run."
+    )
+
+
+def full_help() -> str:
+    """Return what `lar --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        f"lar {__version__}: how fast a model runs, whether its numbers are right, and which "
+        "settings\nmake it fastest.\n\n"
+        f"usage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:\n{commands}\n\n"
+        "`lar COMMAND --help` lists the flags of a command; `lar --version` tells the version."
+    )
+
+
+def print_error(message: str, hint: str) -> None:
+    """Print an error as one line, and what to do as another."""
+    text = " ".join(message.split())
+    print(f"lar: error: {text}", file=sys.stderr)
+    if hint:
+        print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
+
+
+def interrupt(signal_number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does, so that the worker is killed and what was measured is told."""
+    raise KeyboardInterrupt
+
+
+def run_from_shell() -> NoReturn:
+    """The `lar` command."""
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+    sys.exit(main())

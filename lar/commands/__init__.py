@@ -1,0 +1,12 @@
+"""The commands: one module each, with `add_arguments(parser)` and `main(arguments)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Name, module and help; a module is imported when its command is typed.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("lar.commands.run", "run a model and time it; `lar MODEL` is the same"),
+    "info": ("lar.commands.info", "what a model holds: inputs, operators, parameters, FLOPs"),
+    "engines": ("lar.commands.engines", "installed engines, their devices and options"),
+}

@@ -1,0 +1,70 @@
+"""`lar engines`: what is installed, on which devices it runs, and which options it honours."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+
+from lar.api import find_devices
+from lar.engines import ENGINES, rows_of, support_of_options
+from lar.engines.table import EngineEntry
+from lar.environment import installed_version
+from lar.errors import LarError
+from lar.options import flag_of
+from lar.reports.tables import format_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print both tables; return the exit code."""
+    entries = [entry for entry in ENGINES.values() if entry.distribution]
+    print("\n".join(format_engines(entries)))
+    print()
+    print("\n".join(format_options(entries)))
+    print("\nFlags that are not in this table are lar's own: they work on every engine.")
+    return 0
+
+
+def format_engines(entries: list[EngineEntry]) -> list[str]:
+    """Return the table of engines."""
+    rows = []
+    for entry in entries:
+        installed = importlib.util.find_spec(entry.distribution) is not None
+        version = installed_version(entry.distribution) or ("unknown" if installed else "")
+        rows.append(
+            [
+                entry.name,
+                version if installed else "not installed",
+                describe_devices(entry) if installed else entry.install_hint,
+                ", ".join(driver.name for driver in entry.drivers),
+                " ".join(entry.suffixes),
+            ]
+        )
+    return format_table(["engine", "version", "devices", "drivers", "models"], rows)
+
+
+def describe_devices(entry: EngineEntry) -> str:
+    """Return the devices of an engine, or why there are none."""
+    try:
+        return ", ".join(find_devices(entry.name))
+    except LarError as error:
+        return error.message
+
+
+def format_options(entries: list[EngineEntry]) -> list[str]:
+    """Return the table of the options that engines honour, with the drivers that do."""
+    tables = [rows_of(entry) for entry in entries]
+    rows = [
+        [
+            flag_of(key),
+            *(
+                f"{table[key].how} ({', '.join(table[key].drivers)})" if key in table else "no"
+                for table in tables
+            ),
+        ]
+        for key in support_of_options()
+    ]
+    return format_table(["option", *(entry.name for entry in entries)], rows)

@@ -1,0 +1,23 @@
+"""`lar run MODEL`: run a model, print its times, write the result."""
+
+from __future__ import annotations
+
+import argparse
+
+from lar.engines import support_of_options
+from lar.options import add_arguments as add_options
+from lar.plan import plan_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
+    add_options(parser, support_of_options())
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run, print and write; return the exit code."""
+    spec, path = plan_run(arguments.model, vars(arguments))
+    # Only now, so that an error in the command line costs no more than it must.
+    from lar.commands.run_console import run_on_console
+
+    return run_on_console(spec, path, arguments)

@@ -1,0 +1,88 @@
+"""What every engine driver is: the seam between the timed loop and an engine."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lar.engines.table import OptionRow
+from lar.errors import LarError
+from lar.measurement.noise import Meter, ThreadMeter
+from lar.records import EngineFacts, RunSpec, TensorInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Driver(abc.ABC):
+    """One model, loaded by one engine, ready to be timed.
+
+    The order of calls is load, inputs, feed, then for each iteration rearm (untimed), start and
+    wait, then outputs, close. `start` and `wait` are called between two clock reads: they are
+    set by `feed` to the engine's own functions, and a true return value says that they failed
+    (`failure` then gives the reason), so that nothing else stands in the timed region.
+    """
+
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+    """Seconds, monotonic."""
+
+    start: Callable[[], object]
+    """Dispatches one iteration; returns when the host is free again."""
+
+    wait: Callable[[], object]
+    """Returns when the iteration that was started has ended."""
+
+    rearm: Callable[[], object] | None = None
+    """Makes the engine ready for the next start, outside the timed region."""
+
+    device_seconds: Callable[[], float] | None = None
+    """The device's own time of the last iteration, where the engine measures it."""
+
+    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+        """Import the engine; loads nothing yet."""
+        self.spec = spec
+        self.rows = rows
+
+    def fire_hooks(self, stage: str) -> None:
+        """Call the hooks of one stage for the options that are set, in the table's order."""
+        for key, row in self.rows.items():
+            hook = getattr(row, stage)
+            if hook is not None and key in self.spec.settings:
+                hook(self, self.spec.settings[key])
+
+    @abc.abstractmethod
+    def facts(self) -> EngineFacts:
+        """Return what really runs: version, driver, device."""
+
+    @abc.abstractmethod
+    def load(self) -> None:
+        """Load the model of the spec."""
+
+    @abc.abstractmethod
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Return the model's inputs; known before the first run."""
+
+    @abc.abstractmethod
+    def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Convert and upload the inputs, once, and make the first iteration possible."""
+
+    @abc.abstractmethod
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the outputs of the last iteration, by name, each fetched when asked for."""
+
+    def failure(self) -> Exception:
+        """Return why `start` or `wait` returned a true value."""
+        return RuntimeError("the engine reported no reason")
+
+    def explain(self, error: BaseException) -> LarError | None:
+        """Return a clear error for an engine's own message, None for an unknown one."""
+        return None
+
+    def meter(self) -> Meter | None:
+        """Return what reads the noise and the threads' CPU time between iterations."""
+        return ThreadMeter.open()
+
+    def close(self) -> None:  # noqa: B027 - most drivers hold nothing that the process's end does not free
+        """Release the model."""

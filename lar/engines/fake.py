@@ -1,0 +1,218 @@
+"""The scripted engine: it plays times, values, crashes and hangs that a JSON file tells.
+
+It is for the tests, and for trying what lar says about a run that goes wrong. A script:
+
+    {"inputs": [{"name": "data", "dtype": "float32", "shape": [1, 4]}],
+     "outputs": {"prob": [0.25, 0.75]},
+     "load_seconds": 0.198, "prepare_seconds": 0.005,
+     "times": [[0.581, 0.010, 0.580], [0.245, 0.010, 0.242]],
+     "queue_delays": [0.0, 0.1],
+     "faults": [{"at": "start", "index": 1, "do": "abort"}]}
+
+`times` are end to end, host and device of one iteration after another, warm-up first, and begin
+again at their end. The script has a clock of its own, so that the times are exact; with
+`"real_time": true` it sleeps them. A fault happens `at` load, feed, start or outputs (the
+`index`-th iteration) and does one of `FAULTS`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lar.engines.base import Driver
+from lar.engines.table import OptionRow
+from lar.errors import UsageError
+from lar.measurement.noise import Meter, Reading
+from lar.records import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def hang() -> None:
+    while True:
+        time.sleep(3600)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def flood() -> None:
+    line = b"engine noise " * 5 + b"\n"
+    for _ in range(400_000):
+        os.write(1, line)
+
+
+def fail() -> None:
+    raise RuntimeError("scripted failure")
+
+
+def exhaust_memory() -> None:
+    raise MemoryError
+
+
+FAULTS: Mapping[str, Callable[[], None]] = {
+    "raise": fail,
+    "exit": lambda: os._exit(7),
+    "abort": os.abort,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "hang": hang,
+    "spin": spin,
+    "flood": flood,
+    "memory": exhaust_memory,
+}
+
+
+def pass_by(driver: Any, value: Any) -> None:
+    """Honour an option by playing the script all the same."""
+
+
+ROWS = (
+    OptionRow("cpu", ("script",), "the script is played"),
+    OptionRow("verbose", ("script",), "the script prints its name", before_load=pass_by),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Something that goes wrong at one point of the run."""
+
+    at: Literal["load", "feed", "start", "outputs"]
+    do: str
+    index: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What the engine plays."""
+
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: dict[str, list[float]] = field(default_factory=dict)
+    load_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    times: tuple[tuple[float, float, float | None], ...] = ((0.001, 0.0005, None),)
+    queue_delays: tuple[float, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    real_time: bool = False
+    prints: str = ""
+
+
+def read_script(path: Path) -> Script:
+    """Read a script.
+
+    Raises:
+        UsageError: it is no JSON, or no script.
+    """
+    try:
+        return record_from_json(path.read_bytes(), Script)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a script of the fake engine: {error}") from None
+
+
+def read_model(path: Path) -> ModelInfo:
+    """Describe a script as if it were a model."""
+    script = read_script(path)
+    outputs = tuple(
+        TensorInfo(name=name, dtype="float32", shape=(len(values),))
+        for name, values in script.outputs.items()
+    )
+    return ModelInfo(
+        engine="fake",
+        inputs=script.inputs,
+        outputs=outputs,
+        operators={},
+        parameter_count=0,
+        weight_bytes=0,
+        flops=0,
+    )
+
+
+def find_devices() -> tuple[str, ...]:
+    return ("cpu",)
+
+
+class ScriptedMeter:
+    """Gives the script's queue delays, one a reading; the first reading belongs to no iteration."""
+
+    def __init__(self, delays: tuple[float, ...]) -> None:
+        self._delays = iter((0.0, *delays))
+
+    def read(self) -> Reading:
+        return Reading(next(self._delays, 0.0), 0.0)
+
+
+class FakeDriver(Driver):
+    """Plays a script instead of running a model."""
+
+    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+        super().__init__(spec, rows)
+        self.script = read_script(Path(spec.model))
+        self._now = 0.0
+        self._step = 0
+        if not self.script.real_time:
+            self.clock = lambda: self._now
+        if any(device is not None for _, _, device in self.script.times):
+            self.device_seconds = lambda: self._played()[2] or 0.0
+
+    def _spend(self, seconds: float) -> None:
+        if self.script.real_time:
+            time.sleep(seconds)
+        else:
+            self._now += seconds
+
+    def _play_faults(self, at: str, index: int = 0) -> None:
+        for fault in self.script.faults:
+            if fault.at == at and fault.index == index:
+                FAULTS[fault.do]()
+
+    def _played(self) -> tuple[float, float, float | None]:
+        return self.script.times[(self._step - 1) % len(self.script.times)]
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(name="fake", version="1", driver="script", device="cpu")
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        if self.script.prints:
+            print(self.script.prints, flush=True)
+            print(self.script.prints, file=sys.stderr, flush=True)
+        self._play_faults("load")
+        self._spend(self.script.load_seconds)
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return self.script.inputs
+
+    def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._play_faults("feed")
+        self._spend(self.script.prepare_seconds)
+        self.start, self.wait = self._dispatch, self._finish
+
+    def _dispatch(self) -> None:
+        self._play_faults("start", self._step)
+        self._step += 1
+        self._spend(self._played()[1])
+
+    def _finish(self) -> None:
+        end_to_end, host, _ = self._played()
+        self._spend(end_to_end - host)
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        import numpy as np
+
+        self._play_faults("outputs")
+        return {
+            name: np.asarray(values, np.float32) for name, values in self.script.outputs.items()
+        }
+
+    def meter(self) -> Meter | None:
+        return ScriptedMeter(self.script.queue_delays)

@@ -1,0 +1,151 @@
+"""The graph driver: MegEngine's computing graph, which tells the device's own time.
+
+The functions used are those of `megengine.core.tensor.megbrain_graph` and of
+`megengine.utils.comp_graph_tools` in MegEngine 1.13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lar.engines.base import Driver
+from lar.engines.megengine.messages import explain_megengine
+from lar.engines.table import OptionRow
+from lar.errors import EngineMissing, LarError
+from lar.records import EngineFacts, RunSpec, TensorInfo
+
+# CompNode::DeviceType::CPU
+CPU = 2
+SET_DEFAULT_DEVICE_TYPE = "_ZN3mgb8CompNode7Locator22set_unspec_device_typeENS0_10DeviceTypeE"
+
+
+def import_megengine() -> Any:
+    """Import megengine with its default device on the CPU, also where there is a GPU.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that pkg_resources is deprecated
+            import megengine
+    except ImportError as error:
+        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    folder = os.path.join(os.path.dirname(megengine.__file__), "core", "lib")
+    library = ctypes.CDLL(glob.glob(os.path.join(folder, "libmegengine_shared*"))[0])
+    set_type = getattr(library, SET_DEFAULT_DEVICE_TYPE)
+    set_type.argtypes, set_type.restype = [ctypes.c_int], None
+    set_type(CPU)
+    return megengine
+
+
+class GraphDriver(Driver):
+    """A loaded computing graph, compiled for the shapes that are fed."""
+
+    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+        super().__init__(spec, rows)
+        self.megengine = import_megengine()
+        from megengine.core.tensor import megbrain_graph
+        from megengine.utils import comp_graph_tools
+
+        self.graph_api: Any = megbrain_graph
+        self.tools: Any = comp_graph_tools
+        self.input_vars: dict[str, Any] = {}
+        self.output_vars: list[Any] = []
+        self.output_nodes: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="megengine",
+            version=self.megengine.__version__,
+            driver="graph",
+            device=self.spec.device,
+            libraries={"numpy": np.__version__},
+        )
+
+    def set_log_level_verbose(self) -> None:
+        self.megengine.logger.set_mgb_log_level(logging.DEBUG)
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        self.loaded = self.graph_api.load_graph(self.spec.model)
+        self.graph = self.loaded.graph
+        self.output_vars = list(self.loaded.output_vars_list)
+        found = self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy")
+        self.input_vars = {var.name: var for var in found}
+        self.fire_hooks("after_load")
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(
+            TensorInfo(
+                name=name,
+                dtype=np.dtype(var.dtype).name,
+                shape=tuple(int(size) for size in var.shape),
+                resizable=True,
+            )
+            for name, var in self.input_vars.items()
+        )
+
+    def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        nodes = {
+            name: self.graph_api.InputNode(
+                device="xpux",
+                dtype=array.dtype,
+                shape=array.shape,
+                graph=self.graph,
+                use_static_shape=True,
+            )
+            for name, array in arrays.items()
+        }
+        replaced = self.tools.replace_vars(
+            self.output_vars,
+            {self.input_vars[name]: node.outputs[0] for name, node in nodes.items()},
+        )
+        output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
+        self.output_nodes = {
+            var.name: node for var, node in zip(self.output_vars, output_nodes, strict=True)
+        }
+        tensors = {
+            name: self.megengine.Tensor(array, dtype=array.dtype, device="xpux")._dev_tensor()
+            for name, array in arrays.items()
+        }
+        function = self.graph.compile([node.outputs[0] for node in output_nodes])
+        started = False
+
+        def rearm() -> None:
+            # Inputs are consumed by each execution, and each output must be taken before the
+            # next: the engine waits forever otherwise.
+            nonlocal started
+            if started:
+                self._take_outputs()
+            started = True
+            self._values = {}
+            for name, node in nodes.items():
+                node.set_value(tensors[name])
+
+        self.rearm = rearm
+        self.start = function.execute
+        self.wait = function.wait
+        self.device_seconds = function.get_prev_exec_time
+        self.fire_hooks("before_run")
+
+    def _take_outputs(self) -> dict[str, Any]:
+        if not self._values:
+            self._values = {name: node.get_value() for name, node in self.output_nodes.items()}
+        return self._values
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        self.fire_hooks("after_run")
+        return {name: value.numpy() for name, value in self._take_outputs().items()}
+
+    def explain(self, error: BaseException) -> LarError | None:
+        return explain_megengine(str(error), self.spec.model)

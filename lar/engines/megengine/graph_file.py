@@ -1,0 +1,210 @@
+"""What a MegEngine model file holds, read without running it.
+
+A damaged file can crash the library that reads it, so this belongs into a process of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from lar.engines import ENGINES, engine_in_file, read_head
+from lar.engines.flops import count_flops
+from lar.engines.megengine.messages import BROKEN, explain_megengine
+from lar.engines.megengine.operations import operation_of, shape_of
+from lar.errors import UsageError
+from lar.records import ModelInfo, TensorInfo
+
+TESTCASE_HEADER = struct.Struct("<8sI")
+TESTCASE_MAGIC = b"mgbtest0"
+PACKED_MAGIC = b"packed_model"
+GRAPH_IDENTIFIER = b"mgv2"
+GRAPH_IDENTIFIER_OFFSET = 8
+
+# Operators that are data.
+INPUT = "Host2DeviceCopy"
+CONSTANTS = (
+    "ImmutableTensor",
+    "SharedDeviceTensor",
+    "SharedDeviceTensorWithFormat",
+    "MultipleDeviceTensorHolder",
+    "MultipleDeviceTensorWithFormatHolder",
+    "VolatileSharedDeviceTensor",
+)
+
+# Bits of an element of the types that are smaller than a byte.
+LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4Asymm": 4}
+
+
+def read_model(path: Path) -> ModelInfo:
+    """Read what a MegEngine model file holds.
+
+    Of a file with testcases this describes the model inside, without the operators that compare
+    its outputs. A parameter is an element of a floating-point or quantised constant that an
+    operator takes; constants of one element are left out, since MegEngine also stores plain
+    numbers that way.
+
+    Raises:
+        UsageError: the file cannot be read, or is no MegEngine model, or a damaged one.
+    """
+    graph, testcases = read_graph(path)
+    from megengine.core.tensor import megbrain_graph
+
+    try:
+        loaded = megbrain_graph.load_graph(io.BytesIO(graph))
+        info = describe_graph(model_outputs(loaded.output_vars_list))
+        metadata = format_metadata(loaded.metadata)
+    # Damage shows as the engine's own error, or in names and numbers that make no sense.
+    except (RuntimeError, ValueError, LookupError, MemoryError) as error:
+        damage = UsageError(f"{path}: not a MegEngine model, or a damaged one", BROKEN)
+        raise explain_megengine(str(error), str(path)) or damage from error
+    if testcases is not None:
+        metadata["testcases"] = str(testcases)
+    return ModelInfo(engine="megengine", metadata=metadata, **info)
+
+
+def read_graph(path: Path) -> tuple[bytes, int | None]:
+    """Read a model file; return the graph in it and the number of testcases behind that.
+
+    Raises:
+        UsageError: missing, unreadable, empty, or of another engine.
+    """
+    found = engine_in_file(read_head(path))
+    if found not in (None, "megengine"):
+        raise UsageError(
+            f"{path}: a model for {ENGINES[found].title}, not for MegEngine",
+            f"rename it to {ENGINES[found].suffixes[0]}",
+        )
+    data = path.read_bytes()
+    if data.startswith(TESTCASE_MAGIC):
+        if len(data) <= TESTCASE_HEADER.size:
+            raise UsageError(f"{path}: the file is cut short", BROKEN)
+        return data[TESTCASE_HEADER.size :], TESTCASE_HEADER.unpack_from(data)[1]
+    if data.startswith(PACKED_MAGIC):
+        start = data.find(GRAPH_IDENTIFIER) - GRAPH_IDENTIFIER_OFFSET
+        if start < 0:
+            raise UsageError(f"{path}: a packed model without a plain graph in it", BROKEN)
+        return data[start:], None
+    return data, None
+
+
+def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
+    """Return a graph's outputs with their names; of a comparison, what is compared."""
+    named = []
+    for output in outputs:
+        if output.owner.type == "AssertEqual":
+            expected, actual = output.owner.inputs[:2]
+            named.append((expected.name.removesuffix(":expect"), actual))
+        else:
+            named.append((output.name, output))
+    return named
+
+
+def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of ModelInfo that a graph gives."""
+    found = collect_operators(variable for _, variable in outputs)
+    operators = [it for it in found if it.type != INPUT and it.type not in CONSTANTS]
+    taken = {variable.id: variable for operator in operators for variable in operator.inputs}
+    weights = [variable for variable in taken.values() if is_weight(variable)]
+    flops, flops_unknown = count_flops(map(operation_of, operators))
+    inputs = [operator.outputs[0] for operator in found if operator.type == INPUT]
+    return {
+        "inputs": tuple(tensor_of(variable.name, variable, True) for variable in inputs),
+        "outputs": tuple(tensor_of(name, variable, False) for name, variable in outputs),
+        "operators": dict(Counter(operator.type for operator in operators).most_common()),
+        "parameter_count": sum(prod(variable.shape) for variable in weights),
+        "weight_bytes": sum(map(bytes_of, weights)),
+        "flops": flops,
+        "flops_unknown": flops_unknown,
+    }
+
+
+def collect_operators(outputs: Iterable[Any]) -> list[Any]:
+    """Return all operators that the outputs depend on, in the order of the file."""
+    found: dict[int, Any] = {}
+    pending = [output.owner for output in outputs]
+    while pending:
+        operator = pending.pop()
+        if operator.id not in found:
+            found[operator.id] = operator
+            pending.extend(variable.owner for variable in operator.inputs)
+    return [found[id] for id in sorted(found)]
+
+
+def tensor_of(name: str, variable: Any, resizable: bool) -> TensorInfo:
+    """Return an input or output; the shape of one that depends on the data is empty."""
+    return TensorInfo(
+        name=name,
+        dtype=dtype_name(variable.dtype),
+        shape=shape_of(variable) or (),
+        resizable=resizable,
+    )
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a type's NumPy name; MegEngine calls its own bfloat16 pybfloat16."""
+    return str(dtype.name).removeprefix("py")
+
+
+def quantised_name(dtype: Any) -> str:
+    """Return MegEngine's name of a quantised type, an empty string for another."""
+    return str((dtype.metadata or {}).get("mgb_dtype", {}).get("name", ""))
+
+
+def is_weight(variable: Any) -> bool:
+    """Tell whether a variable is a constant with parameters of the model."""
+    if variable.owner.type not in CONSTANTS:
+        return False
+    is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)
+    return bool(is_number) and prod(variable.shape) > 1
+
+
+def bytes_of(variable: Any) -> int:
+    """Return how many bytes a constant takes in the file."""
+    bits = LOW_BITS.get(quantised_name(variable.dtype), 8 * int(variable.dtype.itemsize))
+    return -(-int(prod(variable.shape)) * bits // 8)
+
+
+def format_metadata(metadata: Any) -> dict[str, str]:
+    """Return what the file says about itself as text."""
+    if not metadata.is_valid:
+        return {}
+    from megengine.core.tensor.megbrain_graph import deserialize_infer_option
+
+    texts = {"optimized_for_inference": str(metadata.optimized_for_inference).lower()}
+    # Without the optimisation the options are uninitialised memory.
+    if metadata.optimized_for_inference:
+        options = deserialize_infer_option(metadata.optimize_options)
+        texts["optimize_options"] = ", ".join(sorted(options)) or "none"
+    if metadata.graph_modified:
+        texts["graph_modified"] = "true"
+    user_info = format_user_info(metadata.user_info)
+    if user_info:
+        texts["user_info"] = user_info
+    return texts
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Reads numbers, texts and containers; refuses to import, which is to run, anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Refuse every class."""
+        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+
+def format_user_info(pickled: bytes | str) -> str:
+    """Return what the user put into the file, an empty string where that is nothing."""
+    if isinstance(pickled, str):
+        return pickled
+    try:
+        value = PlainUnpickler(io.BytesIO(pickled)).load()
+    # A damaged or foreign pickle can raise about anything.
+    except Exception:
+        return f"{len(pickled)} bytes that are not plain data"
+    return "" if value is None else str(value)

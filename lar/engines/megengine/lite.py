@@ -1,0 +1,157 @@
+"""The lite driver: MegEngine's inference interface, called through its C functions."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lar.engines.base import Driver
+from lar.engines.megengine.messages import explain_megengine
+from lar.engines.table import OptionRow
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.records import EngineFacts, RunSpec, TensorInfo
+
+# The wheel imports these only to look for another MegEngine and to open remote paths, which a
+# local run never does; they would cost more than half of the start-up.
+UNUSED_LIBRARIES: Mapping[str, Mapping[str, Any]] = {
+    "megfile": {"smart_open": open},
+    "pkg_resources": {"working_set": ()},
+}
+
+
+def import_lite() -> Any:
+    """Import megenginelite without the libraries that a local run never uses.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    stand_ins = [name for name in UNUSED_LIBRARIES if name not in sys.modules]
+    for name in stand_ins:
+        module = types.ModuleType(name)
+        vars(module).update(UNUSED_LIBRARIES[name])
+        sys.modules[name] = module
+    try:
+        import megenginelite
+    except ImportError as error:
+        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
+    return megenginelite
+
+
+def find_devices() -> tuple[str, ...]:
+    """Return the devices that MegEngine can run on here, the CPU first."""
+    lite = import_lite()
+    count = lite.LiteGlobal.get_device_count(lite.LiteDeviceType.LITE_CUDA)
+    return ("cpu", *(f"cuda:{index}" for index in range(count)))
+
+
+class LiteDriver(Driver):
+    """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
+
+    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+        super().__init__(spec, rows)
+        self.lite = import_lite()
+        self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
+        self.network: Any = None
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="megengine",
+            version=self.lite.__version__,
+            driver="lite",
+            device=self.spec.device,
+            libraries={"numpy": np.__version__},
+        )
+
+    def choose_cuda(self, device_id: int) -> None:
+        """Run on that CUDA device.
+
+        Raises:
+            UsageError: the machine has no such device.
+        """
+        devices = find_devices()
+        if f"cuda:{device_id}" not in devices:
+            raise UsageError(
+                f"--cuda: MegEngine finds no device cuda:{device_id} on this machine",
+                f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)",
+            )
+        self.config.device_type = self.lite.LiteDeviceType.LITE_CUDA
+        self.config.device_id = device_id
+
+    def set_log_level_verbose(self) -> None:
+        self.lite.set_log_level(self.lite.LiteLogLevel.DEBUG)
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        self.network = self.lite.LiteNetwork(config=self.config)
+        # Not LiteNetwork.load: that copies the file twice in memory.
+        self.network._api.LITE_load_model_from_path(self.network._network, self.spec.model.encode())
+        self.fire_hooks("after_load")
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(
+            info_of(name, self.network.get_io_tensor(name))
+            for name in self.network.get_all_input_name() or ()
+        )
+
+    def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        for name, array in arrays.items():
+            self.network.get_io_tensor(name).set_data_by_copy(array)
+        api, handle = self.network._api, self.network._network
+        self.start = partial(raw_function(api, "LITE_forward"), handle)
+        self.wait = partial(raw_function(api, "LITE_wait"), handle)
+        self.fire_hooks("before_run")
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        self.fire_hooks("after_run")
+        return LiteOutputs(self.network)
+
+    def failure(self) -> Exception:
+        message = self.network._lib.LITE_get_last_error()
+        return RuntimeError(message.decode(errors="replace"))
+
+    def explain(self, error: BaseException) -> LarError | None:
+        return explain_megengine(str(error), self.spec.model)
+
+
+class LiteOutputs(Mapping[str, Any]):
+    """The outputs of a network, each copied to the host when it is asked for."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self._names = network.get_all_output_name() or ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._network.get_io_tensor(name).to_numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def raw_function(api: Any, name: str) -> Callable[[Any], int]:
+    """Return a C function that gives its status back instead of checking it in Python, which
+    would be part of what is timed."""
+    function: Callable[[Any], int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)((name, api))
+    return function
+
+
+def info_of(name: str, tensor: Any) -> TensorInfo:
+    """Describe a lite tensor; lite takes other sizes than the traced ones."""
+    layout = tensor.layout
+    return TensorInfo(
+        name=name,
+        dtype=np.dtype(layout.dtype).name,
+        shape=tuple(layout.shapes),
+        resizable=True,
+    )

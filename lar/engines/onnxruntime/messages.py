@@ -1,0 +1,54 @@
+"""What ONNX Runtime's own messages mean for the user."""
+
+from __future__ import annotations
+
+import re
+
+from lar.errors import LarError, UsageError
+
+BROKEN = "copy or export it again"
+
+# Pattern in the engine's message, what is wrong, what to do; the first that matches counts.
+BROKEN_FILE: tuple[tuple[str, str, str], ...] = (
+    (
+        r"Protobuf parsing failed|INVALID_PROTOBUF",
+        "this is not an ONNX model, or it is damaged or cut short",
+        BROKEN,
+    ),
+    (
+        r"External data|external_data|external initializer",
+        "its external weights cannot be read",
+        "keep the weight files beside the model",
+    ),
+    (
+        r"opset|Unsupported model IR version",
+        "it needs a newer ONNX Runtime",
+        "export it for an older opset, or upgrade onnxruntime",
+    ),
+    (
+        r"is not a registered function/op|No Op registered",
+        "it uses an operator that this ONNX Runtime does not know",
+        "export it for another opset",
+    ),
+    (
+        r"ModelProto does not have a graph|Load model from .* failed|INVALID_GRAPH",
+        "its content is damaged",
+        BROKEN,
+    ),
+)
+
+
+def explain_onnxruntime(message: str, model: str) -> LarError | None:
+    """Return the clear error behind a message of the engine, None for an unknown one."""
+    for pattern, what, hint in BROKEN_FILE:
+        if re.search(pattern, message):
+            return UsageError(f"{model}: {what}", f"{hint} (ONNX Runtime: {one_line(message)})")
+    if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
+        return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
+    return None
+
+
+def one_line(message: str) -> str:
+    """Return the first line of a message, without the engine's prefix, at most 160 characters."""
+    line = message.strip().splitlines()[0] if message.strip() else ""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)[:160]

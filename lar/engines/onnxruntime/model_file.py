@@ -1,0 +1,253 @@
+"""What an ONNX model file holds, read without running it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import external_data_helper, helper, inliner, shape_inference
+
+from lar.engines import ENGINES, engine_in_file, read_head
+from lar.engines.flops import Shape, count_flops
+from lar.engines.onnxruntime.messages import BROKEN
+from lar.engines.onnxruntime.operations import operation_of
+from lar.errors import UsageError
+from lar.records import ModelInfo, TensorInfo
+
+# Constants of more elements are weights: their values are never needed here.
+MOST_SHAPE_ELEMENTS = 1024
+
+# Bits of an element of the types that are smaller than a byte.
+LOW_BITS: Mapping[str, int] = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
+
+# What the types of operators that take quantised tensors have in their names.
+QUANTISED = ("Quant", "QLinear", "QGemm", "Integer", "NBits")
+
+# Inputs that are floating-point and yet say how to compute, not with what.
+SETTINGS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+
+
+class Constant(NamedTuple):
+    """A constant tensor, as far as it counts: ONNX's name of its type, and its shape."""
+
+    type: str
+    shape: tuple[int, ...]
+
+
+def read_model(path: Path) -> ModelInfo:
+    """Read what an ONNX model file holds; large weights stay unread.
+
+    A parameter is an element of a floating-point constant that an operator takes, or of an
+    integer one that a quantised operator takes; constants of one element are left out, being
+    plain numbers more often than weights.
+
+    Raises:
+        UsageError: the file or its external weights cannot be read, or it is no ONNX model, or
+            a damaged one.
+    """
+    check_format(path)
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except (DecodeError, ValueError) as error:
+        raise UsageError(f"{path}: not an ONNX model, or a damaged one", BROKEN) from error
+    if not model.graph.output:
+        raise UsageError(f"{path}: not an ONNX model, for it has no outputs", BROKEN)
+    check_external_weights(model, path)
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    return describe_model(model)
+
+
+def check_format(path: Path) -> None:
+    """Check that a file can be read and does not begin like one of another format.
+
+    Raises:
+        UsageError: it cannot, or does.
+    """
+    head = read_head(path)
+    if head[4:8] == b"ORTM":
+        raise UsageError(
+            f"{path}: a model in the ORT format, which only ONNX Runtime itself reads",
+            "give the .onnx file that it was made from",
+        )
+    found = engine_in_file(head)
+    if found not in (None, "onnxruntime"):
+        raise UsageError(
+            f"{path}: a model for {ENGINES[found].title}, not for ONNX Runtime",
+            f"rename it to {ENGINES[found].suffixes[0]}",
+        )
+
+
+def check_external_weights(model: Any, path: Path) -> None:
+    """Check that the weights that lie in files of their own are there; read the smallest.
+
+    Raises:
+        UsageError: a file is missing or too short.
+    """
+    for graph in graphs_in(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
+                continue
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            file = path.parent / entries.get("location", "")
+            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+            if not file.is_file():
+                raise UsageError(
+                    f"{path}: its weights file {file} is missing", "keep it beside the model"
+                )
+            if file.stat().st_size < end:
+                raise UsageError(f"{path}: its weights file {file} is cut short", BROKEN)
+            if prod(tensor.dims) <= MOST_SHAPE_ELEMENTS:
+                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+
+
+def describe_model(model: Any) -> ModelInfo:
+    """Return what a model holds."""
+    graphs = list(graphs_in(model.graph))
+    nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
+    constants = constants_in(graphs)
+    weights = [constants[name] for name in weight_names(nodes, constants)]
+    graph = infer_shapes(model).graph
+    shapes = shapes_in(graph) | {name: constant.shape for name, constant in constants.items()}
+    flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
+    return ModelInfo(
+        engine="onnxruntime",
+        # Older models list their initializers as inputs too.
+        inputs=tuple(tensor_of(info) for info in graph.input if info.name not in constants),
+        outputs=tuple(map(tensor_of, graph.output)),
+        operators=dict(Counter(node.op_type for node in nodes).most_common()),
+        parameter_count=sum(prod(constant.shape) for constant in weights),
+        weight_bytes=sum(map(bytes_of, weights)),
+        flops=flops,
+        flops_unknown=flops_unknown,
+        metadata=format_metadata(model),
+    )
+
+
+def graphs_in(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those of its control flow."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    yield from graphs_in(inner)
+
+
+def constants_in(graphs: Sequence[Any]) -> dict[str, Constant]:
+    """Return the initializers and the outputs of Constant nodes, by name."""
+    found = {}
+    for graph in graphs:
+        for tensor in graph.initializer:
+            found[tensor.name] = Constant(type_name(tensor.data_type), tuple(tensor.dims))
+        for tensor in graph.sparse_initializer:
+            values = tensor.values
+            found[values.name] = Constant(type_name(values.data_type), tuple(values.dims))
+        for node in graph.node:
+            if node.op_type == "Constant" and node.output:
+                found[node.output[0]] = constant_of(node)
+    return found
+
+
+def constant_of(node: Any) -> Constant:
+    """Return the tensor of a Constant node."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return Constant(type_name(attribute.t.data_type), tuple(attribute.t.dims))
+        if attribute.name == "value_floats":
+            return Constant("FLOAT", (len(attribute.floats),))
+    # What else it can hold is one number, integers or text.
+    return Constant("INT64", ())
+
+
+def type_name(number: int) -> str:
+    """Return ONNX's name of a type of elements, UNDEFINED where there is none."""
+    known = number in onnx.TensorProto.DataType.values()
+    return str(onnx.TensorProto.DataType.Name(number)) if known else "UNDEFINED"
+
+
+def weight_names(nodes: Sequence[Any], constants: Mapping[str, Constant]) -> set[str]:
+    """Return the names of the constants that are parameters of the model."""
+    names = set()
+    for node in nodes:
+        quantised = any(word in node.op_type for word in QUANTISED)
+        for index, name in enumerate(node.input):
+            constant = constants.get(name)
+            if constant is None or index in SETTINGS.get(node.op_type, ()):
+                continue
+            is_number = quantised or "FLOAT" in constant.type or constant.type == "DOUBLE"
+            if is_number and prod(constant.shape) > 1:
+                names.add(name)
+    return names
+
+
+def bytes_of(constant: Constant) -> int:
+    """Return how many bytes a constant takes in the file."""
+    bits = LOW_BITS.get(constant.type)
+    if bits is None:
+        bits = 8 * numpy_dtype(onnx.TensorProto.DataType.Value(constant.type)).itemsize
+    return -(-prod(constant.shape) * bits // 8)
+
+
+def infer_shapes(model: Any) -> Any:
+    """Return a model with all shapes that can be known; drops the values of its weights."""
+    for graph in graphs_in(model.graph):
+        for tensor in graph.initializer:
+            if prod(tensor.dims) > MOST_SHAPE_ELEMENTS:
+                tensor.ClearField("raw_data")
+    try:
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except shape_inference.InferenceError:
+        return model
+
+
+def shapes_in(graph: Any) -> dict[str, Shape]:
+    """Return the shapes of a graph's tensors, by name."""
+    return {
+        info.name: shape_of(info.type.tensor_type)
+        for info in (*graph.value_info, *graph.input, *graph.output)
+    }
+
+
+def shape_of(tensor: Any) -> Shape:
+    """Return the shape of a tensor type, None where even the rank is unknown."""
+    if not tensor.HasField("shape"):
+        return None
+    return tuple(
+        axis.dim_value if axis.HasField("dim_value") else None for axis in tensor.shape.dim
+    )
+
+
+def tensor_of(info: Any) -> TensorInfo:
+    """Return an input or output; the shape of one of unknown rank is empty."""
+    kind = info.type.WhichOneof("value") or "tensor_type"
+    if kind != "tensor_type":
+        return TensorInfo(name=info.name, dtype=kind.removesuffix("_type"), shape=())
+    tensor = info.type.tensor_type
+    return TensorInfo(
+        name=info.name,
+        dtype=numpy_dtype(tensor.elem_type).name,
+        shape=shape_of(tensor) or (),
+    )
+
+
+def numpy_dtype(number: int) -> Any:
+    """Return the NumPy type of an ONNX one."""
+    return helper.tensor_dtype_to_np_dtype(number)
+
+
+def format_metadata(model: Any) -> dict[str, str]:
+    """Return what the file says about itself as text."""
+    opsets = [f"{it.domain or 'ai.onnx'} {it.version}" for it in model.opset_import]
+    producer = f"{model.producer_name} {model.producer_version}".strip()
+    return {
+        **{prop.key: prop.value for prop in model.metadata_props},
+        "ir_version": str(model.ir_version),
+        "opset": ", ".join(opsets),
+        **({"producer": producer} if producer else {}),
+    }

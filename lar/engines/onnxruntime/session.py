@@ -1,0 +1,144 @@
+"""The session driver: ONNX Runtime with inputs and outputs bound once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lar.engines.base import Driver
+from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.table import OptionRow
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.records import EngineFacts, RunSpec, TensorInfo
+
+CUDA = "CUDAExecutionProvider"
+CPU = "CPUExecutionProvider"
+
+# ONNX Runtime's names of element types that NumPy has too.
+DTYPES: Mapping[str, str] = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{
+        f"tensor({kind}{bits})": f"{kind}{bits}"
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def import_onnxruntime() -> Any:
+    """Import onnxruntime.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise EngineMissing(f"ONNX Runtime cannot be imported: {error}") from error
+    return onnxruntime
+
+
+def find_devices() -> tuple[str, ...]:
+    """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
+    return ("cpu", *(["cuda:0"] if CUDA in import_onnxruntime().get_available_providers() else []))
+
+
+class SessionDriver(Driver):
+    """An InferenceSession that runs through an IOBinding."""
+
+    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+        super().__init__(spec, rows)
+        self.onnxruntime = import_onnxruntime()
+        self.options = self.onnxruntime.SessionOptions()
+        self.providers: list[Any] = [CPU]
+        self.device = ("cpu", 0)
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="onnxruntime",
+            version=self.onnxruntime.__version__,
+            driver="session",
+            device=self.spec.device,
+            libraries={"numpy": np.__version__},
+        )
+
+    def choose_cuda(self, device_id: int) -> None:
+        """Run on that CUDA device, and nowhere else.
+
+        Raises:
+            UsageError: the installed ONNX Runtime has no CUDA provider.
+        """
+        if CUDA not in self.onnxruntime.get_available_providers():
+            raise UsageError(
+                "--cuda: the installed ONNX Runtime has no CUDA provider",
+                "pip install onnxruntime-gpu in its place; `lar engines` lists the devices",
+            )
+        # Without this a missing driver would end in a run on the CPU.
+        self.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        self.providers = [(CUDA, {"device_id": device_id})]
+        self.device = ("cuda", device_id)
+
+    def set_log_level_verbose(self) -> None:
+        self.options.log_severity_level = 0
+
+    def load(self) -> None:
+        self.fire_hooks("before_load")
+        self.session = self.onnxruntime.InferenceSession(
+            self.spec.model, self.options, providers=self.providers
+        )
+        ran_on = self.session.get_providers()
+        if self.device[0] == "cuda" and CUDA not in ran_on:
+            raise UsageError(
+                f"--cuda: ONNX Runtime could not use the device, it offers {', '.join(ran_on)}",
+                "check the NVIDIA driver and the CUDA libraries that onnxruntime-gpu needs",
+            )
+        self.fire_hooks("after_load")
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(info_of(node) for node in self.session.get_inputs())
+
+    def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        device, device_id = self.device
+        binding = self.session.io_binding()
+        # Bound memory is not copied by the binding: the values live as long as the driver.
+        self.fed = {
+            name: self.onnxruntime.OrtValue.ortvalue_from_numpy(array, device, device_id)
+            for name, array in arrays.items()
+        }
+        for name, value in self.fed.items():
+            binding.bind_ortvalue_input(name, value)
+        for node in self.session.get_outputs():
+            binding.bind_output(node.name, device, device_id)
+        self.binding = binding
+        self.start = partial(self.session.run_with_iobinding, binding)
+        # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
+        # nothing and gives a false value.
+        self.wait = binding.synchronize_outputs if device == "cuda" else bool
+        self.fire_hooks("before_run")
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        self.fire_hooks("after_run")
+        names = [node.name for node in self.session.get_outputs()]
+        values = self.binding.get_outputs()
+        return {name: value.numpy() for name, value in zip(names, values, strict=True)}
+
+    def explain(self, error: BaseException) -> LarError | None:
+        return explain_onnxruntime(str(error), self.spec.model)
+
+
+def info_of(node: Any) -> TensorInfo:
+    """Describe an input of a session; symbolic axes take any size.
+
+    Raises:
+        UsageError: NumPy has no such element type.
+    """
+    if node.type not in DTYPES:
+        raise UsageError(f"the model's input {node.name} is a {node.type}, which lar cannot feed")
+    shape = tuple(size if isinstance(size, int) else None for size in node.shape)
+    return TensorInfo(name=node.name, dtype=DTYPES[node.type], shape=shape)

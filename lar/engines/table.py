@@ -1,0 +1,49 @@
+"""The rows that describe an engine without loading it: its drivers and how it honours options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Hook = Callable[[Any, Any], None]
+
+
+class OptionRow(NamedTuple):
+    """How an engine honours one option, and which of its drivers can.
+
+    A hook takes the driver and the option's value. Hooks fire in the order of the table.
+    """
+
+    key: str
+    drivers: tuple[str, ...]
+    how: str
+    before_load: Hook | None = None
+    after_load: Hook | None = None
+    before_run: Hook | None = None
+    after_run: Hook | None = None
+
+
+class DriverEntry(NamedTuple):
+    """One way into an engine; `path` is `module:class`. The first driver is the default."""
+
+    name: str
+    path: str
+    what: str
+
+
+class EngineEntry(NamedTuple):
+    """An engine as the parent process knows it.
+
+    `distribution` is the package that must be installed, `options` and `reader` are
+    `module:name` of its option table and of the function that reads a model file.
+    """
+
+    name: str
+    title: str
+    distribution: str
+    suffixes: tuple[str, ...]
+    drivers: tuple[DriverEntry, ...]
+    options: str
+    reader: str
+    probe: str
+    install_hint: str

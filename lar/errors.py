@@ -1,0 +1,53 @@
+"""What lar tells its user when a run cannot be made.
+
+    LarError             exit code 4   the engine, or lar, failed
+    ├── UsageError       exit code 2   a flag, a file or an input is wrong
+    └── EngineMissing    exit code 3   the engine is not installed
+
+What an engine does during a run (fails, crashes, hangs) is no exception but the status of a
+`RunResult`; `EXIT_CODES` gives the process's exit code for each status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+EXIT_CODES = {
+    "ok": 0,
+    "failed": 4,
+    "crashed": 4,
+    "timed_out": 124,
+    "interrupted": 130,
+}
+
+
+class LarError(Exception):
+    """An error with one line for the user: what is wrong, where, and what to do."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, hint: str = "", exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class UsageError(LarError):
+    """A flag, a model file or an input that lar cannot use."""
+
+    exit_code = 2
+
+
+class EngineMissing(LarError):
+    """The engine that the run needs is not installed for this Python."""
+
+    exit_code = 3
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known word nearest to a mistyped one, empty when none is near."""
+    from difflib import get_close_matches  # slow to import, and needed for mistakes only
+
+    return next(iter(get_close_matches(word, list(known), 1)), "")

@@ -1,0 +1,185 @@
+"""What a worker tells its parent while it runs, and how that becomes a `RunResult`.
+
+An event is one line of JSON, `["Loaded", {...}]`. The samples do not travel as events: they stand
+in shared memory (`lar.measurement.rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lar.measurement.rows import SampleRows
+from lar.records import (
+    EngineFacts,
+    Failure,
+    FedInput,
+    ModelInfo,
+    OutputSummary,
+    Phase,
+    RunResult,
+    TensorInfo,
+    TimeSources,
+)
+
+
+@dataclass(frozen=True)
+class EngineStarted:
+    """The engine's library is loaded."""
+
+    engine: EngineFacts
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """The run has come to a phase."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The model is loaded; its inputs are known."""
+
+    load_seconds: float
+    inputs: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The inputs are read and fit the model."""
+
+    fed: tuple[FedInput, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The inputs are with the engine; the first iteration may start."""
+
+    prepare_seconds: float
+    sources: TimeSources
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All iterations are done."""
+
+    outputs: tuple[OutputSummary, ...]
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ModelRead:
+    """What a model file holds."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True)
+class DevicesFound:
+    """The devices that an engine can run on."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The worker ends here; nothing comes after this."""
+
+    failure: Failure
+
+
+Event = (
+    EngineStarted
+    | PhaseEntered
+    | Loaded
+    | Fed
+    | Prepared
+    | Finished
+    | ModelRead
+    | DevicesFound
+    | Failed
+)
+Emit = Callable[[Event], None]
+
+EVENTS: Mapping[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        EngineStarted,
+        PhaseEntered,
+        Loaded,
+        Fed,
+        Prepared,
+        Finished,
+        ModelRead,
+        DevicesFound,
+        Failed,
+    )
+}
+
+
+class Listener:
+    """What a caller wants to see while a run goes on; each method may be overridden."""
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        """An event came; `result` has it already."""
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        """Rows from `first` up to, not including, `last` are new."""
+
+    def on_log(self, text: bytes) -> None:
+        """The engine printed something."""
+
+
+# A worker ends after one of these.
+LAST_EVENTS = (Finished, ModelRead, DevicesFound, Failed)
+
+
+def line_of(event: Event) -> bytes:
+    """Encode an event as one line."""
+    import msgspec
+
+    return msgspec.json.encode((type(event).__name__, event)) + b"\n"
+
+
+def event_of(line: bytes) -> Event:
+    """Decode a line that `line_of` made.
+
+    Raises:
+        ValueError: it is none.
+    """
+    import msgspec
+
+    try:
+        name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+        event: Event = msgspec.json.decode(body, type=EVENTS[name])
+        return event
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise ValueError(f"not an event: {error}") from None
+
+
+def apply_event(result: RunResult, event: Event) -> RunResult:
+    """Return the result with what an event adds to it."""
+    match event:
+        case PhaseEntered(phase):
+            return replace(result, phase=phase)
+        case EngineStarted(engine):
+            return replace(result, engine=engine)
+        case Loaded(seconds, inputs):
+            return replace(result, load_seconds=seconds, inputs=inputs)
+        case Fed(fed, warnings):
+            return replace(result, fed=fed, warnings=result.warnings + warnings)
+        case Prepared(seconds, sources):
+            return replace(result, prepare_seconds=seconds, sources=sources)
+        case Finished(outputs, peak):
+            return replace(
+                result, status="ok", phase="done", outputs=outputs, peak_memory_bytes=peak
+            )
+        case ModelRead() | DevicesFound():
+            return replace(result, status="ok", phase="done")
+        case Failed(failure):
+            return replace(result, status="failed", failure=failure)
+        case _:
+            return result

@@ -1,0 +1,73 @@
+"""Generated data: the same for the same seed, input name, dtype and shape.
+
+    fill      float16/32/64             uint8, int8               other integers   bool
+    uniform   0 to 1                    the dtype's whole range   0 or 1           either
+    normal    mean 0, deviation 1       as uniform                as uniform       as uniform
+    zeros     0                         0                         0                False
+    ones      1                         1                         1                True
+
+Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
+8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
+for which 0 and 1 are valid in nearly any model. No float is subnormal: arithmetic with those takes
+many times longer on some processors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lar.errors import UsageError
+from lar.inputs.loaded import Array, check_memory
+
+
+def shape_to_generate(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Return a model's input shape with 1 for each axis of any size."""
+    return tuple(1 if size is None else size for size in shape)
+
+
+def generate_array(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, fill: str, seed: int
+) -> Array:
+    """Return generated data for the input of this name; other inputs' data is independent of it.
+
+    Raises:
+        UsageError: the array would not fit into the machine's memory, or there is no such fill.
+    """
+    check_memory(math.prod(shape) * max(dtype.itemsize, 4), f"generated data for {name}")
+    if fill == "zeros":
+        return np.zeros(shape, dtype)
+    if fill == "ones":
+        return np.ones(shape, dtype)
+    if fill not in ("uniform", "normal"):
+        raise UsageError(f"--fill: no fill {fill!r}", "it is uniform, normal, zeros or ones")
+    entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
+    generator = np.random.Generator(np.random.PCG64(entropy))
+    if dtype.kind == "f":
+        return _draw_floats(generator, dtype, shape, fill)
+    if dtype.kind in "iu" and dtype.itemsize == 1:
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype.type, endpoint=True)
+    return generator.integers(0, 1, shape, np.uint8, endpoint=True).astype(dtype)
+
+
+def describe_source(fill: str, seed: int) -> str:
+    """Return how data was generated, as results name it: `uniform, seed 0`."""
+    return f"{fill}, seed {seed}" if fill in ("uniform", "normal") else fill
+
+
+def _draw_floats(
+    generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], fill: str
+) -> Array:
+    drawn: type[np.float32 | np.float64] = np.float64 if dtype == np.float64 else np.float32
+    if fill == "normal":
+        floats = generator.standard_normal(shape, drawn)
+    else:
+        floats = generator.random(shape, drawn)
+    array: Array = floats.astype(dtype, copy=False)
+    array[np.abs(array) < np.finfo(dtype).tiny] = 0
+    return array

@@ -1,0 +1,132 @@
+"""The grammar of `--input`: what each item names and what kind of value it holds.
+
+    text  = item *(";" item)
+    item  = [name ":"] value
+    value = path                       a file or a folder
+          | path "," dtype "," shape   a .bin file: file.bin,float32,1x3x224x224
+          | numbers                    [1.5,2,3] or 1.5,2,3
+          | "{" [axis *("," axis)] "}" a shape, whose data is generated
+
+A name may hold a colon itself if it is one of the model's inputs (`input:0`), and an item that is
+the path of an existing file is that path, colon or not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lar.errors import UsageError
+from lar.inputs.loaded import input_error
+
+_NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
+_RAW_FORM = re.compile(r"(.+\.(?:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)", re.IGNORECASE)
+FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
+
+
+@dataclass(frozen=True)
+class RawForm:
+    """The dtype and shape spelled after a file of raw bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PathItem:
+    """A file or folder to read; `name` is empty where the text gives none."""
+
+    name: str
+    path: str
+    form: RawForm | None = None
+
+
+@dataclass(frozen=True)
+class NumbersItem:
+    """Numbers written in the text itself."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ShapeItem:
+    """A shape, for generated data; `text` is how it was written."""
+
+    name: str
+    shape: tuple[int, ...]
+    text: str = ""
+
+
+Item = PathItem | NumbersItem | ShapeItem
+
+
+def items_of(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[Item, ...]:
+    """Split the texts of all `--input` flags into items; `names` are the model's inputs.
+
+    Raises:
+        UsageError: a text is empty or an item is none of the forms.
+    """
+    items = []
+    for text in texts:
+        parts = [part.strip() for part in text.split(";") if part.strip()]
+        if not parts:
+            raise UsageError("--input: the text is empty", FORMS)
+        items += [item_of(part, names) for part in parts]
+    return tuple(items)
+
+
+def item_of(text: str, names: Sequence[str] = ()) -> Item:
+    """Return what one item says.
+
+    Raises:
+        UsageError: the name or the value is empty, or a shape or raw form is misspelled.
+    """
+    name, value = _split_name(text, names)
+    if not value:
+        raise input_error(text, "has no value after the name", FORMS)
+    if value.startswith("{"):
+        return ShapeItem(name, _shape_of(value), value)
+    if _is_numbers(value):
+        return NumbersItem(name, value)
+    if not os.path.exists(value):
+        match = _RAW_FORM.fullmatch(value)
+        if match:
+            path, dtype, axes = match.groups()
+            return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
+        if re.search(r"\.(bin|raw),", value, re.IGNORECASE):
+            hint = "spell dtype and shape as in file.bin,float32,1x3x224x224"
+            raise input_error(value, "has no dtype and shape after the comma", hint)
+    return PathItem(name, value)
+
+
+def _split_name(text: str, names: Sequence[str]) -> tuple[str, str]:
+    if text.startswith("{") or _is_numbers(text) or os.path.exists(text):
+        return "", text
+    known = [name for name in names if text.startswith(f"{name}:")]
+    name, colon, value = text.partition(":")
+    if known:
+        name = max(known, key=len)
+        value = text[len(name) + 1 :]
+    elif not colon:
+        return "", text
+    if not name.strip():
+        raise input_error(text, "has no name before the colon")
+    return name.strip(), value.strip()
+
+
+def _is_numbers(value: str) -> bool:
+    if value.startswith("["):
+        return True
+    return _NUMBER_CHARACTERS.issuperset(value) and any(map(str.isdigit, value))
+
+
+def _shape_of(value: str) -> tuple[int, ...]:
+    axes = [axis.strip() for axis in value[1:-1].split(",")]
+    if not value.endswith("}") or not all(axis.isdecimal() and len(axis) <= 18 for axis in axes):
+        if value.replace(" ", "") == "{}":
+            return ()
+        raise input_error(value, "is no shape", "write it as {1,3,224,224}")
+    return tuple(map(int, axes))

@@ -1,0 +1,80 @@
+"""What a reader hands over, and how reading says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from lar.errors import UsageError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """One array as its source holds it, before it is matched with an input of the model.
+
+    `kind` says how far the source fixes the dtype: a "tensor" has its own, the numbers of a
+    "text" take the model's, "raw" bytes (uint8, one axis) take the model's dtype and shape.
+    `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
+    `name` is the source's own name for the array; where `name_binds`, it must be an input of the
+    model, else the array may also go by its `position` among the inputs or feed an only input.
+    """
+
+    array: Array
+    source: str
+    kind: Literal["tensor", "text", "raw"] = "tensor"
+    channels: Literal["bgr", "rgb", "gray", ""] = ""
+    name: str = ""
+    name_binds: bool = False
+    position: int | None = None
+
+
+def input_error(where: str, problem: str, hint: str = "") -> UsageError:
+    """Return the error of one item of `--input`."""
+    return UsageError(f"--input: {where}: {problem}", hint)
+
+
+def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
+    """Return the names of the arrays to read: all, or one where the item gives a name.
+
+    The only array of a file may be fed under any name.
+
+    Raises:
+        UsageError: there are none, or several and none of the name given.
+    """
+    if not names:
+        raise input_error(path, "holds no arrays")
+    if not wanted or len(names) == 1:
+        return names
+    if wanted not in names:
+        raise input_error(path, f"holds no array {wanted!r}", f"it holds {', '.join(names)}")
+    return [wanted]
+
+
+def check_memory(byte_count: int, where: str) -> None:
+    """Refuse what can never fit, before anything is allocated.
+
+    Raises:
+        UsageError: the machine has less memory than `byte_count`.
+    """
+    if byte_count > memory_bytes():
+        raise input_error(where, f"needs {byte_count} bytes, more than this machine's memory")
+
+
+def memory_bytes() -> int:
+    """Return the size of the machine's memory, the greatest int where it is unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def format_shape(shape: tuple[int | None, ...]) -> str:
+    """Return a shape as it is typed: `(1,3,224,224)`, with `?` for an axis of any size."""
+    return "(" + ",".join("?" if size is None else str(size) for size in shape) + ")"

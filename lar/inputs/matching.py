@@ -1,0 +1,158 @@
+"""Which input of the model an array goes to, and whether it fits there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lar.errors import UsageError
+from lar.inputs.casting import cast_values, count_nonfinite, dtype_of, settle
+from lar.inputs.generation import shape_to_generate
+from lar.inputs.grammar import RawForm
+from lar.inputs.images import channel_axis_of
+from lar.inputs.loaded import Array, Loaded, format_shape, input_error
+from lar.records import TensorInfo
+
+# load_and_run's name for an item that gives none.
+DEFAULT_NAME = "data"
+
+
+def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
+    """Return the model's input of a name that the user typed, or that a file binds itself to.
+
+    An empty name stands for the only input, or for one called `data`.
+
+    Raises:
+        UsageError: there is no such input, or the name must be given.
+    """
+    names = [info.name for info in infos]
+    if not names:
+        raise input_error(where, "the model has no inputs")
+    if name in names:
+        return infos[names.index(name)]
+    listing = f"its inputs are {', '.join(names)}"
+    if name:
+        raise input_error(where, f"the model has no input {name!r}", listing)
+    if len(names) > 1 and DEFAULT_NAME not in names:
+        problem = "does not say which of the model's inputs it feeds"
+        raise input_error(where, problem, f"put NAME: before it; {listing}")
+    return infos[names.index(DEFAULT_NAME) if len(names) > 1 else 0]
+
+
+def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
+    """Return the input that an array feeds: by the name given, its own name, or its position.
+
+    Raises:
+        UsageError: none of these leads to an input.
+    """
+    own = loaded.name
+    if given or loaded.name_binds or any(info.name == own for info in infos):
+        return input_named(given or own, infos, loaded.source)
+    if loaded.position is None:
+        return input_named("", infos, loaded.source)
+    if loaded.position >= len(infos):
+        problem = f"is input number {loaded.position}, counted from 0; the model has {len(infos)}"
+        raise input_error(loaded.source, problem, "put NAME: before it")
+    return infos[loaded.position]
+
+
+def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
+    """Return why the model's input does not take a shape, an empty string if it does.
+
+    Of a resizable input of 4 axes the channels are fixed, of one of another rank only the rank.
+    Of any other input every axis is fixed, but for those of any size.
+    """
+    text, wanted = format_shape(shape), f"{format_shape(info.shape)} of input {info.name}"
+    if 0 in shape:
+        return f"holds no data: its shape is {text}"
+    if len(shape) != len(info.shape):
+        return f"its shape {text} has {len(shape)} axes, {wanted} has {len(info.shape)}"
+    fixed: Sequence[int] = range(len(shape))
+    if info.resizable:
+        fixed = [channel_axis_of(info.shape)] if len(shape) == 4 else []
+    for axis in fixed:
+        if info.shape[axis] not in (None, shape[axis]):
+            return f"its shape {text} is not {wanted}: axis {axis} must be {info.shape[axis]}"
+    return ""
+
+
+def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str = "") -> None:
+    """Refuse a shape that the model's input does not take.
+
+    Raises:
+        UsageError: `find_misfit` finds one.
+    """
+    misfit = find_misfit(shape, info)
+    if misfit:
+        raise input_error(where, misfit, hint or hint_to_generate(info))
+
+
+def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, str]:
+    """Return the array settled in the model's dtype, and a warning or an empty string.
+
+        source                    model's dtype    what happens
+        any file                  the same         fed as it is (byte order does not count)
+        float file                another float    converted, with a warning
+        integer file              other integers   converted, with a warning, if all values fit
+        numbers without a dtype   any              converted, if all values fit; floats round
+        any file                  any other        an error
+
+    Numbers without a dtype are inline values and JSON entries without a type. Finite values that
+    would become infinite do not fit. Images under image settings do not come here.
+
+    Raises:
+        UsageError: the table says error, or a value does not fit.
+    """
+    array, where, warning = loaded.array, loaded.source, ""
+    kinds = {array.dtype.kind, dtype.kind}
+    if loaded.kind != "text":
+        if array.dtype.newbyteorder("=") == dtype:
+            return settle(array, dtype), ""
+        if kinds != {"f"} and not kinds <= {"i", "u"}:
+            hint = f"save it as {dtype}, with array.astype({dtype.name!r})"
+            raise input_error(where, f"holds {array.dtype.name}, the model takes {dtype}", hint)
+        warning = f"--input: {where}: converted from {array.dtype.name} to {dtype}"
+    try:
+        return cast_values(array, dtype), warning
+    except ValueError as error:
+        raise input_error(where, str(error)) from None
+
+
+def warn_nonfinite(array: Array, where: str) -> str:
+    """Return a warning if elements are NaN or infinite, else an empty string."""
+    count = count_nonfinite(array)
+    return f"--input: {where}: {count} of {array.size} values are NaN or infinite" * (count > 0)
+
+
+def model_dtype(info: TensorInfo) -> np.dtype[Any]:
+    """Return the dtype of the model's input.
+
+    Raises:
+        UsageError: NumPy has none for it, or it is not numeric.
+    """
+    try:
+        return dtype_of(info.dtype)
+    except ValueError:
+        problem = f"the model's input {info.name} takes {info.dtype}, which lar cannot feed"
+        raise UsageError(f"--input: {problem}", "it feeds numbers and booleans") from None
+
+
+def form_of(info: TensorInfo, where: str) -> RawForm:
+    """Return the dtype and shape that raw bytes take for an input.
+
+    Raises:
+        UsageError: an axis of the input is of any size.
+    """
+    sizes = [size for size in info.shape if size is not None]
+    if len(sizes) < len(info.shape):
+        problem = f"needs a shape: input {info.name} is {format_shape(info.shape)}"
+        raise input_error(where, problem, "spell it as in file.bin,float32,1x3x224x224")
+    return RawForm(info.dtype, tuple(sizes))
+
+
+def hint_to_generate(info: TensorInfo) -> str:
+    """Return a hint at the item that would generate data for an input."""
+    shape = ",".join(str(size) for size in shape_to_generate(info.shape))
+    return f"{info.name}:{{{shape}}} generates data that fits"

@@ -1,0 +1,108 @@
+"""NumPy's own files: .npy and .npz.
+
+Source of the format: numpy.lib.format (versions 1.0 and 2.0; 3.0 is for structured dtypes only).
+Headers are read by NumPy, data here: sizes are checked before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from typing import Any, cast
+
+import numpy as np
+
+from lar.inputs.literals import MOST_AXES
+from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_error, pick_names
+
+# NumPy 1 leaves this module untyped.
+npy_format: Any = np.lib.format
+
+
+def read_npy(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read one array of any numeric dtype, order and byte order.
+
+    Raises:
+        UsageError: the file is no .npy, is truncated, or holds objects, text or records.
+    """
+    with open(path, "rb") as stream:
+        array = _read_array(stream, os.path.getsize(path), path)
+    return (Loaded(array, path),)
+
+
+def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read all arrays of an archive, or only the one that is wanted.
+
+    Raises:
+        UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        strangers = [name for name in members if not name.endswith(".npy")]
+        if strangers:
+            raise input_error(path, f"holds {strangers[0]}, which is no .npy array")
+        names = pick_names([name[:-4] for name in members], wanted, path)
+        return tuple(
+            Loaded(
+                _read_member(archive, members[f"{name}.npy"], f"{path}: array {name!r}"),
+                path,
+                name=name,
+                name_binds=len(names) > 1,
+            )
+            for name in names
+        )
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:
+    with archive.open(member) as stream:
+        return _read_array(cast(io.BufferedIOBase, stream), member.file_size, where)
+
+
+def _read_array(stream: io.BufferedIOBase, size: int, where: str) -> Array:
+    """Read header and data; the array may be a view in another order or byte order."""
+    shape, fortran_order, dtype = _read_header(stream, where)
+    if dtype.kind not in "biufc" or dtype.subdtype is not None:
+        content = "Python objects" if dtype.hasobject else f"elements of dtype {dtype}"
+        raise input_error(where, f"holds {content}", "save an array of numbers")
+    if len(shape) > MOST_AXES or any(axis < 0 for axis in shape):
+        raise input_error(where, f"the header's shape {format_shape(shape)[:60]} is impossible")
+    promised = math.prod(shape) * dtype.itemsize
+    present = size - stream.tell()
+    if promised > present:
+        problem = f"truncated: the header promises {promised} bytes, {present} are there"
+        raise input_error(where, problem)
+    check_memory(promised, where)
+    data = np.empty(promised, np.uint8)
+    _fill(data, stream, where)
+    array = data.view(dtype)
+    return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
+
+
+def _read_header(
+    stream: io.BufferedIOBase, where: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]]
+    try:
+        version = npy_format.read_magic(stream)
+        if version == (1, 0):
+            header = npy_format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            header = npy_format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"version {version[0]}.{version[1]} is for records")
+    except Exception as error:
+        # NumPy's parser of headers lets through whatever Python's tokenizer raises.
+        problem = " ".join(str(error).split())[:100] or type(error).__name__
+        raise input_error(where, f"is no .npy file: {problem}") from None
+    return header
+
+
+def _fill(data: Array, stream: io.BufferedIOBase, where: str) -> None:
+    rest = data.data
+    while rest:
+        count = stream.readinto(rest)
+        if not count:
+            raise input_error(where, f"truncated: {len(rest)} of {len(data)} bytes are missing")
+        rest = rest[count:]

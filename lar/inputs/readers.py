@@ -1,0 +1,209 @@
+"""Reading of files: one reader for each format, by suffix, in READERS."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lar.errors import UsageError
+from lar.inputs.casting import cast_values, dtype_of
+from lar.inputs.grammar import FORMS, RawForm
+from lar.inputs.literals import MOST_AXES, array_of_numbers
+from lar.inputs.loaded import Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.npy import read_npy, read_npz
+from lar.inputs.pictures import read_image, read_netpbm
+
+Reader = Callable[[str, str], tuple[Loaded, ...]]
+"""Reads the arrays of a file; of several named ones, only the one wanted if a name is given."""
+
+
+def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read a file by its suffix, or the inputs of a test-set folder.
+
+    Raises:
+        UsageError: there is no such file, no reader for it, or nothing readable in it.
+    """
+    reader = read_test_set if os.path.isdir(path) else _reader_of(path)
+    try:
+        return reader(path, wanted)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise input_error(path, f"cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise input_error(path, "does not fit into memory") from None
+    except Exception as error:
+        # Broken files make zipfile, protobuf and OpenCV raise nearly anything.
+        problem = " ".join(str(error).split())[:200] or type(error).__name__
+        raise input_error(path, f"cannot be read: {problem}") from None
+
+
+def _reader_of(path: str) -> Reader:
+    suffix = os.path.splitext(path)[1].lower()
+    if not os.path.exists(path):
+        raise input_error(path, "no such file", "" if suffix in READERS else FORMS)
+    if not os.path.isfile(path):
+        raise input_error(path, "is no regular file")
+    if suffix not in READERS:
+        raise input_error(path, "is of no format known", f"lar reads {', '.join(READERS)}")
+    size = os.path.getsize(path)
+    if size == 0:
+        raise input_error(path, "is empty")
+    check_memory(size, path)
+    return READERS[suffix]
+
+
+def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read input_0.pb, input_1.pb, ... of an ONNX `test_data_set_N` folder.
+
+    Raises:
+        UsageError: it holds no inputs, one is broken, or the item names it as if it were a file.
+    """
+    if wanted:
+        hint = "leave out the name, or name one of the folder's .pb files"
+        raise input_error(path, "is a folder, which names its inputs itself", hint)
+    found = [name for name in os.listdir(path) if _position_of(name) is not None]
+    if not found:
+        raise input_error(path, "is a folder without input_0.pb")
+    found.sort(key=lambda name: _position_of(name) or 0)
+    return tuple(loaded for name in found for loaded in read_path(os.path.join(path, name)))
+
+
+def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
+
+    `type` is a NumPy name, or float or int for 32 bits; without it the numbers are as inline
+    ones. `raw` is flat, in C order.
+
+    Raises:
+        UsageError: the file is of another form, `raw` does not fill the shape, or holds what is
+            no number or does not fit the type.
+    """
+    with open(path, "rb") as stream:
+        try:
+            document = json.load(stream)
+        except RecursionError:
+            raise input_error(path, "is nested too deeply") from None
+        except ValueError as error:
+            raise input_error(path, f"is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise input_error(path, "is no object of named tensors", _JSON_FORM)
+    return tuple(
+        _load_entry(document[name], name, path) for name in pick_names([*document], wanted, path)
+    )
+
+
+_JSON_FORM = 'write {"data": {"shape": [1, 2], "type": "float32", "raw": [0.5, 2]}}'
+
+
+def _load_entry(entry: Any, name: str, path: str) -> Loaded:
+    where = f"{path}: {name[:60]!r}"
+    if not isinstance(entry, dict) or not {"shape", "raw"} <= entry.keys():
+        raise input_error(where, "has no shape and raw", _JSON_FORM)
+    shape, raw, type_name = entry["shape"], entry["raw"], entry.get("type")
+    if not _is_shape(shape):
+        raise input_error(where, "its shape is no list of sizes", _JSON_FORM)
+    if not isinstance(raw, list):
+        raise input_error(where, "its raw is no list of numbers", _JSON_FORM)
+    if math.prod(shape) != len(raw):
+        text = format_shape(tuple(shape))[:60]
+        raise input_error(where, f"its shape {text} does not hold the {len(raw)} numbers of raw")
+    try:
+        array = array_of_numbers(raw).reshape(shape)
+        if type_name is not None:
+            array = cast_values(array, dtype_of(str(type_name)))
+    except ValueError as error:
+        raise input_error(where, str(error)) from None
+    return Loaded(
+        array, path, "text" if type_name is None else "tensor", name=name, name_binds=True
+    )
+
+
+def _is_shape(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= MOST_AXES
+        and all(type(axis) is int and 0 <= axis < 2**63 for axis in value)
+    )
+
+
+def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read an ONNX TensorProto of numbers; `input_N.pb` has the position N.
+
+    Source of the format: onnx.proto of ONNX, message TensorProto.
+
+    Raises:
+        UsageError: the file is no such message, or its data is text, elsewhere or incomplete.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    with open(path, "rb") as stream:
+        tensor = onnx.TensorProto.FromString(stream.read())
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        raise input_error(path, "keeps its data in another file", "save it with the data inside")
+    if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
+        raise input_error(path, "is no TensorProto: it says no data type")
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if dtype.kind not in "biufc":
+        name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+        raise input_error(path, f"holds {name} elements, which lar does not feed")
+    promised = math.prod(tensor.dims) * dtype.itemsize
+    if any(axis < 0 for axis in tensor.dims):
+        raise input_error(path, f"its shape {format_shape(tuple(tensor.dims))[:60]} is impossible")
+    if tensor.HasField("raw_data") and promised != len(tensor.raw_data):
+        problem = f"its shape takes {promised} bytes of data, {len(tensor.raw_data)} are there"
+        raise input_error(path, problem)
+    array = numpy_helper.to_array(tensor)
+    return (Loaded(array, path, name=tensor.name, position=_position_of(os.path.basename(path))),)
+
+
+def _position_of(file_name: str) -> int | None:
+    match = re.fullmatch(r"input_(\d{1,9})\.pb", file_name)
+    return int(match[1]) if match else None
+
+
+def read_raw(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read the bytes of a file that says neither dtype nor shape."""
+    return (Loaded(np.fromfile(path, np.uint8), path, "raw"),)
+
+
+def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
+    """Return raw bytes as an array, little-endian and in C order.
+
+    Raises:
+        UsageError: the dtype is unknown, or the bytes are not as many as dtype and shape need.
+    """
+    try:
+        dtype = dtype_of(form.dtype).newbyteorder("<")
+    except ValueError as error:
+        raise input_error(loaded.source, str(error)) from None
+    promised = math.prod(form.shape) * dtype.itemsize
+    if promised != loaded.array.size:
+        problem = f"holds {loaded.array.size} bytes"
+        wanted = f"{form.dtype} of shape {format_shape(form.shape)} takes {promised}"
+        raise input_error(loaded.source, f"{problem}, {wanted}")
+    return Loaded(loaded.array.view(dtype).reshape(form.shape), loaded.source)
+
+
+READERS: Mapping[str, Reader] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".json": read_json,
+    ".ppm": read_netpbm,
+    ".pgm": read_netpbm,
+    ".jpg": read_image,
+    ".jpeg": read_image,
+    ".png": read_image,
+    ".bmp": read_image,
+    ".webp": read_image,
+    ".pb": read_pb,
+    ".bin": read_raw,
+    ".raw": read_raw,
+}

@@ -1,0 +1,69 @@
+"""The timed loop: the only code of lar between whose clock reads an engine runs."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from lar.measurement.noise import Meter
+from lar.measurement.rows import NAN, SampleRows
+
+if TYPE_CHECKING:
+    from lar.engines.base import Driver
+
+# A reading costs some 20 us and lets an engine's idle threads cool down. Iterations shorter than
+# this share one, so that at most one in many of them feels it.
+READING_INTERVAL_SECONDS = 1e-3
+
+
+def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | None) -> None:
+    """Run that many iterations and append one row for each.
+
+    End to end is from before `start` to after `wait`; host is `start` alone; device is the
+    engine's own figure, else the CPU time of the busiest thread if the iteration was long enough
+    for a reading of its own.
+
+    Raises:
+        Exception: what the driver's `failure` returns, when an iteration failed.
+    """
+    start, wait, now, rearm = driver.start, driver.wait, driver.clock, driver.rearm
+    device_seconds = driver.device_seconds
+    pending = rows.count
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        if meter is not None:
+            meter.read()
+        last_reading = now()
+        for _ in range(count):
+            if rearm is not None:
+                rearm()
+            began = now()
+            start_failed = start()
+            dispatched = now()
+            wait_failed = wait()
+            ended = now()
+            if start_failed or wait_failed:
+                raise driver.failure()
+            device, delay = NAN, NAN
+            if device_seconds is not None:
+                device = device_seconds()
+            if meter is not None and ended - last_reading >= READING_INTERVAL_SECONDS:
+                reading = meter.read()
+                shared_by = rows.count + 1 - pending
+                delay = reading.queue_delay / shared_by
+                if device_seconds is None and shared_by == 1:
+                    # The reading's window is a little wider than the iteration.
+                    device = min(reading.busiest_thread, ended - began)
+                rows.set_queue_delay(pending, rows.count, delay)
+                pending = rows.count + 1
+                last_reading = now()
+            rows.append(ended - began, dispatched - began, device, delay)
+        if meter is not None and pending < rows.count:
+            rows.set_queue_delay(
+                pending, rows.count, meter.read().queue_delay / (rows.count - pending)
+            )
+    finally:
+        if collecting:
+            gc.enable()

@@ -1,0 +1,75 @@
+"""How long this process's threads computed, and how long they stood ready without a CPU.
+
+Linux tells both without special rights. The run-queue delay is the second field of
+`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats); it follows the
+disturbance that other processes cause far better than context switches do. The CPU time of a
+thread is read from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of
+the same process), which is exact where schedstat's first field lags by up to a tick.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+TASKS = "/proc/self/task"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What happened since the last reading, in seconds.
+
+    `queue_delay` is that of the thread which stood longest ready without a CPU,
+    `busiest_thread` the CPU time of the one that computed most.
+    """
+
+    queue_delay: float
+    busiest_thread: float
+
+
+class Meter(Protocol):
+    """Reads what happened since it was read last."""
+
+    def read(self) -> Reading: ...
+
+
+class ThreadMeter:
+    """The meter of the real threads of this process."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, int]] = {}
+        self._delays: dict[str, int] = {}
+        self._cpu: dict[str, int] = {}
+
+    @classmethod
+    def open(cls) -> ThreadMeter | None:
+        """Return a meter that has been read once, None where the system tells nothing."""
+        meter = cls()
+        try:
+            meter.read()
+        except OSError:
+            return None
+        return meter
+
+    def read(self) -> Reading:
+        delay, busiest = 0, 0
+        for task in os.listdir(TASKS):
+            try:
+                if task not in self._files:
+                    # The kernel's encoding of "CPU clock of thread N" as a clock number.
+                    clock = (~int(task) << 3) | 6
+                    self._files[task] = (os.open(f"{TASKS}/{task}/schedstat", os.O_RDONLY), clock)
+                    self._delays[task] = self._cpu[task] = 0
+                file, clock = self._files[task]
+                delayed = int(os.pread(file, 80, 0).split()[1])
+                computed = time.clock_gettime_ns(clock)
+            except OSError:
+                if not os.path.isdir(TASKS):
+                    raise
+                continue  # the thread ended between the two reads
+            delay = max(delay, delayed - self._delays[task])
+            busiest = max(busiest, computed - self._cpu[task])
+            self._delays[task], self._cpu[task] = delayed, computed
+        return Reading(delay * 1e-9, busiest * 1e-9)

@@ -1,0 +1,286 @@
+"""Every flag of a run, declared once.
+
+An `Option` says what the flag is called, what it takes and who honours it. Scope "engine" means
+that each engine's own table (`engines/*/options.py`) has a row which says how, and that a flag
+without a row is refused; the other scopes are honoured by lar itself on every engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lar.errors import UsageError
+
+Scope = Literal["run", "input", "report", "debug", "engine"]
+
+# More iterations than this cannot be held: 32 bytes are kept for each.
+MOST_ITERATIONS = 10_000_000
+
+
+class Option(NamedTuple):
+    """One flag: `--fast-run` has the key `fast_run`. Without `parse` it is a switch."""
+
+    key: str
+    help: str
+    group: str
+    scope: Scope
+    parse: Callable[[str], Any] | None = None
+    metavar: str = ""
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    repeatable: bool = False
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return flag_of(self.key)
+
+
+def flag_of(key: str) -> str:
+    """Return the flag of a key: `fast_run` is `--fast-run`."""
+    return "--" + key.replace("_", "-")
+
+
+def parse_count(text: str) -> int:
+    """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
+    try:
+        count = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{count} is negative; give 0 or more")
+    if count > MOST_ITERATIONS:
+        raise argparse.ArgumentTypeError(f"{text} is too many; at most {MOST_ITERATIONS}")
+    return count
+
+
+def parse_seconds(text: str) -> float:
+    """Parse a time limit in seconds: a positive number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time limit; give seconds above 0")
+    return seconds
+
+
+def parse_stall(text: str) -> float | None:
+    """Parse the stall limit in seconds; 0 turns it off."""
+    return None if text.strip() in ("0", "0.0") else parse_seconds(text)
+
+
+def parse_seed(text: str) -> int:
+    """Parse a seed: a whole number from 0."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0")
+    return int(text)
+
+
+def parse_device_id(text: str) -> int:
+    """Parse the number of a device: a whole number from 0."""
+    if not text.isascii() or not text.isdigit() or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a device number; give 0, 1, ...")
+    return int(text)
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Parse the size of an image, height x width: `224x224` or `224,224`."""
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give HEIGHTxWIDTH, as 224x224")
+    height, width = int(parts[0]), int(parts[1])
+    if not (0 < height <= 65536 and 0 < width <= 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give 1 to 65536 pixels")
+    return height, width
+
+
+def parse_channel_values(text: str) -> tuple[float, ...]:
+    """Parse one number for all channels or one for each, comma-separated."""
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number or a list of them") from None
+    if not all(abs(value) < float("inf") for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r} is not finite")
+    return values
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "iter", "timed iterations; 0 loads and prepares only", "run", "run", parse_count, "N", 10
+    ),
+    Option(
+        "warmup_iter",
+        "iterations before the timed ones (default 1)",
+        "run",
+        "run",
+        parse_count,
+        "N",
+    ),
+    Option(
+        "engine",
+        "the engine, instead of the one that the model file asks for",
+        "run",
+        "run",
+        str,
+        "NAME",
+    ),
+    Option(
+        "driver",
+        "the engine's driver, where it has several (`lar engines`)",
+        "run",
+        "run",
+        str,
+        "NAME",
+    ),
+    Option(
+        "timeout", "end the whole run after that many seconds", "run", "run", parse_seconds, "S"
+    ),
+    Option(
+        "stall_timeout",
+        "end a run that neither computes nor answers for that long; 0: never",
+        "run",
+        "run",
+        parse_stall,
+        "S",
+        30.0,
+    ),
+    Option("cpu", "run on the CPU (the default)", "device", "engine", conflicts=("cuda",)),
+    Option(
+        "cuda",
+        "run on a CUDA device: --cuda, --cuda:1",
+        "device",
+        "engine",
+        parse_device_id,
+        ":ID",
+        conflicts=("cpu",),
+    ),
+    Option(
+        "input",
+        "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}",
+        "input",
+        "input",
+        str,
+        "ITEMS",
+        repeatable=True,
+    ),
+    Option(
+        "input_layout",
+        "layout of the model's image input",
+        "input",
+        "input",
+        str,
+        choices=("nchw", "nhwc"),
+    ),
+    Option("resize", "resize an image to HEIGHTxWIDTH", "input", "input", parse_size, "HxW"),
+    Option(
+        "mean",
+        "subtract from an image: one number, or one for each channel",
+        "input",
+        "input",
+        parse_channel_values,
+        "M",
+    ),
+    Option(
+        "scale",
+        "then multiply by: one number, or one for each channel",
+        "input",
+        "input",
+        parse_channel_values,
+        "S",
+    ),
+    Option(
+        "bgr",
+        "feed the channels of an image as blue, green, red",
+        "input",
+        "input",
+        conflicts=("rgb",),
+    ),
+    Option(
+        "rgb",
+        "feed the channels of an image as red, green, blue",
+        "input",
+        "input",
+        conflicts=("bgr",),
+    ),
+    Option(
+        "fill",
+        "how generated data is drawn (default uniform)",
+        "input",
+        "input",
+        str,
+        default="uniform",
+        choices=("uniform", "normal", "zeros", "ones"),
+    ),
+    Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),
+    Option("model_info", "print what the model holds before it runs", "info", "report"),
+    Option("verbose", "show what the engine itself prints", "info", "engine"),
+    Option(
+        "json",
+        "write the whole result as JSON; - is standard output",
+        "report",
+        "report",
+        str,
+        "FILE",
+    ),
+    Option(
+        "csv",
+        "write the whole result as CSV, a row an iteration; - is standard output",
+        "report",
+        "report",
+        str,
+        "FILE",
+    ),
+    Option("in_process", "run without a worker process, for a debugger", "debug", "debug"),
+    Option("debug", "show the traceback of an error", "debug", "debug"),
+)
+
+BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
+
+
+def add_arguments(parser: argparse.ArgumentParser, support: Mapping[str, Sequence[str]]) -> None:
+    """Add every option to a parser, by group.
+
+    `support` gives the names of the engines that honour an engine option, shown after its help.
+    """
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in OPTIONS:
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        engines = support.get(option.key)
+        text = option.help + (f" [{', '.join(engines)}]" if engines else "")
+        keywords: dict[str, Any] = {"dest": option.key, "help": text.replace("%", "%%")}
+        if option.parse is None:
+            keywords |= {"action": "store_true", "default": False}
+        else:
+            keywords |= {"type": option.parse, "default": option.default}
+            keywords |= {"choices": option.choices} if option.choices else {}
+            keywords |= {"metavar": option.metavar} if option.metavar else {}
+            keywords |= {"action": "append", "default": None} if option.repeatable else {}
+        groups[option.group].add_argument(option.flag, **keywords)
+
+
+def check_conflicts(values: Mapping[str, Any]) -> None:
+    """Refuse two options that exclude each other.
+
+    Raises:
+        UsageError: naming both flags.
+    """
+    chosen = {key for key, value in values.items() if value is not None and value is not False}
+    for key in chosen:
+        for other in BY_KEY[key].conflicts if key in BY_KEY else ():
+            if other in chosen:
+                first, second = sorted((key, other))
+                raise UsageError(f"{flag_of(first)} and {flag_of(second)} exclude each other")
+
+
+def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine options that the user set, by key."""
+    return {
+        option.key: values[option.key]
+        for option in OPTIONS
+        if option.scope == "engine" and values.get(option.key) not in (None, False)
+    }

@@ -1,0 +1,106 @@
+"""From a model and options, typed or given from Python, to a `RunSpec` and the driver for it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lar.engines import driver_for, engine_for
+from lar.engines.table import EngineEntry
+from lar.errors import EngineMissing, UsageError, nearest
+from lar.options import BY_KEY, OPTIONS, Option, check_conflicts, collect_settings
+
+if TYPE_CHECKING:
+    from lar.records import Channels, RunSpec
+
+
+def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
+    """Return the spec of a run and the path of the driver that honours all its options.
+
+    `values` holds option values by key; those left out have their defaults.
+
+    Raises:
+        UsageError: the model cannot be read or the options cannot be honoured.
+        EngineMissing: the engine is not installed.
+    """
+    values = {option.key: option.default for option in OPTIONS} | dict(values)
+    check_conflicts(values)
+    entry = engine_for(Path(model), values["engine"])
+    settings = collect_settings(values)
+    driver = driver_for(entry, settings, values["driver"])
+    require_engine(entry, model)
+    # Not before: an error in the command line should cost no more than it must.
+    from lar.records import ImageSettings, RunSpec
+
+    iterations, warmups = values["iter"], values["warmup_iter"]
+    channels: Channels | None = "bgr" if values["bgr"] else "rgb" if values["rgb"] else None
+    spec = RunSpec(
+        model=model,
+        engine=entry.name,
+        driver=driver.name,
+        device=f"cuda:{settings['cuda']}" if "cuda" in settings else "cpu",
+        inputs=tuple(values["input"] or ()),
+        image=ImageSettings(
+            layout=values["input_layout"],
+            size=values["resize"],
+            mean=values["mean"],
+            scale=values["scale"],
+            channels=channels,
+        ),
+        fill=values["fill"],
+        seed=values["seed"],
+        settings=settings,
+        warmup_iterations=(1 if iterations else 0) if warmups is None else warmups,
+        iterations=iterations,
+        timeout_seconds=values["timeout"],
+        stall_seconds=values["stall_timeout"],
+    )
+    return spec, driver.path
+
+
+def require_engine(entry: EngineEntry, model: str) -> None:
+    """Refuse an engine that is not installed for this Python.
+
+    Raises:
+        EngineMissing: saying how to get it.
+    """
+    if entry.distribution and importlib.util.find_spec(entry.distribution) is None:
+        raise EngineMissing(
+            f"{model} needs {entry.title}, which is not installed", entry.install_hint
+        )
+
+
+def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse option values that Python code gives by key, as text or as what the text means.
+
+    Raises:
+        UsageError: an unknown option, naming the nearest, or a value that it does not take.
+    """
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in BY_KEY:
+            near = nearest(key, BY_KEY)
+            raise UsageError(f"unknown option {key!r}", f"did you mean {near!r}?" if near else "")
+        values[key] = parse_value(BY_KEY[key], value)
+    return values
+
+
+def parse_value(option: Option, value: Any) -> Any:
+    """Parse one value; None stays the option's default."""
+    if option.parse is None:
+        return bool(value)
+    if value is None:
+        return option.default
+    if option.repeatable:
+        return [value] if isinstance(value, str) else list(value)
+    text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    try:
+        parsed = option.parse(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{option.flag}: {error}") from None
+    if option.choices and parsed not in option.choices:
+        raise UsageError(f"{option.flag}: {parsed!r} is none of {', '.join(option.choices)}")
+    return parsed

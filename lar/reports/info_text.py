@@ -1,0 +1,38 @@
+"""What a model holds, as text."""
+
+from __future__ import annotations
+
+from lar.engines import ENGINES
+from lar.records import ModelInfo, TensorInfo
+from lar.reports.tables import format_bytes, format_count, format_table
+
+
+def format_info(info: ModelInfo) -> list[str]:
+    """Return the lines that describe a model."""
+    unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
+    facts = [
+        f"model for {ENGINES[info.engine].title}",
+        f"parameters: {format_count(info.parameter_count)}",
+        f"weights: {format_bytes(info.weight_bytes)}",
+        f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
+        *(f"{key}: {value}" for key, value in info.metadata.items()),
+    ]
+    tensors = [
+        [kind, tensor.name, tensor.dtype, format_shape(tensor)]
+        for kind, group in (("input", info.inputs), ("output", info.outputs))
+        for tensor in group
+    ]
+    counts = [[name, str(count)] for name, count in info.operators.items()]
+    total = sum(info.operators.values())
+    return [
+        *facts,
+        "",
+        *format_table(["tensor", "name", "dtype", "shape"], tensors),
+        "",
+        *format_table([f"operator ({total})", "count"], counts),
+    ]
+
+
+def format_shape(tensor: TensorInfo) -> str:
+    """Format a shape as {1,3,224,224}, with ? where any size goes."""
+    return "{" + ",".join("?" if size is None else str(size) for size in tensor.shape) + "}"

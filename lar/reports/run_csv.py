@@ -1,0 +1,54 @@
+"""A run as CSV: a row an iteration, the facts of the run repeated in each."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from lar.records import RunResult, Samples
+
+SAMPLE_COLUMNS = ("end_to_end_seconds", "host_seconds", "device_seconds", "queue_delay_seconds")
+
+
+def facts_of(result: RunResult) -> dict[str, object]:
+    """Return the facts of a run as columns, in order."""
+    spec, engine, machine = result.spec, result.engine, result.machine
+    return {
+        "model": spec.model,
+        "sha256": result.model.sha256 if result.model else None,
+        "engine": spec.engine,
+        "engine_version": engine.version if engine else None,
+        "driver": spec.driver,
+        "device": spec.device,
+        "settings": " ".join(f"{key}={value}" for key, value in spec.settings.items()),
+        "inputs": ";".join(fed.source for fed in result.fed),
+        "status": result.status,
+        "error": result.failure.message if result.failure else None,
+        "started_at": result.started_at,
+        "processor": machine.processor if machine else None,
+        "load_seconds": result.load_seconds,
+        "prepare_seconds": result.prepare_seconds,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "lar_version": result.lar_version,
+    }
+
+
+def format_csv(result: RunResult) -> str:
+    """Return the CSV text; a run without iterations has one row of facts.
+
+    Empty cells are unknown. Times are seconds and sizes bytes.
+    """
+    facts = facts_of(result)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["phase", "index", *SAMPLE_COLUMNS, *facts])
+    rows = [*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples)]
+    for row in rows or [[result.phase, None, None, None, None, None]]:
+        writer.writerow([*row, *facts.values()])
+    return text.getvalue()
+
+
+def rows_of(phase: str, samples: Samples) -> list[list[object]]:
+    """Return a row of cells for each sample."""
+    columns = (samples.end_to_end, samples.host, samples.device, samples.queue_delay)
+    return [[phase, index, *cells] for index, cells in enumerate(zip(*columns, strict=True))]

@@ -1,0 +1,124 @@
+"""The printed lines of a run: load_and_run's own, then lar's summary.
+
+The first are a contract: scripts parse them. Milliseconds with three decimals; what is not
+known is `N/A`, never nan.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lar import __version__
+from lar.engines import ENGINES
+from lar.events import EngineStarted, Event, Fed, Loaded, PhaseEntered, Prepared
+from lar.measurement.statistics import (
+    PERCENTILES,
+    Statistics,
+    disturbed_of,
+    samples_for,
+    statistics_of,
+)
+from lar.records import RunResult, RunSpec
+
+
+def format_ms(seconds: float | None) -> str:
+    """Format a time in milliseconds, without the unit."""
+    return "N/A" if seconds is None or math.isnan(seconds) else f"{seconds * 1e3:.3f}"
+
+
+def format_event(event: Event, spec: RunSpec) -> str:
+    """Return the line that an event makes, empty for none."""
+    match event:
+        case EngineStarted(engine):
+            title = ENGINES[engine.name].title
+            return f"lar {__version__}: using {title} {engine.version} ({engine.driver})"
+        case Loaded(seconds, _):
+            return f"load model: {format_ms(seconds)}ms"
+        case Prepared(seconds, _):
+            ahead = "; going to warmup" if spec.warmup_iterations else ""
+            return f"=== prepare: {format_ms(seconds)}ms{ahead}"
+        case PhaseEntered("iterations"):
+            return f"=== going to run input for {spec.iterations} times"
+        case _:
+            return ""
+
+
+def format_note(event: Event) -> list[str]:
+    """Return what the user should know about an event besides the contract's lines."""
+    if not isinstance(event, Fed):
+        return []
+    generated = [fed for fed in event.fed if fed.generated]
+    notes = [f"warning: {text}" for text in event.warnings]
+    if generated and len(generated) == len(event.fed):
+        shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
+        notes.append(f"note: no --input: data is generated ({generated[0].source}): {shapes}")
+    return notes
+
+
+def format_row(index: int, row: tuple[float, float, float, float], spec: RunSpec) -> str:
+    """Return the line of one iteration; the first rows are the warm-up's."""
+    end_to_end, host, device, _ = row
+    if index < spec.warmup_iterations:
+        return f"warmup {index}: {format_ms(end_to_end)}ms"
+    return (
+        f"iter {index - spec.warmup_iterations}/{spec.iterations}: {format_ms(end_to_end)}ms "
+        f"(exec={format_ms(host)},device={format_ms(device)})"
+    )
+
+
+def format_finish(result: RunResult) -> str:
+    """Return the line that ends a test, empty when nothing was timed."""
+    statistics = statistics_of(result.samples.end_to_end)
+    if statistics is None:
+        return ""
+    deviation = statistics.standard_deviation
+    return (
+        f"=== finished test #0: time={format_ms(statistics.total)}ms "
+        f"avg_time={format_ms(statistics.mean)}ms "
+        f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
+        f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
+    )
+
+
+def format_summary(result: RunResult) -> list[str]:
+    """Return lar's own lines after the contract's."""
+    statistics = statistics_of(result.samples.end_to_end)
+    lines = []
+    if statistics is not None:
+        lines.append(format_distribution(statistics))
+        lines.append(
+            f"throughput: {1 / statistics.mean:.3f} iterations/s"
+            if statistics.mean > 0
+            else "throughput: N/A"
+        )
+    if result.peak_memory_bytes is not None:
+        lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
+    lines += format_disturbance(result)
+    lines += [
+        f"warning: output {output.name} holds {output.nonfinite_count} NaN or infinite values"
+        for output in result.outputs
+        if output.nonfinite_count
+    ]
+    return lines
+
+
+def format_distribution(statistics: Statistics) -> str:
+    """Return the percentiles that the number of samples supports, and what the others need."""
+    told = [f"min={format_ms(statistics.minimum)}ms", f"median={format_ms(statistics.median)}ms"]
+    told += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
+    missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
+    needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
+    return "latency: " + " ".join(told) + (f" ({needs} iterations)" if needs else "")
+
+
+def format_disturbance(result: RunResult) -> list[str]:
+    """Say so when iterations stood waiting for a CPU."""
+    samples = result.samples
+    disturbed = disturbed_of(samples.end_to_end, samples.queue_delay)
+    if not disturbed:
+        return []
+    longest = max(samples.queue_delay[index] or 0.0 for index in disturbed)
+    return [
+        f"note: {len(disturbed)} of {len(samples.end_to_end)} iterations were disturbed: "
+        f"their threads waited up to {format_ms(longest)}ms for a CPU that other work held"
+    ]
