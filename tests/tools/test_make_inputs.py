@@ -1,0 +1,98 @@
+"""tools/make_inputs.py and the committed inputs: the formats agree with each other."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLS = REPOSITORY / "tools"
+INPUTS = REPOSITORY / "inputs"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    script = [sys.executable, str(TOOLS / "make_inputs.py"), "--output-dir", str(folder)]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"inputs written to {folder}\n"
+    return folder
+
+
+@pytest.fixture(params=["made", "committed"])
+def folder(request: pytest.FixtureRequest, made: Path) -> Path:
+    return made if request.param == "made" else INPUTS
+
+
+def test_committed_inputs_are_what_the_script_makes(made: Path) -> None:
+    names = sorted(path.name for path in made.iterdir())
+    committed = sorted(path.name for path in INPUTS.iterdir())
+    assert committed == sorted([*names, "README.md"])
+    # JPEG coders differ a little between OpenCV builds; the rest is exact.
+    for name in names:
+        if name.startswith("cat."):
+            continue
+        assert (INPUTS / name).read_bytes() == (made / name).read_bytes(), name
+    difference = np.load(INPUTS / "cat.npy") - np.load(made / "cat.npy")
+    assert np.abs(difference).mean() < 2
+
+
+def test_all_cats_hold_the_same_pixels(folder: Path) -> None:
+    pixels = np.asarray(cv2.imread(str(folder / "cat.jpg")))
+    assert pixels.shape == (224, 224, 3)
+    np.testing.assert_array_equal(pixels, np.asarray(cv2.imread(str(folder / "cat.ppm"))))
+    grey = np.asarray(cv2.imread(str(folder / "cat.pgm"), cv2.IMREAD_UNCHANGED))
+    np.testing.assert_array_equal(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), grey)
+    # As the manual prepares an image: NCHW, BGR, float32.
+    tensor = np.load(folder / "cat.npy")
+    assert (tensor.shape, tensor.dtype) == ((1, 3, 224, 224), np.float32)
+    np.testing.assert_array_equal(tensor, pixels.transpose(2, 0, 1)[np.newaxis])
+    described = json.loads((folder / "cat.json").read_text())["data"]
+    assert (described["shape"], described["type"]) == ([1, 3, 224, 224], "float32")
+    np.testing.assert_array_equal(tensor.ravel(), described["raw"])
+
+
+def test_image_files_are_binary_netpbm(folder: Path) -> None:
+    assert (folder / "cat.ppm").read_bytes().startswith(b"P6\n224 224\n255\n")
+    assert (folder / "cat.pgm").read_bytes().startswith(b"P5\n224 224\n255\n")
+
+
+def test_cat_shows_something(folder: Path) -> None:
+    pixels = np.load(folder / "cat.npy")
+    assert 60 < pixels.mean() < 200
+    assert pixels.std() > 20
+
+
+def test_digits_have_the_shape_the_models_take(folder: Path) -> None:
+    digits, labels = np.load(folder / "digits.npy"), np.load(folder / "digits_labels.npy")
+    assert (digits.shape, digits.dtype) == ((32, 1, 8, 8), np.float32)
+    assert digits.min() == 0
+    assert digits.max() == 16
+    assert set(labels.tolist()) == set(range(10))
+    seven = np.load(folder / "digit_7.npy")
+    assert seven.shape == (1, 1, 8, 8)
+    assert labels[(digits == seven).all(axis=(1, 2, 3))].tolist() == [7]
+
+
+def test_digits_were_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    train, test = importlib.import_module("sample_data").split_digits()
+    assert (len(train.labels), len(test.labels)) == (1437, 360)
+    seen = {image.tobytes() for image in train.images}
+    assert not any(image.tobytes() in seen for image in np.load(INPUTS / "digits.npy"))
+
+
+def test_multi_input_names_both_tensors(folder: Path) -> None:
+    tensors = json.loads((folder / "multi_input.json").read_text())
+    assert {name: tensor["shape"] for name, tensor in tensors.items()} == {"a": [2, 3], "b": [3, 4]}
+    for tensor in tensors.values():
+        assert tensor["type"] == "float32"
+        assert len(tensor["raw"]) == np.prod(tensor["shape"])

@@ -1,0 +1,158 @@
+"""tools/make_models.py: reproducible files, and no success when the engines disagree."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLS = REPOSITORY / "tools"
+
+CHEAP = ("uint8_input", "multi_input", "dynamic_batch", "one_operator")
+# Made from seeded draws alone, so the same on every machine.
+SAME_EVERYWHERE = ("multi_input", "dynamic_batch", "one_operator")
+
+
+def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: making models hides the GPU from the process that does it."""
+    return subprocess.run(
+        [sys.executable, str(TOOLS / "make_models.py"), *arguments], capture_output=True, text=True
+    )
+
+
+def run_changed(change: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the script after the statements `change`."""
+    code = f"import sys, make_models\n{change}\nsys.exit(make_models.main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=TOOLS
+    )
+
+
+@pytest.fixture(scope="module")
+def cheap_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and what was printed."""
+    folder = tmp_path_factory.mktemp("models")
+    done = run_script(*CHEAP, "--output-dir", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+@pytest.fixture
+def cheap_folder(cheap_run: tuple[Path, str]) -> Path:
+    return cheap_run[0]
+
+
+@pytest.fixture
+def describe(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The networks and their ONNX form, neither of which needs MegEngine."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    zoo, twin = importlib.import_module("model_zoo"), importlib.import_module("onnx_twin")
+
+    def of_name(name: str) -> tuple[Any, onnx.ModelProto, int]:
+        network = getattr(zoo, f"describe_{name}")()
+        model = twin.onnx_of(network)
+        return network, model, twin.count_macs(model)
+
+    return of_name
+
+
+def test_makes_both_formats_of_each_name(cheap_folder: Path) -> None:
+    made = sorted(path.name for path in cheap_folder.iterdir())
+    assert made == sorted(f"{name}{suffix}" for name in CHEAP for suffix in (".mge", ".onnx"))
+
+
+def test_second_run_writes_the_same_bytes(cheap_folder: Path, tmp_path: Path) -> None:
+    assert run_script(*CHEAP, "--output-dir", str(tmp_path)).returncode == 0
+    for path in cheap_folder.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("name", SAME_EVERYWHERE)
+def test_committed_files_are_what_the_script_makes(name: str, cheap_folder: Path) -> None:
+    for suffix in (".mge", ".onnx"):
+        committed = REPOSITORY / "models" / (name + suffix)
+        assert committed.read_bytes() == (cheap_folder / committed.name).read_bytes()
+
+
+def test_reports_what_it_made(cheap_run: tuple[Path, str]) -> None:
+    folder, printed = cheap_run
+    size_bytes = (folder / "multi_input.mge").stat().st_size
+    assert f"multi_input.mge {size_bytes} bytes" in printed
+    assert "product -0.270 to 2.168, greatest difference" in printed
+    assert "parameters 808, MACs 768" in printed
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [("0.01", "greatest difference 0.01"), ("float('nan')", "greatest difference nan")],
+)
+def test_disagreeing_twins_fail(error: str, printed: str, tmp_path: Path) -> None:
+    change = (
+        "right = make_models.run_onnx\n"
+        f"make_models.run_onnx = lambda *a: {{k: v + {error} for k, v in right(*a).items()}}"
+    )
+    done = run_changed(change, "multi_input", "--output-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert printed in done.stdout
+    assert "FAILED" in done.stdout
+
+
+def test_training_is_reproducible_and_must_reach_its_accuracy(tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        one_epoch = "import digits_training\ndigits_training.EPOCH_COUNT = 1"
+        done = run_changed(one_epoch, "digits_cnn", "int8", "--output-dir", str(folder))
+        # One epoch is too little.
+        assert done.returncode == 1
+        assert "test accuracy" in done.stdout
+    for name in ("digits_cnn.mge", "digits_cnn.onnx", "int8.mge", "int8.onnx"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
+
+
+def test_lists_all_names() -> None:
+    done = run_script("--list")
+    assert done.returncode == 0
+    names = {line.split()[0] for line in done.stdout.splitlines()}
+    assert names == {*CHEAP, "digits_cnn", "int8", "mobilenet_v2", "resnet18", "resnet50"}
+
+
+def test_unknown_name_is_a_usage_error() -> None:
+    done = run_script("resnet51")
+    assert done.returncode == 2
+    assert "no model 'resnet51'; there are digits_cnn" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_parameters", "expected_macs"),
+    [
+        # Published: 25.6 M and 4.1 G, 11.7 M and 1.8 G; without the batch norms' own numbers.
+        ("resnet50", 25_530_472, 4_089_184_256),
+        ("resnet18", 11_684_712, 1_814_073_344),
+    ],
+)
+def test_resnets_are_the_real_ones(
+    describe: Any, name: str, expected_parameters: int, expected_macs: int
+) -> None:
+    network, model, macs = describe(name)
+    assert network.count_parameters() == expected_parameters
+    assert macs == expected_macs
+    (data,) = model.graph.input
+    assert [axis.dim_value for axis in data.type.tensor_type.shape.dim] == [1, 3, 224, 224]
+
+
+def test_descriptions_are_seeded(describe: Any) -> None:
+    first, second = (describe("mobilenet_v2")[1].SerializeToString() for _ in range(2))
+    assert first == second
+
+
+def test_he_initialisation_keeps_the_scale(describe: Any) -> None:
+    network, _, _ = describe("resnet18")
+    weight = next(node for node in network.nodes if node.name == "layer4.1.conv2").weights["weight"]
+    np.testing.assert_allclose(weight.std(), np.sqrt(2 / (512 * 9)), rtol=0.01)
