@@ -125,7 +125,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
         source = item.text if len(item.text) <= 60 else item.text[:57] + "..."
         info = input_named(item.name, infos, source)
         try:
-            yield info, Loaded(read_numbers(item.text), source, "text")
+            yield info, Loaded(drop_outer_axis(read_numbers(item.text), info), source, "text")
         except ValueError as error:
             raise input_error(source, str(error)) from None
     else:
@@ -136,6 +136,16 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
             if loaded.kind == "raw":
                 loaded = shape_raw(loaded, item.form or form_of(info, item.path))
             yield info, loaded
+
+
+def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
+    """Return inline values without their outer axis of 1 where only that fits the model.
+
+    load_and_run gives `[1,2,3]` the shape (1,3), which leaves no way to feed an input of one
+    axis in brackets.
+    """
+    fits = find_misfit(array.shape, info) == ""
+    return array if fits or array.ndim < 2 or array.shape[0] != 1 else array[0]
 
 
 def _find_subjects(

@@ -36,8 +36,12 @@ class Loaded:
 
 
 def input_error(where: str, problem: str, hint: str = "") -> UsageError:
-    """Return the error of one item of `--input`."""
-    return UsageError(f"--input: {where}: {problem}", hint)
+    """Return the error of one item of `--input`, on one line whatever names the file holds."""
+    return UsageError(_printable(f"--input: {where}: {problem}"), _printable(hint))
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:

@@ -100,7 +100,8 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, str]:
         any file                  any other        an error
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
-    would become infinite do not fit. Images under image settings do not come here.
+    would become infinite do not fit. An image file without image settings must be what the model
+    takes; with them it does not come here, and is converted to any dtype that holds the result.
 
     Raises:
         UsageError: the table says error, or a value does not fit.

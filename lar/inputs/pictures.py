@@ -11,6 +11,7 @@ from lar.inputs.loaded import Array, Loaded, input_error
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
 _NETPBM_HEADER = re.compile(rb"P([2356])" + (_GAP + rb"+(\d{1,9})") * 3 + _GAP)
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _COMMENT = re.compile(rb"#[^\r\n]*")
 
 
@@ -77,19 +78,35 @@ def read_image(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
     with open(path, "rb") as stream:
         data = stream.read()
-    # Of the formats read here, JPEG alone is decoded when cut short, the rest of it gray.
-    if data.startswith(b"\xff\xd8") and not _is_complete_jpeg(data):
-        raise input_error(path, "truncated: the image ends before its end marker")
-    image = cv2.imread(path, cv2.IMREAD_COLOR)
+    # A JPEG that is cut short is decoded all the same, the rest of it gray, and a PNG's broken
+    # chunk length is allocated before it is found to be broken.
+    check = {b"\xff\xd8": _is_complete_jpeg, b"\x89P": _is_complete_png}.get(data[:2])
+    if check and not check(data):
+        raise input_error(path, "truncated or broken: the image ends before its end marker")
+    try:
+        image = cv2.imread(path, cv2.IMREAD_COLOR)
+    except cv2.error:
+        image = None
     if image is None:
         raise input_error(path, "cannot be decoded as an image")
     return (Loaded(image[np.newaxis], path, channels="bgr"),)
 
 
+def _is_complete_png(data: bytes) -> bool:
+    """Walk the chunks to the end of the image. Source: the PNG specification, section 5.3."""
+    position = 8
+    while position + 12 <= len(data):
+        if data[position + 4 : position + 8] == b"IEND":
+            return True
+        position += 12 + int.from_bytes(data[position : position + 4], "big")
+    return False
+
+
 def _is_complete_jpeg(data: bytes) -> bool:
     """Walk the markers to the end of the first image, past thumbnails inside segments.
 
-    Source: ITU-T T.81, annex B.
+    Source: ITU-T T.81, annex B. A frame of more pixels than any coder packs into a
+    file of this size is incomplete too.
     """
     position = 2
     while True:
@@ -99,6 +116,11 @@ def _is_complete_jpeg(data: bytes) -> bool:
         marker = data[position + 1]
         if marker == 0xD9:
             return True
+        if marker in _JPEG_FRAMES:
+            height = int.from_bytes(data[position + 5 : position + 7], "big")
+            width = int.from_bytes(data[position + 7 : position + 9], "big")
+            if height * width > 1024 * len(data):
+                return False
         if marker == 0xFF:
             position += 1
         elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lar.errors import UsageError
+from lar.inputs.casting import dtype_of
+from lar.inputs.generation import describe_source, generate_array, shape_to_generate
+from lar.inputs.loaded import Array
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64"]
+SHAPE = (1, 3, 32, 33)
+
+
+def generate(
+    dtype: str, fill: str = "uniform", *, name: str = "data", seed: int = 0, shape: Any = SHAPE
+) -> Array:
+    return generate_array(name, dtype_of(dtype), shape, fill=fill, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fill", ["uniform", "normal", "zeros", "ones"])
+def test_every_dtype_and_fill_gives_settled_data(dtype: str, fill: str) -> None:
+    for shape in (SHAPE, (), (1,)):
+        array = generate(dtype, fill, shape=shape)
+        assert array.dtype == dtype
+        assert array.shape == shape
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fill", ["uniform", "normal"])
+def test_seed_and_name_decide_the_data(dtype: str, fill: str) -> None:
+    array = generate(dtype, fill)
+    assert np.array_equal(array, generate(dtype, fill))
+    assert not np.array_equal(array, generate(dtype, fill, seed=1))
+    assert not np.array_equal(array, generate(dtype, fill, name="other"))
+
+
+def test_the_drawn_values_do_not_change_between_releases() -> None:
+    expected = [0.2821691, 0.65340066, 0.6374713]
+    np.testing.assert_allclose(generate("float32", shape=(3,)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_floats_fill_their_range_and_are_never_subnormal(dtype: str) -> None:
+    uniform, normal = generate(dtype), generate(dtype, "normal")
+    assert uniform.min() >= 0
+    assert uniform.max() <= 1
+    assert abs(float(uniform.mean(dtype=np.float64)) - 0.5) < 0.05
+    assert abs(float(normal.mean(dtype=np.float64))) < 0.1
+    assert abs(float(normal.std(dtype=np.float64)) - 1) < 0.1
+    many = generate(dtype, shape=(300_000,))
+    assert not ((many != 0) & (np.abs(many) < np.finfo(dtype).tiny)).any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127), ("int64", 0, 1)]
+)
+def test_integers_fill_their_range(dtype: str, low: int, high: int) -> None:
+    for fill in ("uniform", "normal"):
+        array = generate(dtype, fill)
+        assert (array.min(), array.max()) == (low, high)
+
+
+def test_zeros_and_ones() -> None:
+    assert not generate("float32", "zeros").any()
+    assert (generate("float32", "ones") == 1).all()
+
+
+def test_axes_of_any_size_are_one() -> None:
+    assert shape_to_generate((None, 3, None)) == (1, 3, 1)
+
+
+def test_sources_are_named() -> None:
+    assert describe_source("uniform", 3) == "uniform, seed 3"
+    assert describe_source("zeros", 3) == "zeros"
+
+
+def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
+    for fill in ("uniform", "normal", "zeros", "ones"):
+        with pytest.raises(UsageError, match="more than this machine's memory"):
+            generate("uint8", fill, shape=(1 << 40, 1 << 20))
+
+
+def test_an_unknown_fill_is_refused() -> None:
+    with pytest.raises(UsageError, match="--fill"):
+        generate("uint8", "fractal")

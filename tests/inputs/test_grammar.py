@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lar.errors import UsageError
+from lar.inputs.grammar import Item, NumbersItem, PathItem, RawForm, ShapeItem, items_of
+
+
+@pytest.mark.parametrize(
+    ("text", "item"),
+    [
+        ("cat.npy", PathItem("", "cat.npy")),
+        ("data:cat.npy", PathItem("data", "cat.npy")),
+        (" data : cat.npy ", PathItem("data", "cat.npy")),
+        ("input.1:dir/my cat.npy", PathItem("input.1", "dir/my cat.npy")),
+        ("0:cat.npy", PathItem("0", "cat.npy")),
+        ("data:a:b.npy", PathItem("data", "a:b.npy")),
+        ("data:[1.5,2,3]", NumbersItem("data", "[1.5,2,3]")),
+        ("[[1.5,2],[3,4]]", NumbersItem("", "[[1.5,2],[3,4]]")),
+        ("b:1.0,2.0", NumbersItem("b", "1.0,2.0")),
+        ("-1e5", NumbersItem("", "-1e5")),
+        ("{1,3,224,224}", ShapeItem("", (1, 3, 224, 224), "{1,3,224,224}")),
+        ("data:{1, 3}", ShapeItem("data", (1, 3), "{1, 3}")),
+        ("seed:{ }", ShapeItem("seed", (), "{ }")),
+        ("x.bin,float32,1x3", PathItem("", "x.bin", RawForm("float32", (1, 3)))),
+        ("a:x.RAW,int8,7", PathItem("a", "x.RAW", RawForm("int8", (7,)))),
+    ],
+)
+def test_an_item_is_a_name_and_a_value(text: str, item: Item) -> None:
+    assert items_of([text]) == (item,)
+
+
+def test_items_are_split_at_semicolons_and_flags_add_up() -> None:
+    assert items_of(["a:x.npy; b:[1,2];", "c:{3}"]) == (
+        PathItem("a", "x.npy"),
+        NumbersItem("b", "[1,2]"),
+        ShapeItem("c", (3,), "{3}"),
+    )
+
+
+def test_a_name_of_the_model_may_hold_a_colon() -> None:
+    names = ["input", "input:0"]
+    assert items_of(["input:0:cat.npy"], names) == (PathItem("input:0", "cat.npy"),)
+    assert items_of(["input:x:cat.npy"], names) == (PathItem("input", "x:cat.npy"),)
+    assert items_of(["input:0"], names) == (NumbersItem("input", "0"),)
+
+
+def test_an_existing_file_is_a_path_colon_and_comma_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("data:cat.npy", "x.bin,int8,3"):
+        Path(name).touch()
+        assert items_of([name]) == (PathItem("", name),)
+        assert items_of([f"n:{name}"]) == (PathItem("n", name),)
+    Path("5").touch()
+    assert items_of(["5"]) == (NumbersItem("", "5"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        (" ; ", "empty"),
+        (":cat.npy", "no name"),
+        ("data:", "no value"),
+        ("{1,3", "no shape"),
+        ("{1,,3}", "no shape"),
+        ("{-1,3}", "no shape"),
+        ("{" + "9" * 5000 + "}", "no shape"),
+        ("x.bin,float32", "no dtype and shape"),
+        ("x.bin,float32,1*3", "no dtype and shape"),
+    ],
+)
+def test_what_is_no_item_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem) as caught:
+        items_of([text])
+    assert caught.value.message.startswith("--input: ")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text() | st.text(alphabet="a:;{}[],.x19 -e"))
+def test_any_text_is_split_or_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert items_of([text], ["a", "a:1"])

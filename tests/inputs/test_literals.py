@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+
+from lar.inputs.literals import array_of_numbers, read_numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "dtype"),
+    [
+        ("[1.5,2,3]", (1, 3), "float64"),
+        ("[[1.5,2],[3,4]]", (1, 2, 2), "float64"),
+        ("1.0,2.0", (2,), "float64"),
+        ("[1,2],[3,4]", (2, 2), "int64"),
+        ("7", (1,), "int64"),
+        ("[1e3]", (1, 1), "float64"),
+        ("18446744073709551615", (1,), "uint64"),
+    ],
+)
+def test_nesting_and_an_outer_one_are_the_shape(
+    text: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    array = read_numbers(text)
+    assert array.shape == shape
+    assert array.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[1,2", "no list of numbers"),
+        ("[1],2]", "no list of numbers"),
+        ("[a]", "no list of numbers"),
+        ("[1 2]", "no list of numbers"),
+        ("[[1],[2,3]]", "ragged"),
+        ("[1,[2]]", "ragged"),
+        ("[[1],[]]", "ragged"),
+        ("[]", "no numbers"),
+        ("[[],[]]", "no numbers"),
+        ('["a"]', "no number"),
+        ("[null]", "no number"),
+        ("[1,true]", "no number"),
+        ("[" * 40 + "1" + "]" * 40, "levels"),
+        ("[" * 100_000, "levels"),
+        ("99999999999999999999", "no dtype"),
+        ("-1,18446744073709551615", "no dtype"),
+        ("0.5," + "9" * 400, "no dtype"),
+        ("9" * 5000, "no list of numbers"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        read_numbers(text)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st_np.arrays(
+        st.sampled_from([np.int64, np.float64]),
+        st_np.array_shapes(max_dims=4, max_side=4),
+        elements={"allow_nan": False, "allow_infinity": False},
+    )
+)
+def test_what_is_written_is_read(array: np.ndarray[Any, Any]) -> None:
+    read = read_numbers(json.dumps(array.tolist()))
+    assert read.dtype == array.dtype
+    np.testing.assert_array_equal(read, array[np.newaxis])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(alphabet="[],.-+eE0123456789 "))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        assert read_numbers(text).dtype.kind in "iuf"
+
+
+def test_booleans_are_an_array_of_their_own() -> None:
+    assert array_of_numbers([True, False]).dtype == np.bool_

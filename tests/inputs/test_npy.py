@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+
+from lar.errors import UsageError
+from lar.inputs import loaded as loaded_module
+from lar.inputs.loaded import Loaded
+from lar.inputs.readers import read_path
+
+IN_TMP_PATH = settings(
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+ARRAYS = st_np.arrays(
+    st_np.boolean_dtypes()
+    | st_np.integer_dtypes(endianness="?")
+    | st_np.floating_dtypes(endianness="?")
+    | st_np.complex_number_dtypes(endianness="?"),
+    st_np.array_shapes(min_dims=0, max_dims=4, max_side=4),
+)
+
+
+def npy_bytes(array: Any, version: tuple[int, int] | None = None) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array, version)  # type: ignore[no-untyped-call]
+    return stream.getvalue()
+
+
+def read_bytes(data: bytes, path: Path) -> tuple[Loaded, ...]:
+    path.write_bytes(data)
+    return read_path(str(path))
+
+
+@IN_TMP_PATH
+@given(ARRAYS, st.booleans())
+def test_what_numpy_saves_is_read(tmp_path: Path, array: Any, fortran_order: bool) -> None:
+    array = np.asfortranarray(array) if fortran_order and array.ndim else array
+    for version in ((1, 0), (2, 0)):
+        (read,) = read_bytes(npy_bytes(array, version), tmp_path / "a.npy")
+        assert read.array.dtype == array.dtype
+        np.testing.assert_array_equal(read.array, array)
+        assert (read.source, read.name, read.kind) == (str(tmp_path / "a.npy"), "", "tensor")
+
+
+@IN_TMP_PATH
+@given(st.dictionaries(st.text("ab/.é", min_size=1), ARRAYS, min_size=1, max_size=3))
+def test_what_numpy_saves_as_an_archive_is_read(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    for save in (np.savez, np.savez_compressed):
+        save(str(tmp_path / "a.npz"), **arrays)
+        read = {each.name: each.array for each in read_path(str(tmp_path / "a.npz"))}
+        assert list(read) == list(arrays)
+        for name in arrays:
+            np.testing.assert_array_equal(read[name], arrays[name])
+
+
+def test_an_archive_gives_the_wanted_array(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.npz")
+    np.savez(path, a=np.zeros(2), labels=np.array(["cat"]))
+    (read,) = read_path(path, "a")
+    assert read.name == "a"
+    with pytest.raises(UsageError, match="'labels': holds elements of dtype <U3"):
+        read_path(path)
+    with pytest.raises(UsageError, match="no array 'b'") as caught:
+        read_path(path, "b")
+    assert caught.value.hint == "it holds a, labels"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (npy_bytes(np.zeros((4, 5)))[:200], "truncated: the header promises 160 bytes, 72 are"),
+        (npy_bytes(np.zeros(4))[:20], "no .npy file"),
+        (b"\x93NUMPY", "no .npy file"),
+        (b"", "empty"),
+        (b"\x93NUMPY\x03\x00" + bytes(20), "version 3.0"),
+        (b"GIF89a" + bytes(20), "no .npy file"),
+        (npy_bytes(np.array([{}])), "Python objects"),
+        (npy_bytes(np.array(["text"])), "elements of dtype <U4"),
+        (npy_bytes(np.zeros(2, "i4,f4")), "elements of dtype"),
+        (npy_bytes(np.zeros(2, "M8[s]")), "elements of dtype datetime64"),
+    ],
+)
+def test_broken_and_foreign_files_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem) as caught:
+        read_bytes(data, tmp_path / "a.npy")
+    assert caught.value.message.startswith(f"--input: {tmp_path / 'a.npy'}: ")
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(-2,-2)", "(99999999999999999999,)", "(1,)*40"])
+def test_impossible_shapes_allocate_nothing(tmp_path: Path, shape: str) -> None:
+    text = shape if "*" not in shape else str((1,) * 40)
+    header = f"{{'descr':'<f4','fortran_order':False,'shape':{text}}}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(200)
+    with pytest.raises(UsageError, match=r"impossible|truncated"):
+        read_bytes(data, tmp_path / "a.npy")
+
+
+def test_a_file_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded_module, "memory_bytes", lambda: 1000)
+    with pytest.raises(UsageError, match="more than this machine's memory"):
+        read_bytes(npy_bytes(np.zeros(500, np.uint8))[:1] * 1001, tmp_path / "a.npy")
+    np.savez_compressed(str(tmp_path / "a.npz"), a=np.zeros(5000, np.uint8))
+    with pytest.raises(UsageError, match="needs 5000 bytes, more than this machine's memory"):
+        read_path(str(tmp_path / "a.npz"))
+
+
+def test_names_in_a_file_cannot_break_the_message(tmp_path: Path) -> None:
+    np.savez(str(tmp_path / "a.npz"), **{"a\n\x1b": np.zeros(1), "b": np.zeros(1)})
+    with pytest.raises(UsageError) as caught:
+        read_path(str(tmp_path / "a.npz"), "c\n")
+    assert caught.value.message.endswith(r"holds no array 'c\n'")
+    assert caught.value.hint == "it holds a??, b"
+
+
+def test_broken_archives_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(str(path), a=np.zeros(9))
+    for data in (path.read_bytes()[:100], b"PK\x03\x04", b"nothing"):
+        with pytest.raises(UsageError, match=r"a\.npz: "):
+            read_bytes(data, path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(UsageError, match=r"notes\.txt, which is no \.npy"):
+        read_path(str(path))
+    with zipfile.ZipFile(path, "w"):
+        pass
+    with pytest.raises(UsageError, match="holds no arrays"):
+        read_path(str(path))

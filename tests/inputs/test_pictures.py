@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+
+from lar.errors import UsageError
+from lar.inputs.loaded import Loaded
+from lar.inputs.readers import read_path
+
+IN_TMP_PATH = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+GAPS = st.lists(st.sampled_from([b" ", b"\n", b"\t", b"\r\n", b"#\n", b"# 9 #9\n"]), min_size=1)
+
+
+def read_bytes(data: bytes, path: Path) -> Loaded:
+    path.write_bytes(data)
+    (loaded,) = read_path(str(path))
+    return loaded
+
+
+@IN_TMP_PATH
+@given(
+    st_np.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 2, st.sampled_from([1, 3]))),
+    st.tuples(GAPS, GAPS, GAPS),
+    st.booleans(),
+)
+def test_comments_may_stand_anywhere_in_the_header(
+    tmp_path: Path, image: Any, gaps: tuple[list[bytes], ...], plain: bool
+) -> None:
+    height, width, channels = image.shape
+    magic = {1: (b"P5", b"P2"), 3: (b"P6", b"P3")}[channels][plain]
+    numbers = [b"%d" % number for number in (width, height, 255)]
+    header = magic + b"".join(b"".join(gap) + n for gap, n in zip(gaps, numbers, strict=True))
+    data = " ".join(map(str, image.ravel())).encode() if plain else image.tobytes()
+    loaded = read_bytes(header + b"\n" + data, tmp_path / "a.ppm")
+    np.testing.assert_array_equal(loaded.array, image[np.newaxis])
+    assert loaded.channels == {1: "gray", 3: "rgb"}[channels]
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "expected"),
+    [
+        (b"P5 3 1 15\n", bytes([0, 7, 15]), [0, 119, 255]),
+        (b"P5 3 1 1\n", bytes([0, 1, 1]), [0, 255, 255]),
+        (b"P5 3 1 65535\n", bytes([0, 0, 128, 0, 255, 255]), [0, 128, 255]),
+        (b"P5 3 1 256\n", bytes([0, 0, 0, 128, 1, 0]), [0, 128, 255]),
+        (b"P2 3 1 15\n", b"0 7\n#9\n15", [0, 119, 255]),
+        (b"P5 1 1 255\n", b"#next image", [35]),
+    ],
+)
+def test_the_maximum_is_scaled_to_255(
+    tmp_path: Path, header: bytes, data: bytes, expected: list[int]
+) -> None:
+    loaded = read_bytes(header + data, tmp_path / "a.pgm")
+    assert loaded.array.ravel().tolist() == expected
+    assert loaded.array.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"P6 2 2 255\n" + bytes(11), "truncated: the header promises 12 bytes, 11 are there"),
+        (b"P5 2 2 256\n" + bytes(7), "truncated: the header promises 8 bytes, 7 are there"),
+        (b"P2 2 2 255\n1 2 3", "truncated: the header promises 4 numbers, 3 are there"),
+        (b"P5 999999999 999999999 255\n" + bytes(7), "truncated"),
+        (b"P2 1 1 255\n-1", "no number"),
+        (b"P2 1 1 255\n" + b"1" * 99, "no number"),
+        (b"P5 1 1 9\n\x0a", "sample of 10, above its maximum 9"),
+        (b"P5 1 1 0\n\x0a", "maximum 0"),
+        (b"P5 1 1 65536\n\x0a", "maximum 65536"),
+        (b"P5 1 1", "broken header"),
+        (b"P6 1 x 255\n111", "broken header"),
+        (b"P6", "broken header"),
+        (b"P4 8 1\n1", "no P5 or P6"),
+        (b"P7\nWIDTH 1", "no P5 or P6"),
+        (b"\xff\xd8", "no P5 or P6"),
+        (b"", "empty"),
+    ],
+)
+def test_broken_netpbm_files_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        read_bytes(data, tmp_path / "a.ppm")
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".bmp", ".webp"])
+def test_other_images_are_as_opencv_reads_them(tmp_path: Path, suffix: str) -> None:
+    path = str(tmp_path / ("cat" + suffix))
+    cv2.imwrite(path, picture(30, 40))
+    (loaded,) = read_path(path)
+    expected = cv2.imread(path)
+    assert expected is not None
+    np.testing.assert_array_equal(loaded.array, expected[np.newaxis])
+    assert loaded.channels == "bgr"
+    assert loaded.array.shape == (1, 30, 40, 3)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
+def test_a_truncated_image_is_refused(tmp_path: Path, suffix: str, share: float) -> None:
+    _, encoded = cv2.imencode(suffix, picture(60, 80))
+    data = encoded.tobytes()
+    with pytest.raises(UsageError, match=r"truncated|cannot be decoded"):
+        read_bytes(data[: int(len(data) * share)], tmp_path / ("cat" + suffix))
+
+
+def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path) -> None:
+    _, encoded = cv2.imencode(".jpg", picture(60, 80), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+    image = encoded.tobytes()
+    segment = b"\xff\xe1" + (len(image) + 2).to_bytes(2, "big") + image
+    whole = image[:2] + segment + image[2:]
+    assert read_bytes(whole + b"trailing \xff\xda", tmp_path / "a.jpg").array.shape[1:3] == (60, 80)
+    with pytest.raises(UsageError, match="truncated"):
+        read_bytes(whole[:-2], tmp_path / "a.jpg")
+
+
+def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> None:
+    jpeg, png = (bytearray(cv2.imencode(s, picture(8, 8))[1].tobytes()) for s in (".jpg", ".png"))
+    frame = jpeg.find(b"\xff\xc0")
+    jpeg[frame + 5 : frame + 9] = b"\x7f\xff\x7f\xff"
+    png[33:37] = b"\x7f\xff\xff\xff"
+    for data, name in ((jpeg, "a.jpg"), (png, "a.png")):
+        with pytest.raises(UsageError, match="truncated or broken"):
+            read_bytes(bytes(data), tmp_path / name)
+
+
+def picture(height: int, width: int) -> Any:
+    noise = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
+    return cv2.resize(noise, (width, height))

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_np
+from onnx import numpy_helper
+
+from lar.errors import UsageError
+from lar.inputs.grammar import RawForm
+from lar.inputs.loaded import Loaded
+from lar.inputs.readers import READERS, read_path, shape_raw
+
+IN_TMP_PATH = settings(
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+SHAPES = st_np.array_shapes(min_dims=0, max_dims=4, max_side=4)
+ARRAYS = st_np.arrays(
+    st_np.boolean_dtypes()
+    | st_np.integer_dtypes(endianness="=")
+    | st_np.unsigned_integer_dtypes(endianness="=")
+    | st_np.floating_dtypes(endianness="="),
+    SHAPES,
+)
+
+
+def read_bytes(data: bytes, path: Path, wanted: str = "") -> tuple[Loaded, ...]:
+    path.write_bytes(data)
+    return read_path(str(path), wanted)
+
+
+def read_document(document: object, path: Path, wanted: str = "") -> tuple[Loaded, ...]:
+    return read_bytes(json.dumps(document).encode(), path, wanted)
+
+
+@IN_TMP_PATH
+@given(st.dictionaries(st.text(min_size=1), ARRAYS, min_size=1, max_size=3))
+def test_json_holds_named_tensors(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    document = {
+        name: {"shape": array.shape, "type": array.dtype.name, "raw": array.ravel().tolist()}
+        for name, array in arrays.items()
+    }
+    for read in read_document(document, tmp_path / "a.json"):
+        expected = arrays[read.name]
+        assert (read.array.dtype, read.kind, read.name_binds) == (expected.dtype, "tensor", True)
+        np.testing.assert_array_equal(read.array, expected)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("float", "float32"), ("int", "int32")])
+def test_json_takes_the_type_names_of_load_and_run(tmp_path: Path, name: str, dtype: str) -> None:
+    document = {"a": {"shape": [1, 2], "type": name, "raw": [1, 2.0]}}
+    (read,) = read_document(document, tmp_path / "a.json")
+    assert read.array.dtype == dtype
+    assert read.array.tolist() == [[1, 2]]
+
+
+def test_json_without_a_type_is_numbers_only(tmp_path: Path) -> None:
+    document = {"a": {"shape": [2], "raw": [1, 2]}, "b": {"shape": [1], "raw": [0.5]}}
+    first, second = read_document(document, tmp_path / "a.json")
+    assert (first.kind, second.kind) == ("text", "text")
+    (only,) = read_document(document, tmp_path / "a.json", "b")
+    assert only.name == "b"
+
+
+def entry_with(**changes: object) -> dict[str, object]:
+    return {"a": {"shape": [2], "type": "int8", "raw": [1, 2], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ([], "no object of named tensors"),
+        ({}, "no arrays"),
+        ({"a": [1]}, "no shape and raw"),
+        ({"a": {"shape": [1]}}, "no shape and raw"),
+        (entry_with(shape=2), "shape is no list"),
+        (entry_with(shape=[-2]), "shape is no list"),
+        (entry_with(shape=[2.0]), "shape is no list"),
+        (entry_with(shape=[True, 2]), "shape is no list"),
+        (entry_with(shape=[1] * 40), "shape is no list"),
+        (entry_with(shape=[3]), r"shape \(3\) does not hold the 2 numbers"),
+        (entry_with(shape=[2**62, 2**62]), "does not hold the 2 numbers"),
+        (entry_with(raw="ab"), "raw is no list"),
+        (entry_with(raw=[[1], [2]]), r"\[1\] is no number"),
+        (entry_with(raw=[1, "2"]), '"2" is no number'),
+        (entry_with(raw=[1, None]), "null is no number"),
+        (entry_with(raw=[1, True]), "true is no number"),
+        (entry_with(raw=[1, 128]), "holds 128, out of the range of int8"),
+        (entry_with(raw=[1, 1e300]), "out of the range of int8"),
+        (entry_with(raw=[1, 1.5]), "not whole"),
+        (entry_with(raw=[1, float("nan")]), "not whole"),
+        (entry_with(raw=[1, float("inf")]), "not whole"),
+        (entry_with(raw=[1, 10**400]), "no dtype"),
+        (entry_with(raw=[1, 2], type="bool"), "holds 2, out of the range of bool"),
+        (entry_with(raw=[1, 1e39], type="float"), "out of the range of float32"),
+        (entry_with(raw=[1, 70000], type="float16"), "out of the range of float16"),
+        (entry_with(type="float8"), "'float8' is no dtype"),
+        (entry_with(type=["int8"]), "is no dtype"),
+        (entry_with(shape=[0], raw=[]), "no numbers"),
+    ],
+)
+def test_wrong_json_is_refused(tmp_path: Path, document: object, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem) as caught:
+        read_document(document, tmp_path / "a.json")
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"\xff\xfe\x00", b'{"a": ' + b"[" * 100_000, b"\x00", b'{"a": 1} 2']
+)
+def test_what_is_no_json_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(UsageError, match=r"no JSON|nested"):
+        read_bytes(data, tmp_path / "a.json")
+
+
+@IN_TMP_PATH
+@given(ARRAYS, st.text("abc"))
+def test_onnx_tensors_are_read(tmp_path: Path, array: Any, name: str) -> None:
+    data = numpy_helper.from_array(array, name).SerializeToString()
+    (read,) = read_bytes(data, tmp_path / "input_7.pb")
+    assert (read.name, read.position, read.array.dtype) == (name, 7, array.dtype)
+    np.testing.assert_array_equal(read.array, array)
+
+
+def tensor_bytes(**fields: object) -> bytes:
+    return bytes(onnx.TensorProto(**fields).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\xff" * 20, "cannot be read"),
+        (tensor_bytes(dims=[1]), "no TensorProto"),
+        (tensor_bytes(data_type=99), "no TensorProto"),
+        (tensor_bytes(data_type=1, dims=[2], raw_data=b"1234567"), "takes 8 bytes of data, 7 are"),
+        (tensor_bytes(data_type=1, dims=[-1], raw_data=b"12345678"), "impossible"),
+        (tensor_bytes(data_type=1, dims=[1 << 60], raw_data=b"1234"), "bytes of data, 4 are"),
+        (tensor_bytes(data_type=1, dims=[1 << 60], float_data=[1]), "cannot be read"),
+        (tensor_bytes(data_type=8, dims=[1], string_data=[b"cat"]), "string elements"),
+        (tensor_bytes(data_type=16, dims=[1], raw_data=b"12"), "bfloat16 elements"),
+        (tensor_bytes(data_type=1, dims=[1], data_location=1), "in another file"),
+    ],
+)
+def test_wrong_onnx_tensors_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        read_bytes(data, tmp_path / "a.pb")
+
+
+def test_a_test_set_folder_gives_its_inputs_in_order(tmp_path: Path) -> None:
+    for position in (10, 2):
+        tensor = numpy_helper.from_array(np.array([position]), "x")
+        (tmp_path / f"input_{position}.pb").write_bytes(tensor.SerializeToString())
+    (tmp_path / "output_0.pb").write_bytes(b"no input")
+    read = read_path(str(tmp_path))
+    assert [(each.position, each.array.tolist()) for each in read] == [(2, [2]), (10, [10])]
+    with pytest.raises(UsageError, match="names its inputs itself"):
+        read_path(str(tmp_path), "data")
+
+
+def test_raw_bytes_get_a_dtype_and_a_shape(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    expected = np.arange(6, dtype="<i2").reshape(2, 3)
+    (raw,) = read_bytes(expected.tobytes(), path)
+    assert raw.kind == "raw"
+    shaped = shape_raw(raw, RawForm("int16", (2, 3)))
+    np.testing.assert_array_equal(shaped.array, expected)
+    assert shaped.kind == "tensor"
+    with pytest.raises(UsageError, match=r"holds 12 bytes, float32 of shape \(2,3\) takes 24"):
+        shape_raw(raw, RawForm("float32", (2, 3)))
+    with pytest.raises(UsageError, match="'float31' is no dtype"):
+        shape_raw(raw, RawForm("float31", (2, 3)))
+
+
+def test_paths_without_a_reader_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_bytes(b"1")
+    for name, problem in {"a.xyz": "no format", "b.npy": "no such file", "": "folder"}.items():
+        with pytest.raises(UsageError, match=problem):
+            read_path(str(tmp_path / name))
+    with pytest.raises(UsageError, match="no such file"):
+        read_path("a\0.npy")
+    with pytest.raises(UsageError, match="no regular file"):
+        read_path("/dev/null")
+
+
+def valid_files() -> dict[str, bytes]:
+    """Return a small valid file of every format."""
+    array = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    npy, npz = io.BytesIO(), io.BytesIO()
+    np.save(npy, array)
+    np.savez_compressed(npz, a=array, b=array)
+    files = {
+        ".npy": npy.getvalue(),
+        ".npz": npz.getvalue(),
+        ".json": b'{"a": {"shape": [2], "type": "float", "raw": [1.5, 2]}}',
+        ".ppm": b"P6 # a\n2 2\n255\n" + bytes(12),
+        ".pgm": b"P2 2 2 15 1 2 3 4",
+        ".pb": numpy_helper.from_array(array, "a").SerializeToString(),
+        ".bin": array.tobytes(),
+        ".raw": array.tobytes(),
+    }
+    noise = np.random.default_rng(0).integers(0, 256, (9, 8, 3), np.uint8)
+    for suffix in READERS.keys() - files.keys():
+        files[suffix] = cv2.imencode(suffix, noise)[1].tobytes()
+    return files
+
+
+VALID = valid_files()
+
+
+@pytest.mark.parametrize("suffix", sorted(READERS))
+@IN_TMP_PATH
+@given(st.data())
+def test_any_bytes_are_read_or_refused(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
+    content = bytearray(VALID[suffix])
+    if data.draw(st.booleans()):
+        content = bytearray(data.draw(st.binary(max_size=300)))
+        content[:0] = VALID[suffix][: data.draw(st.integers(0, 12))]
+    for place, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=6)
+    ):
+        if content:
+            content[place % len(content)] = byte
+    del content[data.draw(st.integers(len(content) // 2, len(content) * 3)) :]
+    with contextlib.suppress(UsageError):
+        for loaded in read_bytes(bytes(content), tmp_path / f"a{suffix}"):
+            assert loaded.array.dtype.kind in "biufc"
