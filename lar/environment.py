@@ -60,8 +60,8 @@ def installed_version(distribution: str) -> str:
 def read_model_file(path: Path) -> ModelFile:
     """Hash a model file, and compare with `FILE.sha256` beside it where there is one.
 
-    Such a file is what `sha256sum FILE` prints. MegEngine models carry a checksum of their own,
-    ONNX models do not: a flipped bit in their weights is found by this alone.
+    Such a file is what `sha256sum FILE` prints. Neither model format has a checksum over its
+    weights: a flipped bit in them is found by this alone.
 
     Raises:
         UsageError: the file cannot be read or is not the one that was hashed.

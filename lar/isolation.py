@@ -289,6 +289,8 @@ class Watch:
                 f"exit code {os.WEXITSTATUS(status)}"
             )
         hint = ""
+        if self.result.phase == "load":
+            hint = "the model file may be damaged: copy or export it again"
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {(peak or 0) >> 20} MiB"
         self.result = replace(self.result, peak_memory_bytes=peak)

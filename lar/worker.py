@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import EXIT_CODES, LarError
+from lar.errors import EXIT_CODES, LarError, UsageError
 from lar.events import (
     DevicesFound,
     Emit,
@@ -62,7 +62,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> No
         emit(EngineStarted(driver.facts()))
         emit(PhaseEntered("load"))
         began = driver.clock()
-        driver.load()
+        load_model(driver)
         load_seconds = driver.clock() - began
         infos = driver.inputs()
         # A wrong input is told before any time is.
@@ -97,6 +97,34 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> No
         if explained is None:
             raise
         raise explained from error
+
+
+def load_model(driver: Any) -> None:
+    """Load the model.
+
+    Raises:
+        LarError: it does not load; what the engine says of it stands in the hint.
+    """
+    try:
+        driver.load()
+    except (LarError, MemoryError):
+        raise
+    except Exception as error:
+        explained = driver.explain(error)
+        if explained is not None:
+            raise explained from error
+        said = first_line(error)
+        raise UsageError(
+            f"{driver.spec.model}: the engine cannot load it; it may be damaged, or made for "
+            "another version",
+            f"copy or export it again; the engine says: {said}",
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, its type where it has none."""
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
 
 
 def sources_of(driver: Any, metered: bool) -> TimeSources:
@@ -177,9 +205,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(
             message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail
         )
-    text = str(error).strip()
-    line = text.splitlines()[0][:300] if text else type(error).__name__
-    return Failure(message=f"the engine failed: {line}", detail=detail)
+    return Failure(message=f"the engine failed: {first_line(error)}", detail=detail)
 
 
 def run_here(spec: RunSpec, path: str, listener: Listener) -> RunResult:

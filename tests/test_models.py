@@ -173,8 +173,9 @@ def test_int8_model_computes_its_convolutions_in_int8() -> None:
     assert [np.abs(weight).max() for weight in weights] == [64] * 3
 
 
+@pytest.mark.parametrize("suffix", [".mge", ".onnx"])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_checksum_beside_the_onnx_file_is_right(name: str) -> None:
-    model = MODELS / f"{name}.onnx"
+def test_the_checksum_beside_the_model_is_right(name: str, suffix: str) -> None:
+    model = MODELS / f"{name}{suffix}"
     expected = f"{hashlib.sha256(model.read_bytes()).hexdigest()}  {model.name}\n"
-    assert (MODELS / f"{name}.onnx.sha256").read_text() == expected
+    assert (MODELS / f"{model.name}.sha256").read_text() == expected

@@ -141,10 +141,10 @@ RECIPES: dict[str, Recipe] = {
 
 
 def make_model(name: str, folder: Path) -> bool:
-    """Write `name`.mge, `name`.onnx and its checksum, print what they are; False when a check
-    fails.
+    """Write `name`.mge, `name`.onnx and their checksums, print what they are; False when a
+    check fails.
 
-    The checksum file is what `sha256sum` prints: ONNX files carry none, MegEngine's do.
+    A checksum file is what `sha256sum` prints: neither format has one for its weights.
     """
     recipe = RECIPES[name]
     start_seconds = time.perf_counter()
@@ -153,10 +153,10 @@ def make_model(name: str, folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     mge_path, onnx_path = folder / f"{name}.mge", folder / f"{name}.onnx"
     dump_megengine(network, mge_path)
-    onnx_bytes = onnx_model.SerializeToString(deterministic=True)
-    onnx_path.write_bytes(onnx_bytes)
-    checksum = hashlib.sha256(onnx_bytes).hexdigest()
-    onnx_path.with_name(onnx_path.name + ".sha256").write_text(f"{checksum}  {onnx_path.name}\n")
+    onnx_path.write_bytes(onnx_model.SerializeToString(deterministic=True))
+    for path in (mge_path, onnx_path):
+        checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+        path.with_name(path.name + ".sha256").write_text(f"{checksum}  {path.name}\n")
     print(f"{name}: {recipe.summary}")
     print(f"  made in {time.perf_counter() - start_seconds:.1f} s")
     print(f"  parameters {network.count_parameters()}, MACs {count_macs(onnx_model)}")

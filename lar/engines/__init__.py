@@ -94,11 +94,12 @@ def engine_named(name: str) -> EngineEntry:
 def engine_in_file(head: bytes) -> str | None:
     """Return the engine whose format a file begins with, None when the bytes do not tell.
 
-    MegEngine: `mgbtest0` before a testcase file, else a FlatBuffers file with the identifier
-    `mgv2` behind its size; older ones begin with `mgb`. ONNX is a protobuf message whose first
-    field is ir_version, a small number; the ORT format has the identifier `ORTM`.
+    MegEngine: `mgbtest0` before a testcase file, `packed_model` in lite's packed files, the
+    FlatBuffers identifier `mgv2` behind a size; older ones begin with `MGBC` or `MGBS`. ONNX is
+    a protobuf message whose first field is ir_version, a small number; the ORT format has the
+    identifier `ORTM`.
     """
-    if head[:8] == b"mgbtest0" or head[8:12] == b"mgv2" or head[:3] == b"mgb":
+    if head.startswith((b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")) or head[8:12] == b"mgv2":
         return "megengine"
     if head[4:8] == b"ORTM" or (len(head) > 2 and head[0] == 0x08 and 1 <= head[1] <= 32):
         return "onnxruntime"

@@ -21,8 +21,8 @@ class Driver(abc.ABC):
 
     The order of calls is load, inputs, feed, then for each iteration rearm (untimed), start and
     wait, then outputs, close. `start` and `wait` are called between two clock reads: they are
-    set by `feed` to the engine's own functions, and a true return value says that they failed
-    (`failure` then gives the reason), so that nothing else stands in the timed region.
+    set by `feed` to the engine's own functions, so that nothing else stands in the timed region.
+    They raise, or return a number other than 0, when they fail (`failure` then gives the reason).
     """
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
@@ -73,7 +73,7 @@ class Driver(abc.ABC):
         """Return the outputs of the last iteration, by name, each fetched when asked for."""
 
     def failure(self) -> Exception:
-        """Return why `start` or `wait` returned a true value."""
+        """Return why `start` or `wait` returned a number other than 0."""
         return RuntimeError("the engine reported no reason")
 
     def explain(self, error: BaseException) -> LarError | None:

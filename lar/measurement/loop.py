@@ -40,11 +40,11 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
             if rearm is not None:
                 rearm()
             began = now()
-            start_failed = start()
+            start_status = start()
             dispatched = now()
-            wait_failed = wait()
+            wait_status = wait()
             ended = now()
-            if start_failed or wait_failed:
+            if is_failure(start_status) or is_failure(wait_status):
                 raise driver.failure()
             device, delay = NAN, NAN
             if device_seconds is not None:
@@ -67,3 +67,8 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
     finally:
         if collecting:
             gc.enable()
+
+
+def is_failure(status: object) -> bool:
+    """Tell a C function's status number of a failure from what other functions return."""
+    return isinstance(status, int) and status != 0

@@ -18,7 +18,7 @@ from lar.engines import ENGINES, engine_in_file, read_head
 from lar.engines.flops import count_flops
 from lar.engines.megengine.messages import BROKEN, explain_megengine
 from lar.engines.megengine.operations import operation_of, shape_of
-from lar.errors import UsageError
+from lar.errors import EngineMissing, UsageError
 from lar.records import ModelInfo, TensorInfo
 
 TESTCASE_HEADER = struct.Struct("<8sI")
@@ -52,10 +52,13 @@ def read_model(path: Path) -> ModelInfo:
 
     Raises:
         UsageError: the file cannot be read, or is no MegEngine model, or a damaged one.
+        EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
     graph, testcases = read_graph(path)
-    from megengine.core.tensor import megbrain_graph
-
+    try:
+        from megengine.core.tensor import megbrain_graph
+    except ImportError as error:
+        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
     try:
         loaded = megbrain_graph.load_graph(io.BytesIO(graph))
         info = describe_graph(model_outputs(loaded.output_vars_list))

@@ -10,8 +10,15 @@ BROKEN = "copy or export it again"
 
 # Pattern in the engine's message, what is wrong, what to do; the first that matches counts.
 BROKEN_FILE: tuple[tuple[str, str], ...] = (
-    (r"m_offset \+ size <= m_size|m_refhold && size|unexpected (end|eof)", "the file is cut short"),
+    (
+        r"m_offset \+ size <= m_size|(m_refhold|ptr) && size|unexpected (end|eof)",
+        "the file is cut short",
+    ),
     (r"model verification failed|verif", "its content is damaged (verification failed)"),
+    (
+        r"failed to find opr with type",
+        "it needs an operator that this MegEngine lacks, or is damaged",
+    ),
     (
         r"invalid model format|access invalid Maybe value|magic",
         "this is not a MegEngine model, or it is damaged",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import external_data_helper, helper, inliner, shape_inference
+from onnx import helper, inliner, shape_inference
 
 from lar.engines import ENGINES, engine_in_file, read_head
 from lar.engines.flops import Shape, count_flops
@@ -26,7 +26,7 @@ MOST_SHAPE_ELEMENTS = 1024
 LOW_BITS: Mapping[str, int] = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 
 # What the types of operators that take quantised tensors have in their names.
-QUANTISED = ("Quant", "QLinear", "QGemm", "Integer", "NBits")
+QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 
 # Inputs that are floating-point and yet say how to compute, not with what.
 SETTINGS: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
@@ -44,23 +44,30 @@ def read_model(path: Path) -> ModelInfo:
 
     A parameter is an element of a floating-point constant that an operator takes, or of an
     integer one that a quantised operator takes; constants of one element are left out, being
-    plain numbers more often than weights.
+    plain numbers more often than weights. Where the batch is open the FLOPs are those of one item,
+    and `flops_at` in the metadata says so; with another axis open they are unknown.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or it is no ONNX model, or
             a damaged one.
     """
     check_format(path)
+    damage = UsageError(f"{path}: not an ONNX model, or a damaged one", BROKEN)
     try:
         model = onnx.load_model_from_string(path.read_bytes())
-    except (DecodeError, ValueError) as error:
-        raise UsageError(f"{path}: not an ONNX model, or a damaged one", BROKEN) from error
+    except DecodeError as error:
+        raise damage from error
     if not model.graph.output:
-        raise UsageError(f"{path}: not an ONNX model, for it has no outputs", BROKEN)
-    check_external_weights(model, path)
-    if model.functions:
-        model = inliner.inline_local_functions(model)
-    return describe_model(model)
+        raise damage
+    # Damage also shows in names and numbers that make no sense.
+    try:
+        check_names(model.graph)
+        check_external_weights(model, path)
+        if model.functions:
+            model = inliner.inline_local_functions(model)
+        return describe_model(model)
+    except (RuntimeError, ValueError, TypeError, LookupError) as error:
+        raise damage from error
 
 
 def check_format(path: Path) -> None:
@@ -95,15 +102,31 @@ def check_external_weights(model: Any, path: Path) -> None:
                 continue
             entries = {entry.key: entry.value for entry in tensor.external_data}
             file = path.parent / entries.get("location", "")
-            end = int(entries.get("offset", 0)) + int(entries.get("length", 0))
+            offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
             if not file.is_file():
                 raise UsageError(
                     f"{path}: its weights file {file} is missing", "keep it beside the model"
                 )
-            if file.stat().st_size < end:
+            if file.stat().st_size < offset + length:
                 raise UsageError(f"{path}: its weights file {file} is cut short", BROKEN)
-            if prod(tensor.dims) <= MOST_SHAPE_ELEMENTS:
-                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+            if length and prod(tensor.dims) <= MOST_SHAPE_ELEMENTS:
+                with file.open("rb") as data:
+                    data.seek(offset)
+                    tensor.raw_data = data.read(length)
+                tensor.data_location = onnx.TensorProto.DEFAULT
+
+
+def check_names(graph: Any) -> None:
+    """Check that the names in a graph are text.
+
+    Raises:
+        ValueError: one is not; protobuf then gives it as bytes.
+    """
+    names = [info.name for info in (*graph.input, *graph.output, *graph.initializer)]
+    for node in graph.node:
+        names += [node.op_type, node.domain, *node.input, *node.output]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("a name is not UTF-8")
 
 
 def describe_model(model: Any) -> ModelInfo:
@@ -112,21 +135,40 @@ def describe_model(model: Any) -> ModelInfo:
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
     weights = [constants[name] for name in weight_names(nodes, constants)]
+    # Older models list their initializers as inputs too.
+    inputs = [info for info in model.graph.input if info.name not in constants]
+    metadata = format_metadata(model)
     graph = infer_shapes(model).graph
+    tensors = {
+        "inputs": tuple(map(tensor_of, inputs)),
+        "outputs": tuple(map(tensor_of, graph.output)),
+    }
+    if closed := close_batch(inputs):
+        metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
+        graph = infer_shapes(model).graph
     shapes = shapes_in(graph) | {name: constant.shape for name, constant in constants.items()}
     flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
     return ModelInfo(
         engine="onnxruntime",
-        # Older models list their initializers as inputs too.
-        inputs=tuple(tensor_of(info) for info in graph.input if info.name not in constants),
-        outputs=tuple(map(tensor_of, graph.output)),
+        **tensors,
         operators=dict(Counter(node.op_type for node in nodes).most_common()),
         parameter_count=sum(prod(constant.shape) for constant in weights),
         weight_bytes=sum(map(bytes_of, weights)),
         flops=flops,
         flops_unknown=flops_unknown,
-        metadata=format_metadata(model),
+        metadata=metadata,
     )
+
+
+def close_batch(inputs: Sequence[Any]) -> list[str]:
+    """Set the first axis of inputs to 1 where it is open; return the names of those inputs."""
+    closed = []
+    for info in inputs:
+        axes = info.type.tensor_type.shape.dim
+        if axes and not axes[0].HasField("dim_value"):
+            axes[0].dim_value = 1
+            closed.append(info.name)
+    return closed
 
 
 def graphs_in(graph: Any) -> Iterator[Any]:
@@ -145,9 +187,10 @@ def constants_in(graphs: Sequence[Any]) -> dict[str, Constant]:
     for graph in graphs:
         for tensor in graph.initializer:
             found[tensor.name] = Constant(type_name(tensor.data_type), tuple(tensor.dims))
+        # ONNX Runtime makes sparse ones dense.
         for tensor in graph.sparse_initializer:
-            values = tensor.values
-            found[values.name] = Constant(type_name(values.data_type), tuple(values.dims))
+            name, number = tensor.values.name, tensor.values.data_type
+            found[name] = Constant(type_name(number), tuple(tensor.dims))
         for node in graph.node:
             if node.op_type == "Constant" and node.output:
                 found[node.output[0]] = constant_of(node)
@@ -161,7 +204,9 @@ def constant_of(node: Any) -> Constant:
             return Constant(type_name(attribute.t.data_type), tuple(attribute.t.dims))
         if attribute.name == "value_floats":
             return Constant("FLOAT", (len(attribute.floats),))
-    # What else it can hold is one number, integers or text.
+        if attribute.name == "value_ints":
+            return Constant("INT64", (len(attribute.ints),))
+    # What else it can hold is one number or text.
     return Constant("INT64", ())
 
 
@@ -175,7 +220,7 @@ def weight_names(nodes: Sequence[Any], constants: Mapping[str, Constant]) -> set
     """Return the names of the constants that are parameters of the model."""
     names = set()
     for node in nodes:
-        quantised = any(word in node.op_type for word in QUANTISED)
+        quantised = any(word in node.op_type.lower() for word in QUANTISED)
         for index, name in enumerate(node.input):
             constant = constants.get(name)
             if constant is None or index in SETTINGS.get(node.op_type, ()):
@@ -190,7 +235,8 @@ def bytes_of(constant: Constant) -> int:
     """Return how many bytes a constant takes in the file."""
     bits = LOW_BITS.get(constant.type)
     if bits is None:
-        bits = 8 * numpy_dtype(onnx.TensorProto.DataType.Value(constant.type)).itemsize
+        number = onnx.TensorProto.DataType.Value(constant.type)
+        bits = 8 * helper.tensor_dtype_to_np_dtype(number).itemsize
     return -(-prod(constant.shape) * bits // 8)
 
 
@@ -229,16 +275,10 @@ def tensor_of(info: Any) -> TensorInfo:
     if kind != "tensor_type":
         return TensorInfo(name=info.name, dtype=kind.removesuffix("_type"), shape=())
     tensor = info.type.tensor_type
-    return TensorInfo(
-        name=info.name,
-        dtype=numpy_dtype(tensor.elem_type).name,
-        shape=shape_of(tensor) or (),
-    )
-
-
-def numpy_dtype(number: int) -> Any:
-    """Return the NumPy type of an ONNX one."""
-    return helper.tensor_dtype_to_np_dtype(number)
+    number = tensor.elem_type
+    # Without a type in the file, one is known only where shape inference finds it.
+    dtype = helper.tensor_dtype_to_np_dtype(number).name if number else "unknown"
+    return TensorInfo(name=info.name, dtype=dtype, shape=shape_of(tensor) or ())
 
 
 def format_metadata(model: Any) -> dict[str, str]:

@@ -118,7 +118,7 @@ class SessionDriver(Driver):
         self.binding = binding
         self.start = partial(self.session.run_with_iobinding, binding)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
-        # nothing and gives a false value.
+        # nothing.
         self.wait = binding.synchronize_outputs if device == "cuda" else bool
         self.fire_hooks("before_run")
 

@@ -1,0 +1,139 @@
+"""The choices in a fast-run cache, as people see them: listed, found, compared and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lar.engines.megengine.cache import Algorithm, AlgorithmCache, Category, Entry, merge_caches
+from lar.engines.megengine.cache_key import Key, format_key, key_of, profile_of
+from lar.errors import UsageError
+
+MOST_TOLD = 9  # operators in one message
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One searched operator; `number` counts them from 1, in the order of the file."""
+
+    number: int
+    category: str
+    device: str
+    name: str
+    key: Key
+    entry: Entry
+
+    @property
+    def chosen(self) -> Algorithm:
+        return self.entry.algorithms[0]
+
+    @property
+    def next_best(self) -> Algorithm | None:
+        """The fastest of the others, which a choice by hand may have passed over."""
+        return min(self.entry.algorithms[1:], key=lambda each: each.seconds, default=None)
+
+    @property
+    def shapes(self) -> str:
+        return format_key(self.key)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shapes}"
+
+
+@dataclass(frozen=True)
+class CacheDifference:
+    """What tells two caches apart: operators of one only, and of both with another choice."""
+
+    only_first: tuple[Operator, ...]
+    only_second: tuple[Operator, ...]
+    differing: tuple[tuple[Operator, Operator], ...]
+    same: int
+
+    def __bool__(self) -> bool:
+        return bool(self.only_first or self.only_second or self.differing)
+
+
+def operators_of(cache: AlgorithmCache) -> list[Operator]:
+    """Return the searched operators, in the order of the file."""
+    operators: list[Operator] = []
+    for category in cache.categories:
+        profile = profile_of(category.name)
+        for entry in category.entries:
+            if profile and entry.algorithms:
+                key = key_of(profile.operator, entry.key)
+                number = len(operators) + 1
+                operators.append(
+                    Operator(number, category.name, profile.device, profile.operator, key, entry)
+                )
+    return operators
+
+
+def matching(operators: Iterable[Operator], text: str) -> list[Operator]:
+    """Return the operators that a number, or a piece of the name or shapes, means."""
+    if text.isdecimal():
+        return [each for each in operators if each.number == int(text)]
+    return [each for each in operators if text.lower() in str(each).lower()]
+
+
+def find_operator(cache: AlgorithmCache, text: str) -> Operator:
+    """Find the one operator that a text means; a whole name counts more than a piece of one.
+
+    Raises:
+        UsageError: none or more than one is meant.
+    """
+    operators = operators_of(cache)
+    exact = [each for each in operators if text in (str(each), each.shapes)]
+    found = exact if len(exact) == 1 else matching(operators, text)
+    if len(found) == 1:
+        return found[0]
+    candidates = "; ".join(f"{each.number}: {each}" for each in (found or operators)[:MOST_TOLD])
+    more = len(found or operators) - MOST_TOLD
+    raise UsageError(
+        f"{text!r} means {len(found)} operators, not one",
+        f"operators: {candidates or 'none'}" + (f"; and {more} more" if more > 0 else ""),
+    )
+
+
+def find_algorithm(operator: Operator, text: str) -> Algorithm:
+    """Find the one algorithm that a name, or a piece of it, means.
+
+    Raises:
+        UsageError: none or more than one is meant.
+    """
+    algorithms = operator.entry.algorithms
+    exact = [each for each in algorithms if each.name == text]
+    found = exact or [each for each in algorithms if text.lower() in each.name.lower()]
+    if len(found) == 1:
+        return found[0]
+    candidates = ", ".join(each.name for each in found or algorithms)
+    raise UsageError(
+        f"{text!r} means {len(found)} algorithms of {operator}, not one",
+        f"algorithms: {candidates}",
+    )
+
+
+def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
+    """Return the cache with another choice for one operator; both are told as people write them.
+
+    Raises:
+        UsageError: none or more than one operator or algorithm is meant.
+    """
+    found = find_operator(cache, operator)
+    chosen = find_algorithm(found, algorithm)
+    others = tuple(each for each in found.entry.algorithms if each is not chosen)
+    entry = replace(found.entry, algorithms=(chosen, *others))
+    return merge_caches(cache, AlgorithmCache((Category(found.category, (entry,)),)))
+
+
+def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:
+    """Compare the choices of two caches."""
+    ours = {(each.category, each.entry.key): each for each in operators_of(first)}
+    theirs = {(each.category, each.entry.key): each for each in operators_of(second)}
+    both = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    differing = [(a, b) for a, b in both if a.chosen.blob != b.chosen.blob]
+    return CacheDifference(
+        only_first=tuple(each for key, each in ours.items() if key not in theirs),
+        only_second=tuple(each for key, each in theirs.items() if key not in ours),
+        differing=tuple(differing),
+        same=len(both) - len(differing),
+    )

@@ -1,0 +1,359 @@
+"""Reading .onnx files: shapes, weights wherever they lie, control flow, and broken files."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from lar.engines.onnxruntime.model_file import read_model
+from lar.errors import UsageError
+from lar.records import ModelInfo, TensorInfo
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+FLOAT = TensorProto.FLOAT
+IMAGE = [1, 3, 8, 8]
+
+
+def weights(*shape: int, dtype: str = "float32") -> Any:
+    return np.random.default_rng(0).integers(1, 9, shape).astype(dtype)
+
+
+def model_of(
+    nodes: list[Any],
+    inputs: dict[str, Any],
+    outputs: dict[str, Any],
+    constants: dict[str, Any] | None = None,
+    **rest: Any,
+) -> Any:
+    """Build a model whose inputs and outputs are floating-point, unless given as infos."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, FLOAT, axes) for name, axes in inputs.items()],
+        [helper.make_tensor_value_info(name, FLOAT, axes) for name, axes in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8, **rest)
+
+
+def network() -> Any:
+    """A convolution with bias, ReLU, pooling and a classifier."""
+    nodes = [
+        helper.make_node("Conv", ["data", "w", "b"], ["conv"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv"], ["relu"]),
+        helper.make_node("GlobalAveragePool", ["relu"], ["pool"]),
+        helper.make_node("Flatten", ["pool"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "fw", "fb"], ["logits"], transB=1),
+    ]
+    constants = {
+        "w": weights(16, 3, 3, 3),
+        "b": weights(16),
+        "fw": weights(5, 16),
+        "fb": weights(5),
+    }
+    return model_of(nodes, {"data": IMAGE}, {"logits": [1, 5]}, constants)
+
+
+PARAMETERS = 16 * 27 + 16 + 5 * 16 + 5
+CONVOLUTION = 2 * 64 * 16 * 27
+FLOPS = CONVOLUTION + 3 * 64 * 16 + 2 * 16 * 5 + 5
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.onnx"
+
+
+def read(path: Path, model: Any) -> ModelInfo:
+    path.write_bytes(model.SerializeToString())
+    return read_model(path)
+
+
+def test_a_model_is_described_whole(path: Path) -> None:
+    model = network()
+    model.producer_name, model.producer_version = "torch", "2.1"
+    helper.set_model_props(model, {"author": "someone"})
+    info = read(path, model)
+    assert info.engine == "onnxruntime"
+    assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, 3, 8, 8)),)
+    assert info.outputs == (TensorInfo(name="logits", dtype="float32", shape=(1, 5)),)
+    names = ("Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm")
+    assert info.operators == dict.fromkeys(names, 1)
+    assert (info.parameter_count, info.weight_bytes) == (PARAMETERS, 4 * PARAMETERS)
+    assert (info.flops, info.flops_unknown) == (FLOPS, ())
+    assert info.metadata == {
+        "author": "someone",
+        "ir_version": "8",
+        "opset": "ai.onnx 17, own 1",
+        "producer": "torch 2.1",
+    }
+
+
+def test_weights_that_are_also_inputs_are_weights(path: Path) -> None:
+    model = network()
+    for tensor in model.graph.initializer:
+        info = helper.make_tensor_value_info(tensor.name, FLOAT, tensor.dims)
+        model.graph.input.append(info)
+    info = read(path, model)
+    assert [it.name for it in info.inputs] == ["data"]
+    assert info.parameter_count == PARAMETERS
+
+
+def test_an_open_batch_counts_as_one_and_is_said(path: Path) -> None:
+    model = network()
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.shape.dim[0].dim_param = "N"
+    model = onnx.shape_inference.infer_shapes(model)
+    assert model.graph.value_info
+    read_info = read(path, model)
+    assert read_info.inputs[0].shape == (None, 3, 8, 8)
+    assert read_info.outputs[0].shape == (None, 5)
+    assert read_info.flops == FLOPS
+    assert read_info.metadata["flops_at"] == "data[0]=1"
+
+
+def test_another_open_axis_leaves_the_flops_unknown(path: Path) -> None:
+    model = network()
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    info = read(path, model)
+    assert info.inputs[0].shape == (1, 3, None, 8)
+    assert info.flops is None
+    assert info.flops_unknown == ("Conv", "GlobalAveragePool", "Relu")
+
+
+def test_shapes_follow_what_a_model_computes_from_shapes(path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["data"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"]),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["data", "target"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["out"]),
+    ]
+    constants = {
+        "zero": np.array([0]),
+        "rest": np.array([192]),
+        "w": weights(192, 7),
+    }
+    info = read(path, model_of(nodes, {"data": IMAGE}, {"out": None}, constants))
+    assert info.outputs[0].shape == (1, 7)
+    assert info.parameter_count == 192 * 7
+    assert info.flops == 2 * 192 * 7
+
+
+def test_external_weights_count_and_must_be_there(path: Path) -> None:
+    expected = read(path, network())
+    data = path.with_name("weights.bin")
+    onnx.save(network(), path, save_as_external_data=True, location=data.name, size_threshold=0)
+    assert read_model(path) == expected
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-1])
+    assert "weights.bin is cut short" in str(check_refused(path))
+    data.unlink()
+    error = check_refused(path)
+    assert "weights.bin is missing" in str(error)
+    assert "beside" in error.hint
+
+
+def test_weights_beyond_protobufs_limit_are_never_read(path: Path) -> None:
+    side = 30_000
+    tensor = TensorProto(name="w", data_type=FLOAT, dims=[side, side])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    nodes = [helper.make_node("MatMul", ["data", "w"], ["out"])]
+    model = model_of(nodes, {"data": [1, side]}, {"out": None})
+    model.graph.initializer.append(tensor)
+    with path.with_name("weights.bin").open("wb") as file:
+        file.truncate(4 * side * side)
+    info = read(path, model)
+    assert info.weight_bytes == 4 * side * side > 2**31
+    assert info.flops == 2 * side * side
+
+
+def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
+    value = numpy_helper.from_array(weights(3, 4))
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=value),
+        helper.make_node("Constant", [], ["b"], value_floats=[1.0, 2.0, 3.0, 4.0]),
+        helper.make_node("Constant", [], ["s"], value_float=2.0),
+        helper.make_node("MatMul", ["data", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["sum"]),
+        helper.make_node("Mul", ["sum", "s"], ["out"]),
+    ]
+    info = read(path, model_of(nodes, {"data": [2, 3]}, {"out": None}))
+    assert info.operators == {"MatMul": 1, "Add": 1, "Mul": 1}
+    assert info.parameter_count == 12 + 4
+    assert info.flops == 2 * 2 * 3 * 4 + 8 + 8
+
+
+def test_only_what_weighs_is_a_weight(path: Path) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "indices"], ["rows"]),
+        helper.make_node("Mul", ["rows", "two"], ["doubled"]),
+        helper.make_node("Resize", ["doubled", "", "scales"], ["out"], mode="nearest"),
+    ]
+    constants = {
+        "table": weights(10, 4),
+        "indices": np.array([1, 2, 3]),
+        "two": weights(1),
+        "scales": np.array([2, 2], np.float32),
+        "unused": weights(99),
+    }
+    info = read(path, model_of(nodes, {}, {"out": None}, constants))
+    assert info.parameter_count == 40
+    assert info.outputs[0].shape == (6, 8)
+
+
+def test_quantised_weights_are_parameters_of_one_byte(path: Path) -> None:
+    info = read_model(MODELS / "int8.onnx")
+    assert info.parameter_count < info.weight_bytes < 2 * info.parameter_count
+    int4 = helper.make_tensor("q", TensorProto.INT4, [6, 5], [1] * 30)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["w"]),
+        helper.make_node("MatMul", ["data", "w"], ["out"]),
+    ]
+    model = model_of(nodes, {"data": [1, 6]}, {"out": None}, {"scale": weights(1)})
+    model.graph.initializer.append(int4)
+    model.opset_import[0].version = 21
+    packed = read(path, model)
+    assert (packed.parameter_count, packed.weight_bytes) == (30, 15)
+
+
+def test_control_flow_has_operators_and_weights_but_no_flops(path: Path) -> None:
+    def branch(operator: str) -> Any:
+        nodes = [helper.make_node(operator, ["data", "w"], [f"out_{operator}"])]
+        info = helper.make_tensor_value_info(f"out_{operator}", FLOAT, [2, 3])
+        return helper.make_graph(nodes, operator, [], [info])
+
+    model = model_of(
+        [
+            helper.make_node(
+                "If", ["yes"], ["out"], then_branch=branch("Add"), else_branch=branch("Mul")
+            )
+        ],
+        {"data": [2, 3]},
+        {"out": [2, 3]},
+        {"w": weights(2, 3), "yes": np.array(True)},
+    )
+    info = read(path, model)
+    assert info.operators == {"If": 1, "Add": 1, "Mul": 1}
+    assert info.parameter_count == 6
+    assert (info.flops, info.flops_unknown) == (None, ("If",))
+
+
+def test_a_function_of_the_model_counts_as_what_is_in_it(path: Path) -> None:
+    body = [
+        helper.make_node("Mul", ["x", "x"], ["square"]),
+        helper.make_node("Add", ["square", "x"], ["y"]),
+    ]
+    function = helper.make_function(
+        "own", "Poly", ["x"], ["y"], body, [helper.make_opsetid("", 17)]
+    )
+    nodes = [helper.make_node("Poly", ["data"], ["out"], domain="own")]
+    model = model_of(nodes, {"data": [4]}, {"out": [4]}, functions=[function])
+    info = read(path, model)
+    assert info.operators == {"Mul": 1, "Add": 1}
+    assert info.flops == 8
+
+
+def test_an_operator_without_a_formula_is_named(path: Path) -> None:
+    # The name alone does not make it ONNX's own operator.
+    nodes = [helper.make_node("Relu", ["data"], ["out"], domain="own")]
+    info = read(path, model_of(nodes, {"data": [4]}, {"out": [4]}))
+    assert (info.flops, info.flops_unknown) == (None, ("Relu",))
+
+
+def test_inputs_of_any_kind_are_named(path: Path) -> None:
+    model = network()
+    infos = [
+        helper.make_tensor_value_info("bytes", TensorProto.UINT8, [2]),
+        helper.make_tensor_value_info("texts", TensorProto.STRING, []),
+        helper.make_tensor_value_info("brain", TensorProto.BFLOAT16, None),
+        helper.make_tensor_sequence_value_info("list", FLOAT, None),
+    ]
+    model.graph.input.extend(infos)
+    dtypes = {it.name: it.dtype for it in read(path, model).inputs}
+    assert dtypes == {
+        "data": "float32",
+        "bytes": "uint8",
+        "texts": "object",
+        "brain": "bfloat16",
+        "list": "sequence",
+    }
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attributes", "flops"),
+    [
+        ("Conv", [IMAGE, [6, 1, 3, 3]], {"group": 3}, 2 * 36 * 6 * 9),
+        ("ConvTranspose", [IMAGE, [3, 4, 3, 3]], {"strides": [2, 2]}, 2 * 64 * 3 * 4 * 9),
+        ("Gemm", [[5, 2], [5, 7]], {"transA": 1}, 2 * 2 * 5 * 7),
+        ("MatMul", [[3, 1, 2, 5], [4, 5, 7]], {}, 2 * 3 * 4 * 2 * 5 * 7),
+        ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "strides": [2, 2]}, 3 * 9 * 9),
+        ("Sum", [[4], [4], [4]], {}, 8),
+        ("Clip", [[4]], {}, 8),
+        ("Softmax", [[2, 5]], {}, 50),
+        ("ReduceMean", [IMAGE], {}, 192),
+        ("ReduceL2", [IMAGE], {}, 384),
+        ("BatchNormalization", [IMAGE, [3], [3], [3], [3]], {}, 384),
+        ("LayerNormalization", [[4, 10], [10]], {}, 280),
+        ("LRN", [IMAGE], {"size": 5}, 1920),
+        ("LSTM", [[6, 2, 4], [1, 12, 4], [1, 12, 3]], {"hidden_size": 3}, 2 * 12 * 84),
+        ("GridSample", [IMAGE, [1, 2, 2, 2]], {}, 2 * 4 * 12),
+        ("Transpose", [IMAGE], {}, 0),
+    ],
+)
+def test_operators_have_their_formulas(
+    path: Path, operator: str, shapes: list[list[int]], attributes: Any, flops: int
+) -> None:
+    inputs = {f"x{index}": shape for index, shape in enumerate(shapes)}
+    node = helper.make_node(operator, list(inputs), ["out"], **attributes)
+    assert read(path, model_of([node], inputs, {"out": None})).flops == flops
+
+
+def check_refused(path: Path) -> UsageError:
+    """Read a broken file; the message must be one line that names it."""
+    with pytest.raises(UsageError) as caught:
+        read_model(path)
+    assert caught.value.message.startswith(f"{path}: ")
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize("part", [0.01, 0.25, 0.5, 0.9, 0.99])
+def test_a_file_cut_short_is_refused(path: Path, part: float) -> None:
+    data = network().SerializeToString()
+    path.write_bytes(data[: max(1, int(part * len(data)))])
+    assert "damaged" in str(check_refused(path))
+
+
+def test_a_file_of_something_else_is_refused(path: Path) -> None:
+    check_refused(path)
+    for content in (b"", b"hello\n" * 100, random.Random(1).randbytes(4096)):
+        path.write_bytes(content)
+        check_refused(path)
+    path.write_bytes((MODELS / "digits_cnn.mge").read_bytes())
+    assert "MegEngine" in str(check_refused(path))
+    path.write_bytes(b"\x20\x00\x00\x00ORTM" + bytes(40))
+    assert "ORT format" in str(check_refused(path))
+    path.unlink()
+    path.mkdir()
+    check_refused(path)
+
+
+def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Path) -> None:
+    data = network().SerializeToString()
+    random_bits = random.Random(5)
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[random_bits.randrange(len(data))] ^= 1 << random_bits.randrange(8)
+        path.write_bytes(damaged)
+        with contextlib.suppress(UsageError):
+            assert all(isinstance(name, str) for name in read_model(path).operators)

@@ -1,0 +1,280 @@
+"""The choice of engine and driver, made without loading any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from lar import engines
+from lar.engines import (
+    ENGINES,
+    driver_for,
+    engine_for,
+    engine_in_file,
+    engine_named,
+    load_name,
+    rows_of,
+    support_of_options,
+)
+from lar.engines.table import DriverEntry, EngineEntry, OptionRow
+from lar.errors import UsageError
+from lar.options import BY_KEY
+
+MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
+ONNX = b"\x08\x08\x12\x07pytorch:"
+each_engine = pytest.mark.parametrize("entry", ENGINES.values(), ids=list(ENGINES))
+
+
+def write(folder: Path, name: str, content: bytes = b"unknown content") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def refused(model: Path, asked: str | None = None) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        engine_for(model, asked)
+    return caught.value
+
+
+# The tables
+
+
+@each_engine
+def test_what_the_table_of_an_engine_names_is_there(entry: EngineEntry) -> None:
+    assert ENGINES[entry.name] is entry
+    assert entry.drivers
+    assert all(suffix.startswith(".") and suffix.islower() for suffix in entry.suffixes)
+    names = [driver.name for driver in entry.drivers]
+    assert len(set(names)) == len(names)
+    for row in rows_of(entry).values():
+        assert BY_KEY[row.key].scope == "engine"
+        assert row.how
+        assert row.drivers
+        assert set(row.drivers) <= set(names)
+
+
+def test_no_suffix_belongs_to_two_engines() -> None:
+    suffixes = [suffix for entry in ENGINES.values() for suffix in entry.suffixes]
+    assert len(set(suffixes)) == len(suffixes)
+
+
+def test_every_engine_option_is_honoured_by_some_engine() -> None:
+    keys = {option.key for option in BY_KEY.values() if option.scope == "engine"}
+    assert set(support_of_options()) == keys
+    assert all("fake" not in names for names in support_of_options().values())
+
+
+def test_an_option_that_needs_a_hook_has_one() -> None:
+    # All but --cpu, which asks for what is so anyway.
+    for entry in ENGINES.values():
+        for row in rows_of(entry).values():
+            hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
+            assert any(hooks) == (row.key != "cpu")
+
+
+def test_names_are_loaded_from_their_modules() -> None:
+    assert load_name("os.path:join") is os.path.join
+
+
+# The engine of a file
+
+
+@pytest.mark.parametrize(
+    ("head", "engine"),
+    [
+        (MGE, "megengine"),
+        (b"mgbtest0" + b"\x01\x00\x00\x00", "megengine"),
+        (b"mgb0002a", "megengine"),
+        (ONNX, "onnxruntime"),
+        (b"\x10\x00\x00\x00ORTM", "onnxruntime"),
+        (b"\x08", None),
+        (b"\x08\x00\x12", None),
+        (b"\x08\x7f\x12", None),
+        (b"PK\x03\x04", None),
+        (b"{}", None),
+        (b"", None),
+    ],
+)
+def test_the_engine_that_a_file_begins_for(head: bytes, engine: str | None) -> None:
+    assert engine_in_file(head) == engine
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "engine"),
+    [
+        ("a.mge", MGE, "megengine"),
+        ("a.MGB", MGE, "megengine"),
+        ("a.mdl", b"mgbtest0....", "megengine"),
+        ("a.mge", b"unknown content", "megengine"),
+        ("a.onnx", ONNX, "onnxruntime"),
+        ("a.onnx", b"\x12\x07another field first", "onnxruntime"),
+        ("a.ort", b"\x10\x00\x00\x00ORTM", "onnxruntime"),
+        ("a.fake", b"{}", "fake"),
+        ("a", MGE, "megengine"),
+        ("a.model", ONNX, "onnxruntime"),
+    ],
+)
+def test_the_engine_of_a_model(tmp_path: Path, name: str, content: bytes, engine: str) -> None:
+    assert engine_for(write(tmp_path, name, content), None).name == engine
+
+
+def test_the_engine_that_is_asked_for_is_taken(tmp_path: Path) -> None:
+    assert engine_for(write(tmp_path, "a.model"), "megengine").name == "megengine"
+    assert engine_for(write(tmp_path, "a.onnx"), "fake").name == "fake"
+
+
+@pytest.mark.parametrize(("suffix", "engine"), [(".mge", "megengine"), (".onnx", "onnxruntime")])
+def test_the_committed_models_are_known(root: Path, suffix: str, engine: str) -> None:
+    models = list((root / "models").glob("*" + suffix))
+    assert models
+    for path in models:
+        assert engine_in_file(path.read_bytes()[:16]) == engine
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message", "hint"),
+    [
+        ("a.mge", ONNX, "named .mge, but its content is a model for ONNX Runtime", ".onnx"),
+        ("a.onnx", MGE, "named .onnx, but its content is a model for MegEngine", ".mge"),
+    ],
+)
+def test_a_name_that_contradicts_the_content_is_refused(
+    tmp_path: Path, name: str, content: bytes, message: str, hint: str
+) -> None:
+    error = refused(write(tmp_path, name, content))
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_an_engine_that_does_not_read_the_model_is_refused(tmp_path: Path) -> None:
+    error = refused(write(tmp_path, "a.onnx", ONNX), "megengine")
+    assert "this is a model for ONNX Runtime, not for MegEngine" in error.message
+    assert "--engine onnxruntime" in error.hint
+
+
+@pytest.mark.parametrize("name", ["a.tflite", "a", "a.onnx.gz"])
+def test_a_file_that_no_engine_reads_is_refused(tmp_path: Path, name: str) -> None:
+    error = refused(write(tmp_path, name))
+    assert "not a model that lar knows" in error.message
+    assert all(suffix in error.hint for suffix in (".mge", ".onnx"))
+
+
+def test_a_missing_model_names_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path, "resnet50.mge", MGE)
+    error = refused(tmp_path / "resnet5O.mge")
+    assert "no such model file" in error.message
+    assert error.hint == f"did you mean {tmp_path / 'resnet50.mge'}?"
+    assert refused(tmp_path / "none" / "resnet50.mge").hint == "check the path"
+
+
+def test_an_empty_model_is_refused(tmp_path: Path) -> None:
+    assert "is empty" in refused(write(tmp_path, "a.mge", b"")).message
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    assert "is a folder" in refused(tmp_path).message
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_model_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.mge", MGE)
+    path.chmod(0)
+    assert "cannot be read: permission denied" in refused(path).message
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".mge", "nul\0.mge"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    assert "cannot be read" in refused(tmp_path / name).message
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("onnxruntme", "did you mean onnxruntime?"), ("Megengine", "did you mean megengine?")],
+)
+def test_an_unknown_engine_names_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="there is no engine") as caught:
+        engine_named(name)
+    assert caught.value.hint == hint
+
+
+def test_an_engine_like_no_other_lists_all() -> None:
+    with pytest.raises(UsageError) as caught:
+        engine_named("zzz")
+    assert all(name in caught.value.hint for name in ENGINES)
+
+
+# The driver for the options
+
+MADE_UP = EngineEntry(
+    name="made_up",
+    title="Made Up",
+    distribution="",
+    suffixes=(".up",),
+    drivers=(DriverEntry("one", "m:One", "the first"), DriverEntry("two", "m:Two", "the other")),
+    options="made:up",
+    reader="",
+    probe="",
+    install_hint="",
+)
+ROWS = {
+    "any": OptionRow("any", ("one", "two"), "both"),
+    "first": OptionRow("first", ("one",), "one"),
+    "second": OptionRow("second", ("two",), "two"),
+    "third_thing": OptionRow("third_thing", ("two",), "two"),
+}
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
+    """An engine of two drivers with options that exclude each other."""
+    tables = {"made_up": ROWS, "other": {"theirs": OptionRow("theirs", ("x",), "x")}}
+    monkeypatch.setattr(
+        engines, "ENGINES", {"made_up": MADE_UP, "other": MADE_UP._replace(name="other")}
+    )
+    monkeypatch.setattr(engines, "rows_of", lambda entry: tables[entry.name])
+    return MADE_UP
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "driver"),
+    [
+        ([], None, "one"),
+        (["any"], None, "one"),
+        (["first", "any"], None, "one"),
+        (["second"], None, "two"),
+        (["any", "second", "third_thing"], None, "two"),
+        ([], "two", "two"),
+        (["any"], "two", "two"),
+    ],
+)
+def test_the_first_driver_that_honours_all_options_is_taken(
+    made_up: EngineEntry, keys: Iterable[str], asked: str | None, driver: str
+) -> None:
+    assert driver_for(made_up, keys, asked).name == driver
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked", "message", "hint"),
+    [
+        (["theirs"], None, "--theirs: Made Up cannot do this", "engines that can: other"),
+        (["nobodys"], None, "--nobodys: Made Up cannot do this", "no engine can"),
+        (
+            ["any", "first", "third_thing"],
+            None,
+            "--first and --third-thing cannot go together on Made Up",
+            "--first needs the driver one, --third-thing needs two",
+        ),
+        (["first"], "two", "--driver two cannot do --first", "drivers that can: one"),
+        ([], "three", "--driver: Made Up has no driver 'three'", "drivers: one, two"),
+    ],
+)
+def test_options_that_no_driver_honours_are_refused_by_name(
+    made_up: EngineEntry, keys: Iterable[str], asked: str | None, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        driver_for(made_up, keys, asked)
+    assert (caught.value.message, caught.value.hint) == (message, hint)

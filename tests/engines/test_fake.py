@@ -1,0 +1,158 @@
+"""The scripted engine plays what its script says, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.engines import ENGINES, rows_of
+from lar.engines.fake import FAULTS, FakeDriver, Script, find_devices, read_model, read_script
+from lar.errors import UsageError
+from lar.measurement.loop import take_samples
+from lar.measurement.rows import SampleRows
+from lar.records import RunSpec, Samples, TensorInfo
+
+WriteScript = Callable[..., str]
+INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
+
+
+def driver_of(script: str, **settings: Any) -> FakeDriver:
+    spec = RunSpec(model=script, engine="fake", driver="script", settings=settings)
+    return FakeDriver(spec, rows_of(ENGINES["fake"]))
+
+
+def played(script: str, warmups: int, iterations: int) -> tuple[Samples, Samples]:
+    """The samples of a run, taken as a worker takes them."""
+    driver = driver_of(script)
+    driver.load()
+    driver.feed({})
+    meter, rows = driver.meter(), SampleRows.anonymous(warmups + iterations)
+    take_samples(driver, warmups, rows, meter)
+    take_samples(driver, iterations, rows, meter)
+    return rows.samples(0, warmups), rows.samples(warmups, warmups + iterations)
+
+
+def test_an_empty_script_is_a_script(write_script: WriteScript) -> None:
+    assert read_script(Path(write_script())) == Script()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"times": 3}', '{"times": [[1]]}', '{"faults": [{"at": "never", "do": "x"}]}'],
+)
+def test_what_is_no_script_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.fake"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"a\.fake: not a script of the fake engine"):
+        read_script(path)
+    with pytest.raises(UsageError, match="not a script"):
+        read_script(tmp_path / "none.fake")
+
+
+def test_a_script_is_described_as_a_model(write_script: WriteScript) -> None:
+    info = read_model(Path(write_script(inputs=[INPUT], outputs={"prob": [0.25, 0.75]})))
+    assert info.engine == "fake"
+    assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, None)),)
+    assert info.outputs == (TensorInfo(name="prob", dtype="float32", shape=(2,)),)
+    assert find_devices() == ("cpu",)
+
+
+def test_times_are_played_in_order_and_again_from_the_first(write_script: WriteScript) -> None:
+    script = write_script(times=[[0.5, 0.25, 0.375], [0.75, 0.5, 0.625]])
+    warmup, samples = played(script, 1, 4)
+    assert (warmup.end_to_end, warmup.host, warmup.device) == ((0.5,), (0.25,), (0.375,))
+    assert samples.end_to_end == (0.75, 0.5, 0.75, 0.5)
+    assert samples.host == (0.5, 0.25, 0.5, 0.25)
+    assert samples.device == (0.625, 0.375, 0.625, 0.375)
+
+
+def test_a_device_time_of_none_is_none(write_script: WriteScript) -> None:
+    _, samples = played(write_script(times=[[0.5, 0.25, None]]), 1, 2)
+    assert samples.device == (None, None)
+    _, samples = played(write_script(times=[[0.5, 0.25, None], [0.5, 0.25, 0.375]]), 1, 2)
+    assert samples.device == (0.375, None)
+
+
+@pytest.mark.parametrize(("warmups", "iterations"), [(1, 3), (0, 4), (2, 2)])
+def test_queue_delays_are_those_of_the_iterations_in_order(
+    write_script: WriteScript, warmups: int, iterations: int
+) -> None:
+    delays = (0.125, 0.25, 0.375, 0.5)
+    script = write_script(times=[[1, 0.5, None]], queue_delays=delays)
+    warmup, samples = played(script, warmups, iterations)
+    assert warmup.queue_delay + samples.queue_delay == delays
+
+
+def test_load_and_prepare_take_the_scripts_time(write_script: WriteScript) -> None:
+    driver = driver_of(write_script(load_seconds=0.5, prepare_seconds=0.25))
+    assert driver.clock() == 0
+    driver.load()
+    assert driver.clock() == 0.5
+    driver.feed({})
+    assert driver.clock() == 0.75
+
+
+def test_values_are_the_outputs(write_script: WriteScript) -> None:
+    driver = driver_of(write_script(outputs={"a": [1, 2.5], "b": []}))
+    outputs = driver.outputs()
+    assert {name: (array.dtype, array.tolist()) for name, array in outputs.items()} == {
+        "a": ("float32", [1, 2.5]),
+        "b": ("float32", []),
+    }
+
+
+def test_inputs_are_checked_as_any_models_are(write_script: WriteScript) -> None:
+    result = lar.run(write_script(inputs=[INPUT]), "other:[1.5]", iter=1)
+    assert (result.status, result.phase) == ("failed", "load")
+    assert result.failure is not None
+    assert result.failure.exit_code == 2
+    assert "data" in result.failure.message + result.failure.hint
+
+
+@pytest.mark.parametrize("at", ["load", "feed", "outputs"])
+def test_a_fault_happens_where_the_script_says(write_script: WriteScript, at: str) -> None:
+    driver = driver_of(write_script(faults=[{"at": at, "do": "raise"}]))
+    steps = {"load": driver.load, "feed": lambda: driver.feed({}), "outputs": driver.outputs}
+    for name, step in steps.items():
+        if name == at:
+            with pytest.raises(RuntimeError, match="scripted failure"):
+                step()
+        else:
+            step()
+
+
+def test_a_fault_happens_at_its_iteration(write_script: WriteScript) -> None:
+    with pytest.raises(RuntimeError, match="scripted failure"):
+        played(write_script(faults=[{"at": "start", "do": "raise", "index": 2}]), 1, 2)
+    played(write_script(faults=[{"at": "start", "do": "raise", "index": 3}]), 1, 2)
+
+
+def test_the_documented_faults_are_there() -> None:
+    assert set(FAULTS) == {
+        *("raise", "exit", "abort", "kill", "segfault", "hang", "spin", "flood", "memory")
+    }
+
+
+def test_the_example_of_the_documentation_is_a_script(tmp_path: Path) -> None:
+    import lar.engines.fake as module
+
+    text = (module.__doc__ or "").partition("A script:")[2].partition("`times`")[0]
+    json.loads(text)
+    path = tmp_path / "a.fake"
+    path.write_text(text)
+    assert read_script(path).load_seconds == 0.198
+
+
+def test_what_the_script_prints_is_the_engines_log(
+    write_script: WriteScript, run_lar: Callable[..., Any]
+) -> None:
+    script = write_script(prints="hello from the engine")
+    quiet, verbose = run_lar(script), run_lar(script, "--verbose")
+    assert "hello" not in quiet.stdout + quiet.stderr
+    assert "hello from the engine" not in verbose.stdout
+    assert verbose.stderr.count("hello from the engine") == 2

@@ -1,0 +1,146 @@
+"""The FLOP formulas, and that both engines' readers agree on twins of one network."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
+from lar.records import ModelInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+TWINS = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))
+
+
+def operation(kind: str | None, inputs: Any = (), outputs: Any = (), **rest: int) -> Operation:
+    return Operation(type="Any", kind=kind, inputs=inputs, outputs=outputs, **rest)
+
+
+def read_twins(folder: Path, name: str) -> tuple[ModelInfo, ModelInfo]:
+    """Read the .mge and the .onnx of a network."""
+    from lar.engines.megengine import graph_file
+    from lar.engines.onnxruntime import model_file
+
+    mge = graph_file.read_model(folder / f"{name}.mge")
+    return mge, model_file.read_model(folder / f"{name}.onnx")
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "outputs", "rest", "flops"),
+    [
+        ("convolution", [(1, 3, 8, 8), (4, 3, 3, 3)], [(1, 4, 6, 6)], {}, 2 * 36 * 4 * 27),
+        ("convolution", [(1, 4, 8, 8), (4, 1, 3, 3)], [(1, 4, 6, 6)], {}, 2 * 36 * 4 * 9),
+        ("convolution", [(1, 2, 9), (4, 2, 3)], [(1, 4, 7)], {}, 2 * 7 * 4 * 6),
+        ("convolution", [(1, 3, 8, 8), (4, 3, 1, 1)], [(1, 4, 8, 8)], {"fused": 2}, 64 * 4 * 8),
+        ("deconvolution", [(1, 8, 5, 5), (8, 4, 3, 3)], [(1, 4, 11, 11)], {}, 2 * 25 * 8 * 36),
+        ("local convolution", [(2, 3, 4, 4), (1, 2, 2, 27, 5)], [], {}, 2 * 2 * 540),
+        ("matrix product", [(5, 10), (10, 3)], [(5, 3)], {}, 2 * 5 * 10 * 3),
+        ("matrix product", [(7, 5, 10), (7, 10, 3)], [(7, 5, 3)], {}, 2 * 7 * 5 * 10 * 3),
+        ("matrix product", [(10,), (10,)], [()], {}, 20),
+        ("matrix product", [(5, 10), (10, 3)], [(5, 3)], {"fused": 1}, 300 + 15),
+        ("recurrence", [(6, 2, 4), (1, 12, 4), (1, 12, 3)], [], {}, 2 * 12 * (48 + 36)),
+        ("pooling", [(1, 2, 8, 8)], [(1, 2, 4, 4)], {"taps": 9}, 32 * 9),
+        ("elementwise", [(2, 3), (3,)], [(2, 3)], {}, 6),
+        ("elementwise", [(2, 3), (3,), (3,)], [(2, 3)], {"taps": 2}, 12),
+        ("reduction", [(2, 3, 4)], [(2, 1, 4)], {}, 24),
+        ("softmax", [(2, 10)], [(2, 10)], {}, 100),
+        ("batch normalisation", [(1, 2, 4, 4), (2,)], [(1, 2, 4, 4)], {}, 64),
+        ("normalisation", [(3, 10)], [(3, 10)], {}, 210),
+        ("rms normalisation", [(3, 10)], [(3, 10)], {}, 120),
+        ("interpolation", [(1, 1, 2, 2)], [(1, 1, 4, 4)], {"taps": 4}, 16 * 8),
+        ("movement", [(4, 4)], [(16,)], {}, 0),
+    ],
+)
+def test_a_kind_has_its_formula(
+    kind: str, inputs: Any, outputs: Any, rest: dict[str, int], flops: int
+) -> None:
+    assert flops_of(operation(kind, tuple(inputs), tuple(outputs), **rest)) == flops
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_convolution_is_what_its_loops_do(groups: int) -> None:
+    batch, channels, filters, side, kernel = 2, 4, 8, 5, 3
+    out = side - kernel + 1
+    macs = sum(
+        1
+        for _, filter, _, _ in itertools.product(*map(range, (batch, filters, out, out)))
+        for channel, _, _ in itertools.product(*map(range, (channels, kernel, kernel)))
+        if channel * groups // channels == filter * groups // filters
+    )
+    data = (batch, channels, side, side)
+    weight = (filters, channels // groups, kernel, kernel)
+    convolution = operation("convolution", (data, weight), ((batch, filters, out, out),))
+    assert flops_of(convolution) == 2 * macs
+
+
+@pytest.mark.parametrize("kind", sorted(set(FORMULAS) - {"movement"}))
+@pytest.mark.parametrize("shape", [None, (None, 4, 4, 4)])
+def test_an_unknown_shape_gives_no_number(kind: str, shape: Shape) -> None:
+    known = (4, 4, 4, 4)
+    for index in range(3):
+        shapes: list[Shape] = [known, known, known]
+        shapes[index] = shape
+        flops = flops_of(operation(kind, tuple(shapes[:2]), tuple(shapes[2:])))
+        assert flops is None or flops == flops_of(operation(kind, (known, known), (known,)))
+    assert flops_of(operation(kind, (shape, shape), (shape,))) is None
+    assert flops_of(operation(kind)) is None
+
+
+def test_moving_data_costs_nothing_whatever_its_shape() -> None:
+    assert flops_of(operation("movement", (None,), (None,))) == 0
+
+
+def test_unknown_operators_are_named_once_and_leave_no_total() -> None:
+    relu = Operation(type="Relu", kind="elementwise", outputs=((2, 3),))
+    custom = Operation(type="Custom", kind=None, outputs=((2, 3),))
+    lost = Operation(type="Conv", kind="convolution")
+    assert count_flops([relu, relu]) == (12, ())
+    assert count_flops([relu, custom, lost, custom]) == (None, ("Conv", "Custom"))
+    assert count_flops([]) == (0, ())
+
+
+def test_the_formulas_need_no_engine() -> None:
+    heavy = "{'numpy', 'onnx', 'onnxruntime', 'megengine', 'megenginelite'}"
+    check = f"import sys, lar.engines.flops; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT).returncode == 0
+
+
+def test_the_models_of_the_repository_are_there() -> None:
+    assert {"digits_cnn", "mobilenet_v2"} <= set(TWINS)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_twins_agree(name: str) -> None:
+    mge, onnx = read_twins(ROOT / "models", name)
+    for theirs, ours in ((onnx.inputs, mge.inputs), (onnx.outputs, mge.outputs)):
+        assert [(it.name, it.dtype) for it in theirs] == [(it.name, it.dtype) for it in ours]
+        for open_shape, traced in ((a.shape, b.shape) for a, b in zip(theirs, ours, strict=True)):
+            closed = tuple(traced[i] if it is None else it for i, it in enumerate(open_shape))
+            assert closed == traced
+    assert onnx.parameter_count == mge.parameter_count
+    assert onnx.weight_bytes == mge.weight_bytes
+    # These twins were made operator by operator, so that even the elementwise work is the same.
+    assert onnx.flops == mge.flops
+    assert mge.flops is not None
+    assert mge.flops_unknown == onnx.flops_unknown == ()
+
+
+def test_resnet50_is_twice_4_1_billion_multiply_accumulates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    network = importlib.import_module("model_zoo").describe_resnet50()
+    importlib.import_module("megengine_twin").dump_megengine(network, tmp_path / "resnet50.mge")
+    model = importlib.import_module("onnx_twin").onnx_of(network)
+    (tmp_path / "resnet50.onnx").write_bytes(model.SerializeToString())
+    for info in read_twins(tmp_path, "resnet50"):
+        assert info.flops == pytest.approx(2 * 4.1e9, rel=0.01)
+        assert info.parameter_count == pytest.approx(25.5e6, rel=0.01)
+    for path in tmp_path.iterdir():
+        path.unlink()

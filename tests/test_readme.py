@@ -1,0 +1,56 @@
+"""The commands of the README work as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def commands_of(language: str) -> list[str]:
+    """Return the lines of the README's code blocks of one language."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with the repository's models and inputs, where commands may leave files."""
+    for name in ("models", "inputs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def run_here(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_first_screen_is_the_two_commands() -> None:
+    assert commands_of("sh first") == [
+        "pip install uv && uv run lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10",
+        "uv run pytest",
+    ]
+
+
+@pytest.mark.parametrize("command", commands_of("sh"))
+def test_each_command_works(command: str, workplace: Path) -> None:
+    words = shlex.split(command)
+    assert words[:3] == ["uv", "run", "lar"]
+    done = run_here([sys.executable, "-m", "lar", *words[3:]], workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_python_example_works(workplace: Path) -> None:
+    done = run_here([sys.executable, "-c", "\n".join(commands_of("python"))], workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok ")
