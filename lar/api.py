@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.engines import ENGINES, engine_named
 from lar.environment import read_machine, read_model_file
-from lar.errors import LarError
+from lar.errors import LarError, error_with_code
 from lar.events import DevicesFound, Event, Listener, ModelRead
 from lar.isolation import run_isolated
 from lar.plan import parse_values, plan_run
-from lar.records import ModelInfo, RunResult, RunSpec
+from lar.records import Failure, ModelInfo, RunResult, RunSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,12 +48,18 @@ def run(
         return run_spec(spec, path)
 
 
-def run_spec(spec: RunSpec, path: str, listener: Listener | None = None) -> RunResult:
-    """Run a planned spec in a worker process."""
+def run_spec(
+    spec: RunSpec, path: str, listener: Listener | None = None, *, in_process: bool = False
+) -> RunResult:
+    """Run a planned spec in a worker process, or in this one."""
 
     def before_start() -> dict[str, Any]:
         return {"machine": read_machine(), "model": read_model_file(Path(spec.model))}
 
+    if in_process:
+        from lar.worker import run_here
+
+        return run_here(spec, path, listener or Listener(), before_start())
     return run_isolated(spec, path, listener, before_start=before_start)
 
 
@@ -66,6 +72,7 @@ def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
     """
     spec, _ = plan_run(str(model), {"engine": engine, "iter": 0})
     listener = Collector(ModelRead)
+    read_model_file(Path(spec.model))
     run_task(spec, ENGINES[spec.engine].reader, "info", listener)
     info: ModelInfo = listener.found.info
     return info
@@ -93,9 +100,13 @@ def run_task(spec: RunSpec, path: str, task: str, listener: Collector) -> None:
     """
     result = run_isolated(spec, path, listener, task=task)
     if listener.found is None:
-        failure = result.failure
-        assert failure is not None
-        raise LarError(failure.message, failure.hint, failure.exit_code)
+        raise error_of(result)
+
+
+def error_of(result: RunResult) -> LarError:
+    """Return why a run did not end well, as the error that it would be here."""
+    failure = result.failure or Failure("the worker gave no result")
+    return error_with_code(failure.exit_code, failure.message, failure.hint, failure.detail)
 
 
 class Collector(Listener):
@@ -122,5 +133,10 @@ def items_of(inputs: Mapping[str, Source] | str | Path, folder: Path) -> list[st
             file = folder / f"{index}.npy"
             np.save(file, np.asarray(source))
             source = file
+        elif ";" in str(source) and Path(source).exists():
+            # It would be read as two items.
+            link = folder / f"{index}{Path(source).suffix}"
+            link.symlink_to(Path(source).resolve())
+            source = link
         items.append(f"{name}:{source}")
     return items

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from lar import __version__
 from lar.commands import COMMANDS
-from lar.errors import EXIT_CODES, LarError, UsageError, nearest
+from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,9 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dispatch(words)
     except LarError as error:
         if debug:
-            import traceback
-
-            traceback.print_exc()
+            print_traceback(error.detail)
         print_error(error.message, error.hint)
         return error.exit_code
     except KeyboardInterrupt:
@@ -46,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
+    except Exception as error:  # a defect of lar: it still ends as one line
+        if debug:
+            print_traceback()
+        hint = "this is a defect of lar; --debug shows where"
+        print_error(f"{type(error).__name__}: {error}", hint)
+        return LarError.exit_code
 
 
 def dispatch(words: list[str]) -> int:
@@ -63,11 +67,25 @@ def dispatch(words: list[str]) -> int:
     module: Any = importlib.import_module(COMMANDS[name][0])
     parser = Parser(prog=f"lar {name}", allow_abbrev=False, description=COMMANDS[name][1])
     module.add_arguments(parser)
-    arguments, unknown = parser.parse_known_args([normalize_flag(word) for word in rest])
+    arguments, unknown = parser.parse_known_args(normalize_flags(rest))
     if unknown:
         refuse_unknown(unknown[0], parser)
     code: int = module.main(arguments)
     return code
+
+
+def normalize_flags(words: list[str]) -> list[str]:
+    """Return the words as the parser wants them, up to a `--`: flags as declared, and a value
+    that begins with a minus, as in `--mean -1,2`, joined to its flag."""
+    normal: list[str] = []
+    for index, word in enumerate(words):
+        if word == "--":
+            return normal + words[index:]
+        if re.match(r"-[\d.]", word) and normal and re.fullmatch(r"--[a-z-]+", normal[-1]):
+            normal[-1] += "=" + word
+        else:
+            normal.append(normalize_flag(word))
+    return normal
 
 
 def normalize_flag(word: str) -> str:
@@ -125,10 +143,28 @@ def full_help() -> str:
 
 def print_error(message: str, hint: str) -> None:
     """Print an error as one line, and what to do as another."""
-    text = " ".join(message.split())
-    print(f"lar: error: {text}", file=sys.stderr)
+    print(f"lar: error: {printable(message)}", file=sys.stderr)
     if hint:
-        print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
+        print(f"hint: {printable(hint)}", file=sys.stderr)
+
+
+def print_traceback(detail: str = "") -> None:
+    """Print where the error at hand comes from, and where it came from in another process."""
+    import traceback
+
+    traceback.print_exc()
+    print(detail, end="", file=sys.stderr)
+
+
+def replace_closed_streams() -> None:
+    """Have somewhere to write where standard output or error was closed, and a way to write
+    names that the terminal's encoding lacks."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
+        else:
+            stream.reconfigure(errors="backslashreplace")
 
 
 def interrupt(signal_number: int, frame: object) -> NoReturn:
@@ -138,6 +174,8 @@ def interrupt(signal_number: int, frame: object) -> NoReturn:
 
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    replace_closed_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIGHUP to be ignored
+            signal.signal(number, interrupt)
     sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from pathlib import Path
 
 from lar.errors import UsageError
@@ -84,9 +85,6 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def read_checksum(path: Path) -> str:
-    """Return the first word of a checksum file, empty when there is no such file."""
-    try:
-        words = path.read_text(errors="replace").split()
-    except OSError:
-        return ""
-    return words[0].lower() if words else ""
+    """Return the SHA-256 in a checksum file, empty when there is none."""
+    found = re.search(r"\b[0-9a-fA-F]{64}\b", read_text(str(path)))
+    return found[0].lower() if found else ""

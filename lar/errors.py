@@ -2,7 +2,9 @@
 
     LarError             exit code 4   the engine, or lar, failed
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
-    └── EngineMissing    exit code 3   the engine is not installed
+    ├── EngineMissing    exit code 3   the engine is not installed
+    ├── OutOfTime        exit code 124 past the deadline, or hanging
+    └── Interrupted      exit code 130 by the user
 
 What an engine does during a run (fails, crashes, hangs) is no exception but the status of a
 `RunResult`; `EXIT_CODES` gives the process's exit code for each status.
@@ -26,12 +28,12 @@ class LarError(Exception):
 
     exit_code = 4
 
-    def __init__(self, message: str, hint: str = "", exit_code: int | None = None) -> None:
+    def __init__(self, message: str, hint: str = "", detail: str = "") -> None:
+        """`detail` is for `--debug` alone: a traceback from another process."""
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if exit_code is not None:
-            self.exit_code = exit_code
+        self.detail = detail
 
 
 class UsageError(LarError):
@@ -46,8 +48,33 @@ class EngineMissing(LarError):
     exit_code = 3
 
 
+class OutOfTime(LarError):
+    """The run was past its deadline, or the engine hung."""
+
+    exit_code = 124
+
+
+class Interrupted(LarError):
+    """The user ended the run."""
+
+    exit_code = 130
+
+
+def error_with_code(exit_code: int, message: str, hint: str = "", detail: str = "") -> LarError:
+    """Return the error of an exit code, for a failure that came from another process."""
+    kinds = (UsageError, EngineMissing, OutOfTime, Interrupted)
+    kind = next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
+    return kind(message, hint, detail)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word nearest to a mistyped one, empty when none is near."""
     from difflib import get_close_matches  # slow to import, and needed for mistakes only
 
     return next(iter(get_close_matches(word, list(known), 1)), "")
+
+
+def printable(text: str) -> str:
+    """Return text as one line of bounded length, without control characters."""
+    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return line if len(line) <= 800 else f"{line[:600]} ... {line[-150:]}"

@@ -30,6 +30,7 @@ LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
 EVENT_FILE, SAMPLE_FILE = 3, 4
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Worker:
     log: int
     rows: SampleRows
     reaped: tuple[int, Any] | None = None
+    killed: bool = False
 
     def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
         """Return the exit status and resource usage once the process has ended."""
@@ -52,9 +54,11 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.poll_exit(block=True)
+        if not self.killed:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.poll_exit(block=True)
+            self.killed = True
 
     def cpu_ticks(self) -> int:
         """Return the CPU time used so far, in clock ticks; 0 where the system does not tell."""
@@ -149,12 +153,9 @@ def run_isolated(
             send_spec(worker.spec_pipe, spec)
             watch.follow()
         except KeyboardInterrupt:
-            watch.end(
+            watch.give_up(
                 "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
             )
-        finally:
-            watch.read_events()
-            watch.take_rows()
         warmups, count = spec.warmup_iterations, worker.rows.count
         return replace(
             watch.result,
@@ -170,6 +171,14 @@ def send_spec(pipe: BinaryIO, spec: RunSpec) -> None:
     with contextlib.suppress(BrokenPipeError):
         pipe.write(record_to_json(spec))
     pipe.close()
+
+
+def name_of_signal(number: int) -> str:
+    """Return a signal's name, its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Watch:
@@ -188,7 +197,7 @@ class Watch:
         self._log = b""
         self._log_bytes = 0
         self._ended = False
-        self._progress = (0, 0, 0)
+        self._progress: tuple[object, ...] = ()
         self._progress_at = self.began
 
     def follow(self) -> None:
@@ -196,17 +205,23 @@ class Watch:
         poll = select.poll()
         for file in (self.worker.events, self.worker.log):
             poll.register(file, select.POLLIN)
+        closed = False
         while not self._ended:
-            busy = self.result.phase in ("warmup", "iterations")
+            busy = closed or self.result.phase in ("warmup", "iterations")
             ready = {file for file, _ in poll.poll(1000 * (POLL_SECONDS if busy else 0.1))}
             if self.worker.log in ready and not self.read_log():
                 poll.unregister(self.worker.log)
             self.take_rows()
-            closed = self.worker.events in ready and not self.read_events()
-            if closed or (not ready and self.worker.poll_exit() is not None):
+            if self.worker.events in ready and not self.read_events():
+                poll.unregister(self.worker.events)
+                closed = True
+            if self._ended:
+                break
+            if (closed or not ready) and self.worker.poll_exit() is not None:
                 self.explain_exit()
             else:
                 self.check_time()
+        self.take_rows()
 
     def read_events(self) -> bool:
         """Take the events that have come; False at their end."""
@@ -216,7 +231,12 @@ class Watch:
             return True
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
-            event = event_of(line)
+            try:
+                event = event_of(line)
+            except ValueError as error:
+                text = f"the engine wrote into the pipe of lar's events: {error}"
+                self.end("crashed", Failure(text, exit_code=EXIT_CODES["crashed"]))
+                break
             self.take_rows()  # those that were written before the event was sent
             self.result = apply_event(self.result, event)
             self.listener.on_event(event, self.result)
@@ -241,14 +261,24 @@ class Watch:
         most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
         count = self.worker.rows.count if most is None else min(most, self.worker.rows.count)
         if count > self._seen_rows:
-            first, self._seen_rows = self._seen_rows, count
-            self.listener.on_rows(self.worker.rows, first, count, self.result)
+            # An interrupt waits until these are told, so that none is told twice or never.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+            try:
+                self.listener.on_rows(self.worker.rows, self._seen_rows, count, self.result)
+                self._seen_rows = count
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def check_time(self) -> None:
         """End the run when it is past its deadline, or has stood still for too long."""
         now = time.monotonic()
         limit, stall = self.spec.timeout_seconds, self.spec.stall_seconds
-        progress = (self._seen_rows, self._log_bytes, self.worker.cpu_ticks())
+        progress = (
+            self._seen_rows,
+            self._log_bytes,
+            self.result.phase,
+            self.worker.cpu_ticks(),
+        )
         if progress != self._progress:
             self._progress, self._progress_at = progress, now
         if limit is not None and now - self.began > limit:
@@ -261,7 +291,17 @@ class Watch:
 
     def time_out(self, what: str, hint: str) -> None:
         message = f"{what} phase {self.describe_phase()}"
-        self.end("timed_out", Failure(message, hint, EXIT_CODES["timed_out"]))
+        self.give_up("timed_out", Failure(message, hint, EXIT_CODES["timed_out"]))
+
+    def give_up(self, status: Any, failure: Failure) -> None:
+        """Kill the worker; the run ends so, unless the worker has told its end meanwhile."""
+        self.worker.kill()
+        # A pipe holds less than each reads at once.
+        self.read_log()
+        self.read_events()
+        self.take_rows()
+        if not self._ended:
+            self.end(status, failure)
 
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
@@ -281,7 +321,7 @@ class Watch:
             pass
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None
         if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
+            name = name_of_signal(os.WTERMSIG(status))
             message = f"the engine crashed in phase {self.describe_phase()}: killed by {name}"
         else:
             message = (

@@ -8,6 +8,7 @@ without a row is refused; the other scopes are honoured by lar itself on every e
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -69,12 +70,12 @@ def parse_seconds(text: str) -> float:
 
 def parse_stall(text: str) -> float | None:
     """Parse the stall limit in seconds; 0 turns it off."""
-    return None if text.strip() in ("0", "0.0") else parse_seconds(text)
+    return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)
 
 
 def parse_seed(text: str) -> int:
     """Parse a seed: a whole number from 0."""
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > 4000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0")
     return int(text)
 
@@ -108,135 +109,50 @@ def parse_channel_values(text: str) -> tuple[float, ...]:
     return values
 
 
+# fmt: off
 OPTIONS: tuple[Option, ...] = (
-    Option(
-        "iter", "timed iterations; 0 loads and prepares only", "run", "run", parse_count, "N", 10
-    ),
-    Option(
-        "warmup_iter",
-        "iterations before the timed ones (default 1)",
-        "run",
-        "run",
-        parse_count,
-        "N",
-    ),
-    Option(
-        "engine",
-        "the engine, instead of the one that the model file asks for",
-        "run",
-        "run",
-        str,
-        "NAME",
-    ),
-    Option(
-        "driver",
-        "the engine's driver, where it has several (`lar engines`)",
-        "run",
-        "run",
-        str,
-        "NAME",
-    ),
-    Option(
-        "timeout", "end the whole run after that many seconds", "run", "run", parse_seconds, "S"
-    ),
-    Option(
-        "stall_timeout",
-        "end a run that neither computes nor answers for that long; 0: never",
-        "run",
-        "run",
-        parse_stall,
-        "S",
-        30.0,
-    ),
+    Option("iter", "timed iterations; 0 loads and prepares only", "run", "run", parse_count, "N",
+           10),
+    Option("warmup_iter", "iterations before the timed ones (default 1)", "run", "run", parse_count,
+           "N"),
+    Option("engine", "the engine, instead of the one that the model file asks for", "run", "run",
+           str, "NAME"),
+    Option("driver", "the engine's driver, where it has several (`lar engines`)", "run", "run", str,
+           "NAME"),
+    Option("timeout", "end the whole run after that many seconds", "run", "run", parse_seconds, "S",
+           conflicts=("in_process",)),
+    Option("stall_timeout", "end a run that neither computes nor answers for that long; 0: never",
+           "run", "run", parse_stall, "S", 30.0),
     Option("cpu", "run on the CPU (the default)", "device", "engine", conflicts=("cuda",)),
-    Option(
-        "cuda",
-        "run on a CUDA device: --cuda, --cuda:1",
-        "device",
-        "engine",
-        parse_device_id,
-        ":ID",
-        conflicts=("cpu",),
-    ),
-    Option(
-        "input",
-        "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}",
-        "input",
-        "input",
-        str,
-        "ITEMS",
-        repeatable=True,
-    ),
-    Option(
-        "input_layout",
-        "layout of the model's image input",
-        "input",
-        "input",
-        str,
-        choices=("nchw", "nhwc"),
-    ),
+    Option("cuda", "run on a CUDA device: --cuda, --cuda:1", "device", "engine", parse_device_id,
+           ":ID", conflicts=("cpu",)),
+    Option("input", "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}", "input", "input",
+           str, "ITEMS", repeatable=True),
+    Option("input_layout", "layout of the model's image input", "input", "input", str,
+           choices=("nchw", "nhwc")),
     Option("resize", "resize an image to HEIGHTxWIDTH", "input", "input", parse_size, "HxW"),
-    Option(
-        "mean",
-        "subtract from an image: one number, or one for each channel",
-        "input",
-        "input",
-        parse_channel_values,
-        "M",
-    ),
-    Option(
-        "scale",
-        "then multiply by: one number, or one for each channel",
-        "input",
-        "input",
-        parse_channel_values,
-        "S",
-    ),
-    Option(
-        "bgr",
-        "feed the channels of an image as blue, green, red",
-        "input",
-        "input",
-        conflicts=("rgb",),
-    ),
-    Option(
-        "rgb",
-        "feed the channels of an image as red, green, blue",
-        "input",
-        "input",
-        conflicts=("bgr",),
-    ),
-    Option(
-        "fill",
-        "how generated data is drawn (default uniform)",
-        "input",
-        "input",
-        str,
-        default="uniform",
-        choices=("uniform", "normal", "zeros", "ones"),
-    ),
+    Option("mean", "subtract from an image: one number, or one for each channel", "input", "input",
+           parse_channel_values, "M"),
+    Option("scale", "then multiply by: one number, or one for each channel", "input", "input",
+           parse_channel_values, "S"),
+    Option("bgr", "feed the channels of an image as blue, green, red", "input", "input",
+           conflicts=("rgb",)),
+    Option("rgb", "feed the channels of an image as red, green, blue", "input", "input",
+           conflicts=("bgr",)),
+    Option("fill", "how generated data is drawn (default uniform)", "input", "input", str,
+           default="uniform", choices=("uniform", "normal", "zeros", "ones")),
     Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),
     Option("model_info", "print what the model holds before it runs", "info", "report"),
     Option("verbose", "show what the engine itself prints", "info", "engine"),
-    Option(
-        "json",
-        "write the whole result as JSON; - is standard output",
-        "report",
-        "report",
-        str,
-        "FILE",
-    ),
-    Option(
-        "csv",
-        "write the whole result as CSV, a row an iteration; - is standard output",
-        "report",
-        "report",
-        str,
-        "FILE",
-    ),
-    Option("in_process", "run without a worker process, for a debugger", "debug", "debug"),
+    Option("json", "write the whole result as JSON; - is standard output", "report", "report", str,
+           "FILE"),
+    Option("csv", "write the whole result as CSV, a row an iteration; - is standard output",
+           "report", "report", str, "FILE"),
+    Option("in_process", "run without a worker process and its time limits, for a debugger",
+           "debug", "debug", conflicts=("timeout",)),
     Option("debug", "show the traceback of an error", "debug", "debug"),
 )
+# fmt: on
 
 BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
 
@@ -263,13 +179,18 @@ def add_arguments(parser: argparse.ArgumentParser, support: Mapping[str, Sequenc
         groups[option.group].add_argument(option.flag, **keywords)
 
 
+def is_set(value: Any) -> bool:
+    """Tell an option that the user set from one left out and from a switch that is off."""
+    return value is not None and value is not False
+
+
 def check_conflicts(values: Mapping[str, Any]) -> None:
     """Refuse two options that exclude each other.
 
     Raises:
         UsageError: naming both flags.
     """
-    chosen = {key for key, value in values.items() if value is not None and value is not False}
+    chosen = {key for key, value in values.items() if is_set(value)}
     for key in chosen:
         for other in BY_KEY[key].conflicts if key in BY_KEY else ():
             if other in chosen:
@@ -282,5 +203,6 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         option.key: values[option.key]
         for option in OPTIONS
-        if option.scope == "engine" and values.get(option.key) not in (None, False)
+        # Not by truth: the device number 0 is a setting.
+        if option.scope == "engine" and is_set(values.get(option.key))
     }

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import driver_for, engine_for
 from lar.engines.table import EngineEntry
 from lar.errors import EngineMissing, UsageError, nearest
-from lar.options import BY_KEY, OPTIONS, Option, check_conflicts, collect_settings
+from lar.options import (
+    BY_KEY,
+    OPTIONS,
+    Option,
+    check_conflicts,
+    collect_settings,
+    flag_of,
+    is_set,
+)
 
 if TYPE_CHECKING:
     from lar.records import Channels, RunSpec
@@ -26,6 +34,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
         UsageError: the model cannot be read or the options cannot be honoured.
         EngineMissing: the engine is not installed.
     """
+    check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_conflicts(values)
     entry = engine_for(Path(model), values["engine"])
@@ -61,6 +70,20 @@ def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
     return spec, driver.path
 
 
+def check_name(model: str) -> None:
+    """Refuse a name that no file has, or that cannot be written into a result.
+
+    Raises:
+        UsageError: it is empty, or no UTF-8.
+    """
+    if not model:
+        raise UsageError("the model's name is empty", "give the path of a model file")
+    try:
+        model.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{model!r}: the model's name is not UTF-8", "rename it") from None
+
+
 def require_engine(entry: EngineEntry, model: str) -> None:
     """Refuse an engine that is not installed for this Python.
 
@@ -84,6 +107,8 @@ def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
         if key not in BY_KEY:
             near = nearest(key, BY_KEY)
             raise UsageError(f"unknown option {key!r}", f"did you mean {near!r}?" if near else "")
+        if BY_KEY[key].scope in ("report", "debug") and is_set(value):
+            raise UsageError(f"{flag_of(key)} is for the command line alone")
         values[key] = parse_value(BY_KEY[key], value)
     return values
 

@@ -15,12 +15,14 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import EXIT_CODES, LarError, UsageError
+from lar.errors import EXIT_CODES, EngineMissing, LarError, UsageError
 from lar.events import (
+    LAST_EVENTS,
     DevicesFound,
     Emit,
     EngineStarted,
@@ -146,7 +148,11 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> list[OutputSummary]:
 
     summaries = []
     for name in outputs:
-        array = np.ascontiguousarray(outputs[name])
+        value = outputs[name]
+        if isinstance(value, str):  # the name of a type that is no array of numbers
+            summaries.append(summarize_opaque(name, value))
+            continue
+        array = np.require(value, requirements="C")
         numeric = array.dtype.kind in "biuf"
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
         told = numeric and finite.size > 0
@@ -163,6 +169,20 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> list[OutputSummary]:
             )
         )
     return summaries
+
+
+def summarize_opaque(name: str, type_name: str) -> OutputSummary:
+    """Summarise an output that NumPy does not hold: a map, a sequence, text, bfloat16."""
+    return OutputSummary(
+        name=name,
+        dtype=type_name,
+        shape=(),
+        minimum=None,
+        maximum=None,
+        mean=None,
+        nonfinite_count=0,
+        sha256="",
+    )
 
 
 def read_peak_memory() -> int | None:
@@ -201,6 +221,10 @@ TASKS: Mapping[str, Callable[[RunSpec, str, Emit, SampleRows], None]] = {
 def failure_of(error: BaseException) -> Failure:
     """Return what the user is told about an error."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if isinstance(error, ImportError):
+        error = EngineMissing(
+            f"a library cannot be imported: {error}", "install it, or run `uv sync`"
+        )
     if isinstance(error, LarError):
         return Failure(
             message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail
@@ -208,25 +232,40 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(message=f"the engine failed: {first_line(error)}", detail=detail)
 
 
-def run_here(spec: RunSpec, path: str, listener: Listener) -> RunResult:
-    """Execute a spec in this very process, for a debugger; a crash of the engine ends it."""
-    result = RunResult(spec=spec, status="failed", phase="start", lar_version=__version__)
+def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, Any]) -> RunResult:
+    """Execute a spec in this very process, for a debugger; a crash of the engine ends it.
+
+    `facts` are fields of the result that are known beforehand.
+    """
+    result = RunResult(
+        spec=spec,
+        status="failed",
+        phase="start",
+        lar_version=__version__,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **facts,
+    )
     warmups = spec.warmup_iterations
     rows = SampleRows.anonymous(warmups + spec.iterations)
     seen = 0
 
-    def emit(event: Event) -> None:
-        nonlocal result, seen
+    def show_rows() -> None:
+        nonlocal seen
         if rows.count > seen:
             listener.on_rows(rows, seen, rows.count, result)
             seen = rows.count
+
+    def emit(event: Event) -> None:
+        nonlocal result
+        show_rows()
         result = apply_event(result, event)
         listener.on_event(event, result)
 
     try:
         execute(spec, path, emit, rows)
     except KeyboardInterrupt:
-        failure = Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
+        show_rows()
+        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
         result = replace(result, status="interrupted", failure=failure)
     except Exception as error:
         emit(Failed(failure_of(error)))
@@ -252,27 +291,39 @@ def main(argv: list[str]) -> None:
     event_file, sample_file = (int(text) for text in descriptors or ("1", "-1"))
     if descriptors:
         end_with_parent()
-    # The libraries load while the parent still prepares the spec.
-    importlib.import_module("lar.inputs")
-    importlib.import_module(path.partition(":")[0])
-    spec = record_from_json(sys.stdin.buffer.read(), RunSpec)
 
     def emit(event: Event) -> None:
+        if isinstance(event, LAST_EVENTS):
+            flush_output()  # the parent ends this process when it has read such an event
         os.write(event_file, line_of(event))
 
-    rows = SampleRows(sample_file, spec.warmup_iterations + spec.iterations)
     try:
-        TASKS[task](spec, path, emit, rows)
+        # The engine's libraries load while the parent still prepares the spec.
+        importlib.import_module(path.partition(":")[0])
+        if task == "run":
+            importlib.import_module("lar.inputs")
+        spec = record_from_json(sys.stdin.buffer.read(), RunSpec)
+        TASKS[task](
+            spec, path, emit, SampleRows(sample_file, spec.warmup_iterations + spec.iterations)
+        )
         status = 0
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:
         emit(Failed(failure_of(error)))
         status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_output()
     # Engines' destructors take time and some of them crash; there is nothing left to save.
     os._exit(status)
+
+
+def flush_output() -> None:
+    """Write out what Python and the engine's C library still hold of their output."""
+    import ctypes
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 from lar.api import read_info
 from lar.records import record_to_json
 from lar.reports.info_text import format_info
-from lar.reports.output import OutputFile
+from lar.reports.output import OutputFile, check_places
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(format_info(read_info(arguments.model, arguments.engine))))
         return 0
     with OutputFile(arguments.json, "--json") as file:
+        check_places([file], [arguments.model])
         info = read_info(arguments.model, arguments.engine)
         if not file.to_stdout:
             print("\n".join(format_info(info)), file=sys.stdout)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from typing import NoReturn, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
-from lar.api import read_info, run_spec
-from lar.errors import EXIT_CODES, LarError
+from lar.api import error_of, read_info, run_spec
+from lar.errors import EXIT_CODES
 from lar.events import Event, Listener
 from lar.measurement.rows import SampleRows
 from lar.records import RunResult, RunSpec, record_to_json
 from lar.reports.info_text import format_info
-from lar.reports.output import OutputFile
+from lar.reports.output import OutputFile, check_places
 from lar.reports.run_csv import format_csv
 from lar.reports.run_text import (
     format_event,
     format_finish,
+    format_last_words,
     format_note,
     format_row,
     format_summary,
@@ -38,40 +40,25 @@ def run_on_console(spec: RunSpec, path: str, arguments: argparse.Namespace) -> i
             for key in FORMATS
             if values[key] is not None
         }
+        check_places(list(outputs.values()), [spec.model, *files_of(spec.inputs)])
         # A report on standard output stands there alone.
         lines = sys.stderr if any(file.to_stdout for file in outputs.values()) else sys.stdout
         printer = LinePrinter(spec, lines)
         if arguments.model_info:
             print_lines(lines, format_info(read_info(spec.model, engine=spec.engine)))
-        if arguments.in_process:
-            from lar.worker import run_here
-
-            result = run_here(spec, path, printer)
-        else:
-            result = run_spec(spec, path, printer)
+        result = run_spec(spec, path, printer, in_process=arguments.in_process)
         printer.finish(result)
         for key, file in outputs.items():
             file.write(FORMATS[key](result))
     if result.failure is not None:
-        raise_failure(result, debug=arguments.debug)
+        raise error_of(result)
     return EXIT_CODES[result.status]
 
 
-def raise_failure(result: RunResult, *, debug: bool) -> NoReturn:
-    """Show the engine's last words, and raise why the run did not end well.
-
-    Raises:
-        LarError: always, with the exit code of the result.
-    """
-    failure = result.failure
-    assert failure is not None
-    engine_spoke = failure.exit_code in (EXIT_CODES["crashed"], EXIT_CODES["timed_out"])
-    if result.log_tail and engine_spoke:
-        print_lines(sys.stderr, ["the engine's last words:"])
-        print_lines(sys.stderr, [f"  | {line}" for line in result.log_tail.splitlines()])
-    if debug and failure.detail:
-        print_lines(sys.stderr, [failure.detail.rstrip()])
-    raise LarError(failure.message, failure.hint, failure.exit_code)
+def files_of(items: Sequence[str]) -> list[str]:
+    """Return what may be files in `--input` texts."""
+    words = [word for item in items for word in item.split(";")]
+    return [*words, *(word.partition(":")[2] for word in words)]
 
 
 def print_lines(file: TextIO, lines: list[str]) -> None:
@@ -92,7 +79,7 @@ class LinePrinter(Listener):
     def on_event(self, event: Event, result: RunResult) -> None:
         line = format_event(event, self.spec)
         print_lines(self.lines, [line] if line else [])
-        print_lines(sys.stderr, [f"lar: {note}" for note in format_note(event)])
+        print_lines(sys.stderr, [f"lar: {note}" for note in format_note(event, self.spec)])
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         print_lines(
@@ -110,3 +97,4 @@ class LinePrinter(Listener):
         finished = format_finish(result)
         print_lines(self.lines, [finished] if finished else [])
         print_lines(self.lines, format_summary(result))
+        print_lines(sys.stderr, format_last_words(result))

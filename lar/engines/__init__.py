@@ -149,6 +149,8 @@ def read_head(model: Path) -> bytes:
     try:
         if model.is_dir():
             raise UsageError(f"{model}: is a folder, not a model file")
+        if model.exists() and not model.is_file():
+            raise UsageError(f"{model}: is not a regular file", "copy the model into a file")
         with model.open("rb") as file:
             head = file.read(16)
     except FileNotFoundError:

@@ -69,8 +69,11 @@ class Driver(abc.ABC):
         """Convert and upload the inputs, once, and make the first iteration possible."""
 
     @abc.abstractmethod
-    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Return the outputs of the last iteration, by name, each fetched when asked for."""
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:
+        """Return the outputs of the last iteration, by name, each fetched when asked for.
+
+        For one that is no array of numbers, the engine's name of its type.
+        """
 
     def failure(self) -> Exception:
         """Return why `start` or `wait` returned a number other than 0."""

@@ -17,6 +17,7 @@ again at their end. The script has a clock of its own, so that the times are exa
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -142,13 +143,17 @@ def find_devices() -> tuple[str, ...]:
 
 
 class ScriptedMeter:
-    """Gives the script's queue delays, one a reading; the first reading belongs to no iteration."""
+    """Gives the script's queue delays: each iteration's at the first reading after it."""
 
-    def __init__(self, delays: tuple[float, ...]) -> None:
-        self._delays = iter((0.0, *delays))
+    def __init__(self, driver: FakeDriver) -> None:
+        self._driver = driver
+        self._read_step = driver.step
 
     def read(self) -> Reading:
-        return Reading(next(self._delays, 0.0), 0.0)
+        step, delays = self._driver.step, self._driver.script.queue_delays
+        fresh = step > self._read_step and step <= len(delays)
+        self._read_step = step
+        return Reading(delays[step - 1] if fresh else 0.0, math.nan)
 
 
 class FakeDriver(Driver):
@@ -158,11 +163,15 @@ class FakeDriver(Driver):
         super().__init__(spec, rows)
         self.script = read_script(Path(spec.model))
         self._now = 0.0
-        self._step = 0
+        self.step = 0
         if not self.script.real_time:
             self.clock = lambda: self._now
         if any(device is not None for _, _, device in self.script.times):
-            self.device_seconds = lambda: self._played()[2] or 0.0
+            self.device_seconds = self._read_device
+
+    def _read_device(self) -> float:
+        device = self._played()[2]
+        return math.nan if device is None else device
 
     def _spend(self, seconds: float) -> None:
         if self.script.real_time:
@@ -176,7 +185,7 @@ class FakeDriver(Driver):
                 FAULTS[fault.do]()
 
     def _played(self) -> tuple[float, float, float | None]:
-        return self.script.times[(self._step - 1) % len(self.script.times)]
+        return self.script.times[(self.step - 1) % len(self.script.times)]
 
     def facts(self) -> EngineFacts:
         return EngineFacts(name="fake", version="1", driver="script", device="cpu")
@@ -198,8 +207,8 @@ class FakeDriver(Driver):
         self.start, self.wait = self._dispatch, self._finish
 
     def _dispatch(self) -> None:
-        self._play_faults("start", self._step)
-        self._step += 1
+        self._play_faults("start", self.step)
+        self.step += 1
         self._spend(self._played()[1])
 
     def _finish(self) -> None:
@@ -215,4 +224,4 @@ class FakeDriver(Driver):
         }
 
     def meter(self) -> Meter | None:
-        return ScriptedMeter(self.script.queue_delays)
+        return ScriptedMeter(self)

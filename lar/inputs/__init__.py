@@ -145,7 +145,7 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     axis in brackets.
     """
     fits = find_misfit(array.shape, info) == ""
-    return array if fits or array.ndim < 2 or array.shape[0] != 1 else array[0]
+    return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
 def _find_subjects(

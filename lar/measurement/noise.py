@@ -54,7 +54,7 @@ class ThreadMeter:
         return meter
 
     def read(self) -> Reading:
-        delay, busiest = 0, 0
+        delay, busiest, told = 0, 0, False
         for task in os.listdir(TASKS):
             try:
                 if task not in self._files:
@@ -66,10 +66,11 @@ class ThreadMeter:
                 delayed = int(os.pread(file, 80, 0).split()[1])
                 computed = time.clock_gettime_ns(clock)
             except OSError:
-                if not os.path.isdir(TASKS):
-                    raise
                 continue  # the thread ended between the two reads
+            told = True
             delay = max(delay, delayed - self._delays[task])
             busiest = max(busiest, computed - self._cpu[task])
             self._delays[task], self._cpu[task] = delayed, computed
+        if not told:
+            raise OSError(f"{TASKS} tells nothing about any thread")
         return Reading(delay * 1e-9, busiest * 1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lar.engines import ENGINES
+from lar.errors import printable
 from lar.records import ModelInfo, TensorInfo
 from lar.reports.tables import format_bytes, format_count, format_table
 
@@ -15,14 +16,14 @@ def format_info(info: ModelInfo) -> list[str]:
         f"parameters: {format_count(info.parameter_count)}",
         f"weights: {format_bytes(info.weight_bytes)}",
         f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
-        *(f"{key}: {value}" for key, value in info.metadata.items()),
+        *(f"{printable(key)}: {printable(value)}" for key, value in info.metadata.items()),
     ]
     tensors = [
-        [kind, tensor.name, tensor.dtype, format_shape(tensor)]
+        [kind, printable(tensor.name), tensor.dtype, format_shape(tensor)]
         for kind, group in (("input", info.inputs), ("output", info.outputs))
         for tensor in group
     ]
-    counts = [[name, str(count)] for name, count in info.operators.items()]
+    counts = [[printable(name), str(count)] for name, count in info.operators.items()]
     total = sum(info.operators.values())
     return [
         *facts,

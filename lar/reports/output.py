@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from lar.errors import UsageError
 
@@ -21,22 +24,30 @@ class OutputFile:
         Raises:
             UsageError: it cannot be written; the flag is named.
         """
-        self.flag, self.path = flag, Path(name)
-        self.to_stdout = name == "-"
+        self.flag, self.name, self.path = flag, name, Path(name)
+        self.to_stdout = name == "-" or is_stdout(name)
         self._temporary: Path | None = None
+        self._stream: TextIO | None = None
         if self.to_stdout:
             return
         try:
+            if self.path.is_dir():
+                raise UsageError(f"{flag}: {name}: is a folder; give a file name")
             if self.path.exists() and not self.path.is_file():
-                if self.path.is_dir():
-                    raise UsageError(f"{flag}: {name}: is a folder; give a file name")
-                with self.path.open("ab"):
-                    return  # a device or a pipe: written to, not replaced
-            if self.path.is_file() and not os.access(self.path, os.W_OK):
-                raise PermissionError(13, "permission denied")
-            descriptor, temporary = tempfile.mkstemp(
-                prefix=f".{self.path.name}.", dir=self.path.parent
-            )
+                # A device or a pipe: open till the end, for its reader to wait for. A pipe that
+                # nobody reads is refused, not waited for.
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(descriptor, True)
+                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
+                return
+            # What a link leads to is replaced, not the link.
+            self.path = Path(os.path.realpath(name))
+            self._mode = new_file_mode()
+            if self.path.is_file():
+                if not os.access(self.path, os.W_OK):
+                    raise PermissionError(13, "permission denied")
+                self._mode = stat.S_IMODE(self.path.stat().st_mode)
+            descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=self.path.parent)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(
@@ -56,12 +67,12 @@ class OutputFile:
             sys.stdout.flush()
             return
         try:
-            target = self._temporary or self.path
-            target.write_text(text, encoding="utf-8")
-            if self._temporary is not None:
-                umask = os.umask(0)
-                os.umask(umask)
-                self._temporary.chmod(0o666 & ~umask)
+            if self._stream is not None:
+                with self._stream:
+                    self._stream.write(text)
+            elif self._temporary is not None:
+                self._temporary.write_text(text, encoding="utf-8")
+                self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
@@ -77,6 +88,45 @@ class OutputFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._temporary is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if self._stream is not None:
+                self._stream.close()
+            if self._temporary is not None:
                 self._temporary.unlink()
+
+
+def is_stdout(name: str) -> bool:
+    """Tell whether a name leads to where standard output goes, as /dev/stdout does."""
+    try:
+        there, stdout = os.stat(name), os.fstat(1)
+    except OSError:
+        return False
+    return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
+
+
+def new_file_mode() -> int:
+    """Return the mode that a new file has."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def check_places(outputs: Sequence[OutputFile], read: Iterable[str]) -> None:
+    """Refuse reports that would replace each other, or a file that the run reads.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    for index, output in enumerate(outputs):
+        for other in outputs[:index]:
+            if (output.to_stdout and other.to_stdout) or output.path == other.path:
+                raise UsageError(
+                    f"{other.flag} and {output.flag} go to the same place", "give each its own"
+                )
+        for name in read:
+            with contextlib.suppress(OSError):
+                if not output.to_stdout and os.path.samefile(output.path, name):
+                    raise UsageError(
+                        f"{output.flag}: {output.name}: the run reads this file",
+                        "choose another file",
+                    )

@@ -10,6 +10,7 @@ import math
 
 from lar import __version__
 from lar.engines import ENGINES
+from lar.errors import EXIT_CODES, printable
 from lar.events import EngineStarted, Event, Fed, Loaded, PhaseEntered, Prepared
 from lar.measurement.statistics import (
     PERCENTILES,
@@ -43,16 +44,16 @@ def format_event(event: Event, spec: RunSpec) -> str:
             return ""
 
 
-def format_note(event: Event) -> list[str]:
+def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event besides the contract's lines."""
     if not isinstance(event, Fed):
         return []
     generated = [fed for fed in event.fed if fed.generated]
     notes = [f"warning: {text}" for text in event.warnings]
-    if generated and len(generated) == len(event.fed):
+    if generated and not spec.inputs:
         shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
         notes.append(f"note: no --input: data is generated ({generated[0].source}): {shapes}")
-    return notes
+    return [printable(note) for note in notes]
 
 
 def format_row(index: int, row: tuple[float, float, float, float], spec: RunSpec) -> str:
@@ -67,9 +68,13 @@ def format_row(index: int, row: tuple[float, float, float, float], spec: RunSpec
 
 
 def format_finish(result: RunResult) -> str:
-    """Return the line that ends a test, empty when nothing was timed."""
+    """Return the line that ends a test, empty when nothing was timed.
+
+    Scripts take the line for a test that ended, so a run that the engine broke has none; one
+    that the user ended tells what was measured.
+    """
     statistics = statistics_of(result.samples.end_to_end)
-    if statistics is None:
+    if statistics is None or result.status not in ("ok", "interrupted"):
         return ""
     deviation = statistics.standard_deviation
     return (
@@ -94,6 +99,9 @@ def format_summary(result: RunResult) -> list[str]:
     if result.peak_memory_bytes is not None:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
     lines += format_disturbance(result)
+    done, asked = len(result.samples.end_to_end), result.spec.iterations
+    if result.status != "ok" and done:
+        lines.append(f"note: {done} of {asked} iterations were run")
     lines += [
         f"warning: output {output.name} holds {output.nonfinite_count} NaN or infinite values"
         for output in result.outputs
@@ -122,3 +130,16 @@ def format_disturbance(result: RunResult) -> list[str]:
         f"note: {len(disturbed)} of {len(samples.end_to_end)} iterations were disturbed: "
         f"their threads waited up to {format_ms(longest)}ms for a CPU that other work held"
     ]
+
+
+def format_last_words(result: RunResult) -> list[str]:
+    """Return what the engine printed last, for a run that it broke."""
+    failure = result.failure
+    broke = failure is not None and failure.exit_code in (
+        EXIT_CODES["crashed"],
+        EXIT_CODES["timed_out"],
+    )
+    if not broke or not result.log_tail:
+        return []
+    lines = (printable(line) for line in result.log_tail.splitlines())
+    return ["the engine's last words:", *(f"  | {line}" for line in lines)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,11 @@ from lar.engines import (
     rows_of,
     support_of_options,
 )
-from lar.engines.table import DriverEntry, EngineEntry, OptionRow
+from lar.engines.fake import FakeDriver
+from lar.engines.table import DriverEntry, EngineEntry, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options import BY_KEY
+from lar.records import RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
 ONNX = b"\x08\x08\x12\x07pytorch:"
@@ -88,7 +90,10 @@ def test_names_are_loaded_from_their_modules() -> None:
     [
         (MGE, "megengine"),
         (b"mgbtest0" + b"\x01\x00\x00\x00", "megengine"),
-        (b"mgb0002a", "megengine"),
+        (b"MGBC" + b"\x00" * 8, "megengine"),
+        (b"MGBS" + b"\x00" * 8, "megengine"),
+        (b"packed_model....", "megengine"),
+        (b"mgbtest", None),
         (ONNX, "onnxruntime"),
         (b"\x10\x00\x00\x00ORTM", "onnxruntime"),
         (b"\x08", None),
@@ -278,3 +283,28 @@ def test_options_that_no_driver_honours_are_refused_by_name(
     with pytest.raises(UsageError) as caught:
         driver_for(made_up, keys, asked)
     assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
+    write_script: Callable[..., str],
+) -> None:
+    fired: list[tuple[str, object]] = []
+
+    def hook(name: str) -> Hook:
+        return lambda driver, value: fired.append((name, value))
+
+    rows = {
+        "late": OptionRow("late", ("script",), "", before_run=hook("late, before the run")),
+        "unset": OptionRow("unset", ("script",), "", before_load=hook("unset")),
+        "second": OptionRow("second", ("script",), "", before_load=hook("second")),
+        "first": OptionRow("first", ("script",), "", before_load=hook("first")),
+    }
+    settings: dict[str, Setting] = {"first": 1, "second": "x", "late": True}
+    spec = RunSpec(model=write_script(), engine="fake", driver="script", settings=settings)
+    driver = FakeDriver(spec, rows)
+    assert fired == []
+    driver.fire_hooks("before_load")
+    assert fired == [("second", "x"), ("first", 1)]
+    driver.fire_hooks("after_load")
+    driver.fire_hooks("before_run")
+    assert fired[2:] == [("late, before the run", True)]

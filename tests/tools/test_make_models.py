@@ -65,7 +65,8 @@ def describe(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_makes_both_formats_of_each_name(cheap_folder: Path) -> None:
     made = sorted(path.name for path in cheap_folder.iterdir())
-    assert made == sorted(f"{name}{suffix}" for name in CHEAP for suffix in (".mge", ".onnx"))
+    suffixes = (".mge", ".onnx", ".mge.sha256", ".onnx.sha256")
+    assert made == sorted(f"{name}{suffix}" for name in CHEAP for suffix in suffixes)
 
 
 def test_second_run_writes_the_same_bytes(cheap_folder: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Category of a search, and the key of one entry in it:
     profile:DEVICE:OPERATORvVERSIONSET    profile:plat=cpu:ConvBiasForwardv5X0
     SHAPE[;STRIDES];DTYPE|...PARAMETERS   1,8,32,32;Float32|16,8,3,3;Float32|... raw struct
 
-SET names the family of algorithms (X0: x86). The parameters are the operator's C struct, 32-bit
+SET names the family of algorithms (X0: x86). The parameters are the operator's C struct, its
 fields in the order of its definition; a size of 0 in a shape stands for any batch. Neither the
 threads, the workspace limit nor the preprocessing of weights is part of a key, and of the machine
 only `plat=cpu` (for CUDA the device's name, too).

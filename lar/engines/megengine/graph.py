@@ -37,6 +37,8 @@ def import_megengine() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that pkg_resources is deprecated
             import megengine
+        # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
+        warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     except ImportError as error:
         raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
     folder = os.path.join(os.path.dirname(megengine.__file__), "core", "lib")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -38,6 +39,9 @@ def import_lite() -> Any:
         sys.modules[name] = module
     try:
         import megenginelite
+
+        # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
+        warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     except ImportError as error:
         raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
     finally:
@@ -115,7 +119,7 @@ class LiteDriver(Driver):
         return LiteOutputs(self.network)
 
     def failure(self) -> Exception:
-        message = self.network._lib.LITE_get_last_error()
+        message = self.lite.base._lib.lib.LITE_get_last_error()
         return RuntimeError(message.decode(errors="replace"))
 
     def explain(self, error: BaseException) -> LarError | None:

@@ -16,7 +16,7 @@ BROKEN_FILE: tuple[tuple[str, str, str], ...] = (
         BROKEN,
     ),
     (
-        r"External data|external_data|external initializer",
+        r"[Ee]xternal data|external_data|external initializer|initializer\.cc",
         "its external weights cannot be read",
         "keep the weight files beside the model",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -122,14 +122,30 @@ class SessionDriver(Driver):
         self.wait = binding.synchronize_outputs if device == "cuda" else bool
         self.fire_hooks("before_run")
 
-    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+    def outputs(self) -> Mapping[str, Any]:
         self.fire_hooks("after_run")
-        names = [node.name for node in self.session.get_outputs()]
-        values = self.binding.get_outputs()
-        return {name: value.numpy() for name, value in zip(names, values, strict=True)}
+        return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
     def explain(self, error: BaseException) -> LarError | None:
         return explain_onnxruntime(str(error), self.spec.model)
+
+
+class SessionOutputs(Mapping[str, Any]):
+    """The outputs of a session, each made an array when it is asked for."""
+
+    def __init__(self, nodes: Sequence[Any], values: Sequence[Any]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._values = dict(zip(self._nodes, values, strict=True))
+
+    def __getitem__(self, name: str) -> Any:
+        type_name = self._nodes[name].type
+        return self._values[name].numpy() if type_name in DTYPES else type_name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
 
 
 def info_of(node: Any) -> TensorInfo:

@@ -1,0 +1,96 @@
+"""`lar engines`: what is installed, on which devices it runs, which options it honours."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+
+needs_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
+)
+ENGINES = {"megengine": "uv run --python 3.10", "onnxruntime": "pip install onnxruntime"}
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    """The cells of all tables in a text, by the first of a row."""
+    rows = [re.split(r"\s{2,}", line) for line in text.splitlines() if line]
+    return {row[0]: row[1:] for row in rows}
+
+
+def without(folder: Path, root: Path, *modules: str) -> dict[str, str]:
+    """An environment in which Python does not find some modules."""
+    lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in modules)]
+    (folder / "sitecustomize.py").write_text("\n".join(lines))
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(root)])}
+
+
+def test_installed_engines(run_lar: RunLar) -> None:
+    done = run_lar("engines")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = rows_of(done.stdout)
+    assert rows["engine"] == ["version", "devices", "drivers", "models"]
+    for name in ENGINES:
+        if importlib.util.find_spec(name):
+            assert rows[name][0] == version(name)
+            assert rows[name][1].startswith("cpu")
+        else:
+            assert rows[name][0] == "not installed"
+    assert rows["megengine"][-2:] == ["lite, graph", ".mge .mgb .mdl .lite"]
+    assert rows["onnxruntime"][-2:] == ["session", ".onnx .ort"]
+    assert "fake" not in rows
+
+
+def test_options(run_lar: RunLar) -> None:
+    rows = rows_of(run_lar("engines").stdout)
+    assert rows["option"] == ["megengine", "onnxruntime"]
+    for flag in ("--cpu", "--cuda", "--verbose"):
+        assert len(rows[flag]) == 2
+    assert rows["--cuda"][0].endswith("(lite)")
+    # lar's own flags work everywhere and need no row.
+    assert not {"--iter", "--input", "--json"} & rows.keys()
+
+
+@pytest.mark.parametrize("missing", ENGINES)
+def test_engine_that_is_not_installed(
+    run_lar: RunLar, root: Path, tmp_path: Path, missing: str
+) -> None:
+    done = run_lar("engines", env=without(tmp_path, root, missing))
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = rows_of(done.stdout)
+    assert rows[missing][0] == "not installed"
+    assert ENGINES[missing] in rows[missing][1]
+
+
+@needs_megengine
+def test_engine_that_does_not_load(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
+    environment = without(tmp_path, root, "megenginelite", "onnxruntime.capi")
+    done = run_lar("engines", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = rows_of(done.stdout)
+    assert "cannot be imported" in rows["megengine"][1]
+    assert "cannot be imported" in rows["onnxruntime"][1]
+
+
+@needs_megengine
+def test_no_gpu_is_no_device(run_lar: RunLar) -> None:
+    rows = rows_of(run_lar("engines", env={"CUDA_VISIBLE_DEVICES": "-1"}).stdout)
+    assert rows["megengine"][1] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("words", "piece"), [(["x"], "'x' is one argument too many"), (["--json"], "unknown flag")]
+)
+def test_usage_errors(run_lar: RunLar, words: list[str], piece: str) -> None:
+    done = run_lar("engines", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("lar: error: ")
+    assert piece in done.stderr

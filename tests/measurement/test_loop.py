@@ -1,0 +1,227 @@
+"""The timed loop: what it calls between which clock reads, and what it keeps."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from lar.engines.base import Driver
+from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
+from lar.measurement.noise import Reading
+from lar.measurement.rows import SampleRows
+from lar.records import EngineFacts, RunSpec, Samples, TensorInfo
+
+LONG = 0.25
+SHORT = 2.0**-12  # less than READING_INTERVAL_SECONDS, and exact in sums
+
+
+class StepDriver(Driver):
+    """Writes down what is called; its clock goes on with `start` and `wait` alone."""
+
+    def __init__(self, host: float, rest: float) -> None:
+        super().__init__(RunSpec(model="", engine="", driver=""), {})
+        self.calls: list[str] = []
+        self.now = 0.0
+        self.host, self.rest = host, rest
+        self.start = self.step("start", lambda: self.host)
+        self.wait = self.step("wait", lambda: self.rest)
+        self.clock = self.read_clock
+
+    def step(self, name: str, seconds: Callable[[], float], returns: object = None) -> Any:
+        def call() -> object:
+            self.calls.append(name)
+            self.now += seconds()
+            return returns
+
+        return call
+
+    def read_clock(self) -> float:
+        self.calls.append("clock")
+        return self.now
+
+    def failure(self) -> Exception:
+        return RuntimeError("the reason")
+
+    def facts(self) -> EngineFacts:
+        raise NotImplementedError
+
+    def load(self) -> None:
+        raise NotImplementedError
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        raise NotImplementedError
+
+    def feed(self, arrays: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def outputs(self) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+
+class StepMeter:
+    """Gives readings that were set beforehand, and writes down when it is read."""
+
+    def __init__(self, driver: StepDriver, *readings: Reading) -> None:
+        self.driver = driver
+        self.readings = iter(readings)
+
+    def read(self) -> Reading:
+        self.driver.calls.append("meter")
+        return next(self.readings, Reading(0, 0))
+
+
+def taken(driver: StepDriver, count: int, meter: StepMeter | None = None) -> Samples:
+    rows = SampleRows.anonymous(count)
+    take_samples(driver, count, rows, meter)
+    return rows.samples(0, count)
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    yield
+    gc.enable()
+
+
+def test_times_stand_between_the_clock_reads_around_start_and_wait() -> None:
+    driver = StepDriver(host=0.125, rest=0.5)
+    samples = taken(driver, 3)
+    assert samples == Samples(
+        end_to_end=(0.625,) * 3, host=(0.125,) * 3, device=(None,) * 3, queue_delay=(None,) * 3
+    )
+    assert driver.calls[-5:] == ["clock", "start", "clock", "wait", "clock"]
+    assert driver.calls.count("start") == driver.calls.count("wait") == 3
+
+
+def test_no_iterations_take_no_samples() -> None:
+    driver = StepDriver(1, 1)
+    assert taken(driver, 0, StepMeter(driver)) == Samples()
+    assert "start" not in driver.calls
+
+
+def test_the_engine_is_rearmed_before_each_start_and_outside_the_clock() -> None:
+    driver = StepDriver(host=0.125, rest=0.5)
+    driver.rearm = driver.step("rearm", lambda: 8.0)
+    assert taken(driver, 2).end_to_end == (0.625, 0.625)
+    assert driver.calls[-12:] == ["rearm", "clock", "start", "clock", "wait", "clock"] * 2
+
+
+def test_nothing_but_the_engine_runs_inside_the_clock() -> None:
+    driver = StepDriver(LONG, LONG)
+    driver.device_seconds = driver.step("device", lambda: 0, returns=0.375)
+    meter = StepMeter(driver)
+    taken(driver, 3, meter)
+    text = " ".join(driver.calls)
+    assert text.count("clock start clock wait clock") == 3
+
+
+def test_the_engines_own_device_time_is_kept() -> None:
+    driver = StepDriver(LONG, LONG)
+    times = iter([0.375, 0.125])
+    driver.device_seconds = lambda: next(times)
+    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.0625), Reading(0, 0.0625))
+    assert taken(driver, 2, meter).device == (0.375, 0.125)
+
+
+def test_else_the_device_time_is_that_of_the_busiest_thread() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(9, 9), Reading(0, 0.375), Reading(0, 0.5))
+    assert taken(driver, 2, meter).device == (0.375, 0.5)
+
+
+def test_a_thread_is_never_busier_than_the_iteration_was_long() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.501))
+    assert taken(driver, 1, meter).device == (0.5,)
+
+
+def test_a_long_iteration_has_a_reading_of_its_own() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(9, 9), Reading(0.125, 0), Reading(0.25, 0))
+    assert taken(driver, 2, meter).queue_delay == (0.125, 0.25)
+
+
+def test_short_iterations_share_a_reading() -> None:
+    assert SHORT < READING_INTERVAL_SECONDS
+    driver = StepDriver(0, SHORT)
+    group = next(n for n in range(1, 100) if n * SHORT >= READING_INTERVAL_SECONDS)
+    meter = StepMeter(driver, Reading(9, 9), Reading(1.0, 1.0), Reading(2.0, 1.0), Reading(0.5, 1))
+    samples = taken(driver, 2 * group + 2, meter)
+    shares = [1.0 / group] * group + [2.0 / group] * group + [0.25] * 2
+    assert samples.queue_delay == tuple(shares)
+    assert samples.device == (None,) * len(shares)
+    assert driver.calls.count("meter") == 1 + 2 + 1
+
+
+def test_the_shared_readings_add_up_to_the_delay_there_was() -> None:
+    driver = StepDriver(0, SHORT)
+    meter = StepMeter(driver, Reading(0, 0), *[Reading(0.75, 0)] * 99)
+    delays = taken(driver, 60, meter).queue_delay
+    readings = driver.calls.count("meter") - 1
+    assert sum(delay or 0 for delay in delays) == pytest.approx(0.75 * readings)
+
+
+def test_rows_go_on_where_the_warmup_left_them() -> None:
+    driver = StepDriver(LONG, LONG)
+    rows = SampleRows.anonymous(3)
+    take_samples(driver, 1, rows, StepMeter(driver, Reading(9, 9), Reading(0.5, 0)))
+    take_samples(driver, 2, rows, StepMeter(driver, Reading(9, 9), Reading(0, 0), Reading(0, 0)))
+    assert rows.samples(0, 3).queue_delay == (0.5, 0, 0)
+
+
+@pytest.mark.parametrize("which", ["start", "wait"])
+@pytest.mark.parametrize("status", [1, -1, True])
+def test_a_failure_status_raises_the_drivers_reason(which: str, status: object) -> None:
+    driver = StepDriver(LONG, LONG)
+    setattr(driver, which, driver.step(which, lambda: LONG, returns=status))
+    rows = SampleRows.anonymous(2)
+    with pytest.raises(RuntimeError, match="the reason"):
+        take_samples(driver, 2, rows, None)
+    assert rows.count == 0
+    assert driver.calls.count("start") == 1
+
+
+@pytest.mark.parametrize("status", [0, False, None])
+def test_any_other_status_is_success(status: object) -> None:
+    driver = StepDriver(LONG, LONG)
+    driver.start = driver.step("start", lambda: LONG, returns=status)
+    driver.wait = driver.step("wait", lambda: LONG, returns=status)
+    assert len(taken(driver, 2).end_to_end) == 2
+
+
+def test_what_was_measured_before_an_exception_is_kept() -> None:
+    driver = StepDriver(LONG, LONG)
+    rows = SampleRows.anonymous(5)
+
+    def start() -> None:
+        if rows.count == 2:
+            raise ValueError("the engine's own")
+
+    driver.start = start
+    with pytest.raises(ValueError, match="the engine's own"):
+        take_samples(driver, 5, rows, None)
+    assert rows.count == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_no_garbage_is_collected_meanwhile_and_the_collector_is_as_before(
+    enabled: bool, fails: bool
+) -> None:
+    seen = []
+
+    def start() -> object:
+        seen.append(gc.isenabled())
+        return fails
+
+    driver = StepDriver(LONG, LONG)
+    driver.start = start
+    (gc.enable if enabled else gc.disable)()
+    try:
+        take_samples(driver, 1, SampleRows.anonymous(1), None)
+    except RuntimeError:
+        assert fails
+    assert seen == [False]
+    assert gc.isenabled() == enabled

@@ -1,0 +1,114 @@
+"""The table of samples that a worker writes and its parent reads."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.measurement.rows import NAN, SampleRows, create_shared_file, size_of_rows
+from lar.records import Samples
+
+SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+def test_a_new_table_is_empty() -> None:
+    rows = SampleRows.anonymous(3)
+    assert rows.count == 0
+    assert rows.samples(0, 3) == Samples()
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS), max_size=8), st.data())
+def test_what_is_appended_is_read(rows: list[tuple[float, ...]], data: st.DataObject) -> None:
+    table = SampleRows.anonymous(len(rows))
+    for end_to_end, host, device, delay in rows:
+        table.append(end_to_end, host, device, delay)
+    assert table.count == len(rows)
+    assert [table.row(index) for index in range(len(rows))] == rows
+    first, last = data.draw(st.integers(0, len(rows))), data.draw(st.integers(0, len(rows)))
+    samples = table.samples(first, last)
+    columns = (samples.end_to_end, samples.host, samples.device, samples.queue_delay)
+    assert list(zip(*columns, strict=True)) == rows[first:last]
+
+
+def test_what_was_not_measured_is_none() -> None:
+    rows = SampleRows.anonymous(2)
+    rows.append(0.2, 0.1, NAN, 0.0)
+    rows.append(0.4, 0.3, 0.35, NAN)
+    assert rows.samples(0, 2) == Samples(
+        end_to_end=(0.2, 0.4), host=(0.1, 0.3), device=(None, 0.35), queue_delay=(0.0, None)
+    )
+
+
+def test_rows_that_are_not_there_yet_are_left_out() -> None:
+    rows = SampleRows.anonymous(10)
+    rows.append(1, 1, 1, 1)
+    assert len(rows.samples(0, 10).end_to_end) == 1
+    assert rows.samples(1, 10) == Samples()
+
+
+def test_a_delay_found_later_is_set_for_its_rows_alone() -> None:
+    rows = SampleRows.anonymous(4)
+    for index in range(4):
+        rows.append(index, index, index, NAN)
+    rows.set_queue_delay(1, 3, 0.5)
+    rows.set_queue_delay(3, 3, 0.7)
+    assert rows.samples(0, 4).queue_delay == (None, 0.5, 0.5, None)
+    assert rows.samples(0, 4).device == (0, 1, 2, 3)
+
+
+def test_a_full_table_takes_no_more() -> None:
+    rows = SampleRows.anonymous(1)
+    rows.append(1, 1, 1, 1)
+    with pytest.raises(struct.error):
+        rows.append(2, 2, 2, 2)
+    assert rows.count == 1
+
+
+@pytest.mark.parametrize("with_memfd", [True, False])
+def test_two_tables_over_one_file_see_the_same(
+    with_memfd: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_memfd:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    file = create_shared_file(5)
+    try:
+        assert os.fstat(file).st_size == size_of_rows(5)
+        assert not os.get_inheritable(file)
+        writer, reader = SampleRows(file, 5), SampleRows(file, 5)
+    finally:
+        os.close(file)
+    writer.append(0.3, 0.2, NAN, 0.1)
+    assert reader.count == 1
+    assert reader.samples(0, 1) == writer.samples(0, 1)
+
+
+def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
+    file = create_shared_file(3)
+    code = (
+        "import os, sys; from lar.measurement.rows import SampleRows\n"
+        f"rows = SampleRows({file}, 3); rows.append(0.3, 0.2, 0.1, 0.0); os.abort()"
+    )
+    try:
+        ended = subprocess.run([sys.executable, "-c", code], pass_fds=[file], cwd=root, timeout=60)
+        rows = SampleRows(file, 3)
+    finally:
+        os.close(file)
+    assert ended.returncode < 0
+    assert [rows.row(index) for index in range(rows.count)] == [(0.3, 0.2, 0.1, 0.0)]
+
+
+def test_room_for_many_rows_costs_nothing_until_they_come() -> None:
+    file = create_shared_file(10_000_000)
+    try:
+        rows = SampleRows(file, 10_000_000)
+        rows.append(1, 1, 1, 1)
+        assert os.fstat(file).st_blocks * 512 < 100_000
+    finally:
+        os.close(file)

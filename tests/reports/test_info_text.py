@@ -1,0 +1,56 @@
+"""What a model holds, as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lar.records import ModelInfo, TensorInfo
+from lar.reports.info_text import format_info, format_shape
+
+INFO = ModelInfo(
+    engine="megengine",
+    inputs=(TensorInfo(name="data", dtype="float32", shape=(None, 3, 224, 224)),),
+    outputs=(TensorInfo(name="prob", dtype="float32", shape=(1, 1000)),),
+    operators={"Convolution": 20, "Elemwise": 3},
+    parameter_count=1_234_567,
+    weight_bytes=3 * 2**20,
+    flops=2_000_000,
+    metadata={"format": "mgv2"},
+)
+
+
+def test_a_model_is_described_line_by_line() -> None:
+    assert format_info(INFO) == [
+        "model for MegEngine",
+        "parameters: 1,234,567",
+        "weights: 3.0 MiB",
+        "FLOPs: 2,000,000; a multiply-accumulate counts as two",
+        "format: mgv2",
+        "",
+        "tensor  name  dtype    shape",
+        "input   data  float32  {?,3,224,224}",
+        "output  prob  float32  {1,1000}",
+        "",
+        "operator (23)  count",
+        "Convolution    20",
+        "Elemwise       3",
+    ]
+
+
+def test_unknown_flops_name_the_operators_concerned() -> None:
+    lines = format_info(replace(INFO, flops=None, flops_unknown=("Loop", "Conv")))
+    assert lines[3].startswith("FLOPs: N/A (unknown for Loop, Conv);")
+
+
+def test_a_model_of_nothing_is_described_too() -> None:
+    lines = format_info(replace(INFO, inputs=(), outputs=(), operators={}, metadata={}))
+    assert lines[-3:] == ["tensor  name  dtype  shape", "", "operator (0)  count"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"), [((), "{}"), ((4,), "{4}"), ((None, 3), "{?,3}"), ((1, 0, 2), "{1,0,2}")]
+)
+def test_shapes_are_written_as_input_takes_them(shape: tuple[int | None, ...], text: str) -> None:
+    assert format_shape(TensorInfo(name="x", dtype="float32", shape=shape)) == text

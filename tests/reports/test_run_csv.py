@@ -1,0 +1,86 @@
+"""A run as CSV: a row an iteration, which other programs read without help."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lar.records import Failure, RunResult, RunSpec, Samples, Setting, read_result
+from lar.reports.run_csv import SAMPLE_COLUMNS, format_csv
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+@pytest.fixture
+def result() -> RunResult:
+    return read_result((DATA / "result_v1.json").read_bytes())
+
+
+def rows_of_text(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_each_iteration_is_a_row(result: RunResult) -> None:
+    rows = rows_of_text(format_csv(result))
+    assert [(row["phase"], row["index"]) for row in rows] == [
+        ("warmup", "0"),
+        *(("iterations", str(index)) for index in range(10)),
+    ]
+    assert all(len(row) == len(rows[0]) and None not in row for row in rows)
+
+
+def test_times_are_seconds_without_loss(result: RunResult) -> None:
+    rows = rows_of_text(format_csv(result))
+    columns = (
+        (result.warmup.end_to_end + result.samples.end_to_end),
+        (result.warmup.host + result.samples.host),
+        (result.warmup.device + result.samples.device),
+        (result.warmup.queue_delay + result.samples.queue_delay),
+    )
+    for name, values in zip(SAMPLE_COLUMNS, columns, strict=True):
+        assert name.endswith("_seconds")
+        cells = [row[name] for row in rows]
+        assert [float(cell) if cell else None for cell in cells] == list(values)
+
+
+def test_each_row_repeats_the_facts_of_the_run(result: RunResult) -> None:
+    for row in rows_of_text(format_csv(result)):
+        assert row["model"] == "models/one_operator.mge"
+        assert row["sha256"] == (result.model.sha256 if result.model else "")
+        assert (row["engine"], row["engine_version"]) == ("megengine", "1.13.0")
+        assert (row["driver"], row["device"], row["status"]) == ("lite", "cpu", "ok")
+        assert float(row["load_seconds"]) == result.load_seconds
+        assert row["error"] == ""
+
+
+def test_settings_and_inputs_are_one_cell_each(result: RunResult) -> None:
+    settings: dict[str, Setting] = {"fast_run": True, "workspace_limit": 10}
+    result = replace(result, spec=replace(result.spec, settings=settings))
+    row = rows_of_text(format_csv(result))[0]
+    assert row["settings"] == "fast_run=True workspace_limit=10"
+    assert row["inputs"] == "uniform, seed 0"
+
+
+def test_a_run_that_failed_at_once_has_one_row_of_facts() -> None:
+    failed = RunResult(
+        spec=RunSpec(model='odd "name",\nwith all.fake', engine="fake", driver="script"),
+        status="failed",
+        phase="load",
+        failure=Failure("no, it broke"),
+    )
+    (row,) = rows_of_text(format_csv(failed))
+    assert (row["phase"], row["index"], row["status"]) == ("load", "", "failed")
+    assert row["error"] == "no, it broke"
+    assert row["model"] == 'odd "name",\nwith all.fake'
+    assert all(row[name] == "" for name in SAMPLE_COLUMNS)
+    assert row["engine_version"] == row["sha256"] == row["processor"] == ""
+
+
+def test_what_was_not_measured_is_an_empty_cell(result: RunResult) -> None:
+    samples = Samples(end_to_end=(0.1,), host=(0.05,), device=(None,), queue_delay=(None,))
+    rows = rows_of_text(format_csv(replace(result, warmup=Samples(), samples=samples)))
+    assert [rows[0][name] for name in SAMPLE_COLUMNS] == ["0.1", "0.05", "", ""]

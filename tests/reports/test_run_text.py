@@ -1,0 +1,280 @@
+"""The printed lines of a run are the ones that scripts in the field parse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lar import __version__
+from lar.events import (
+    EngineStarted,
+    Event,
+    Fed,
+    Loaded,
+    PhaseEntered,
+    Prepared,
+)
+from lar.measurement.rows import NAN
+from lar.records import (
+    EngineFacts,
+    FedInput,
+    OutputSummary,
+    RunResult,
+    RunSpec,
+    Samples,
+    TimeSources,
+)
+from lar.reports.run_text import (
+    format_event,
+    format_finish,
+    format_ms,
+    format_note,
+    format_row,
+    format_summary,
+)
+
+# What load_and_run printed for a resnet50 on a telephone, from its manual; the first line, which
+# is lar's own, left out.
+MANUAL = """\
+load model: 198.030ms
+=== prepare: 5.846ms; going to warmup
+warmup 0: 581.284ms
+=== going to run input for 10 times
+iter 0/10: 245.185ms (exec=10.574,device=242.226)
+iter 1/10: 236.910ms (exec=6.375,device=235.615)
+iter 2/10: 236.811ms (exec=6.777,device=235.569)
+iter 3/10: 236.921ms (exec=6.638,device=236.340)
+iter 4/10: 236.321ms (exec=6.228,device=235.713)
+iter 5/10: 236.975ms (exec=6.939,device=235.407)
+iter 6/10: 237.215ms (exec=6.980,device=236.614)
+iter 7/10: 236.335ms (exec=6.429,device=235.867)
+iter 8/10: 236.702ms (exec=6.322,device=235.440)
+iter 9/10: 236.964ms (exec=6.605,device=235.727)
+=== finished test #0: time=2376.339ms avg_time=237.634ms sd=2.668ms minmax=236.321,245.185
+"""
+MANUAL_TIMES = [
+    (581.284, 10.0, 580.0),
+    (245.185, 10.574, 242.226),
+    (236.910, 6.375, 235.615),
+    (236.811, 6.777, 235.569),
+    (236.921, 6.638, 236.340),
+    (236.321, 6.228, 235.713),
+    (236.975, 6.939, 235.407),
+    (237.215, 6.980, 236.614),
+    (236.335, 6.429, 235.867),
+    (236.702, 6.322, 235.440),
+    (236.964, 6.605, 235.727),
+]
+
+SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
+
+
+def result_of(*end_to_end: float, **fields: Any) -> RunResult:
+    count = len(end_to_end)
+    samples = Samples(
+        end_to_end=end_to_end,
+        host=(0.0,) * count,
+        device=(None,) * count,
+        queue_delay=fields.pop("queue_delay", (None,) * count),
+    )
+    return RunResult(spec=SPEC, status="ok", phase="done", samples=samples, **fields)
+
+
+def test_a_run_prints_the_manuals_lines_byte_for_byte(
+    run_lar: Callable[..., Any], write_script: Callable[..., str]
+) -> None:
+    script = write_script(
+        load_seconds=0.198030,
+        prepare_seconds=0.005846,
+        times=[[time / 1000 for time in times] for times in MANUAL_TIMES],
+    )
+    done = run_lar(script, "--iter", "10")
+    assert done.returncode == 0, done.stderr
+    first, _, rest = done.stdout.partition("\n")
+    assert first == f"lar {__version__}: using the scripted engine 1 (script)"
+    assert rest[: len(MANUAL)] == MANUAL
+    own = [line.split(":")[0] for line in rest[len(MANUAL) :].splitlines()]
+    assert own == ["latency", "throughput", "peak memory"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.198030, "198.030"),
+        (0.0, "0.000"),
+        (1e-6, "0.001"),
+        (4e-7, "0.000"),
+        (12.3456789, "12345.679"),
+        (None, "N/A"),
+        (NAN, "N/A"),
+    ],
+)
+def test_times_are_milliseconds_with_three_decimals(seconds: float | None, text: str) -> None:
+    assert format_ms(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("event", "warmups", "line"),
+    [
+        (Loaded(0.19803, ()), 1, "load model: 198.030ms"),
+        (Prepared(0.005846, TimeSources()), 1, "=== prepare: 5.846ms; going to warmup"),
+        (Prepared(0.005846, TimeSources()), 0, "=== prepare: 5.846ms"),
+        (PhaseEntered("load"), 1, ""),
+        (PhaseEntered("warmup"), 1, ""),
+        (PhaseEntered("iterations"), 1, "=== going to run input for 10 times"),
+        (PhaseEntered("finish"), 1, ""),
+    ],
+)
+def test_the_line_of_an_event(event: Event, warmups: int, line: str) -> None:
+    assert format_event(event, replace(SPEC, warmup_iterations=warmups)) == line
+
+
+def test_the_first_line_names_lar_engine_version_and_driver() -> None:
+    facts = EngineFacts(name="onnxruntime", version="1.2.3", driver="session", device="cpu")
+    line = format_event(EngineStarted(facts), SPEC)
+    assert line == f"lar {__version__}: using ONNX Runtime 1.2.3 (session)"
+
+
+@pytest.mark.parametrize(
+    ("index", "row", "line"),
+    [
+        (0, (0.1, 0.01, 0.09, 0.0), "warmup 0: 100.000ms"),
+        (1, (0.1, 0.01, 0.09, NAN), "warmup 1: 100.000ms"),
+        (2, (0.1, 0.01, 0.09, 0.0), "iter 0/10: 100.000ms (exec=10.000,device=90.000)"),
+        (11, (0.1, 0.01, NAN, 0.0), "iter 9/10: 100.000ms (exec=10.000,device=N/A)"),
+    ],
+)
+def test_the_line_of_an_iteration(
+    index: int, row: tuple[float, float, float, float], line: str
+) -> None:
+    assert format_row(index, row, replace(SPEC, warmup_iterations=2)) == line
+
+
+def test_one_iteration_has_no_deviation() -> None:
+    assert format_finish(result_of(0.1)) == (
+        "=== finished test #0: time=100.000ms avg_time=100.000ms sd=N/A minmax=100.000,100.000"
+    )
+
+
+def test_two_iterations_have_one() -> None:
+    line = format_finish(result_of(0.1, 0.2))
+    assert line.split(" sd=")[1] == "70.711ms minmax=100.000,200.000"
+
+
+def test_no_iterations_make_no_test_line() -> None:
+    assert format_finish(result_of()) == ""
+    assert format_summary(result_of()) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [
+        (1, "latency: min=1.000ms median=1.000ms (p90 needs 10, p95 needs 20, p99 needs 100 iter"),
+        (10, "latency: min=1.000ms median=5.500ms p90=9.100ms (p95 needs 20, p99 needs 100 itera"),
+        (20, "latency: min=1.000ms median=10.500ms p90=18.100ms p95=19.050ms (p99 needs 100 iter"),
+        (100, "latency: min=1.000ms median=50.500ms p90=90.100ms p95=95.050ms p99=99.010ms"),
+    ],
+)
+def test_percentiles_are_told_where_the_samples_support_them(count: int, line: str) -> None:
+    lines = format_summary(result_of(*[number / 1000 for number in range(1, count + 1)]))
+    assert lines[0][: len(line)] == line
+    assert lines[0].endswith(")") == (count < 100)
+
+
+def test_the_summary_tells_throughput_and_memory() -> None:
+    lines = format_summary(result_of(0.1, 0.3, peak_memory_bytes=3 * 2**20))
+    assert lines[1:] == ["throughput: 5.000 iterations/s", "peak memory: 3.0 MiB"]
+
+
+def test_iterations_that_took_no_time_have_no_throughput() -> None:
+    assert "throughput: N/A" in format_summary(result_of(0.0))
+
+
+def test_disturbed_iterations_are_noted() -> None:
+    lines = format_summary(result_of(0.1, 0.1, 0.1, queue_delay=(0.02, 0.001, 0.03)))
+    assert lines[-1] == (
+        "note: 2 of 3 iterations were disturbed: "
+        "their threads waited up to 30.000ms for a CPU that other work held"
+    )
+
+
+@pytest.mark.parametrize("delays", [(0.0, 0.001), (None, None)])
+def test_undisturbed_iterations_are_not(delays: tuple[float | None, ...]) -> None:
+    assert not any(
+        "disturbed" in line for line in format_summary(result_of(1, 1, queue_delay=delays))
+    )
+
+
+def test_a_disturbed_run_says_so_on_the_console(
+    run_lar: Callable[..., Any], write_script: Callable[..., str]
+) -> None:
+    # The first delay is that of the warm-up iteration.
+    script = write_script(times=[[0.1, 0.01, 0.09]], queue_delays=[0.0, 0.05, 0.0, 0.04])
+    done = run_lar(script, "--iter", "3")
+    assert "note: 2 of 3 iterations were disturbed: their threads waited up to 50.000ms" in (
+        done.stdout
+    )
+
+
+def test_outputs_that_are_not_finite_are_warned_about() -> None:
+    output = OutputSummary(
+        name="prob",
+        dtype="float32",
+        shape=(3,),
+        minimum=0,
+        maximum=1,
+        mean=0.5,
+        nonfinite_count=1,
+        sha256="",
+    )
+    result = replace(result_of(), outputs=(output, replace(output, name="fine", nonfinite_count=0)))
+    assert format_summary(result) == ["warning: output prob holds 1 NaN or infinite values"]
+
+
+def test_generated_inputs_are_noted_and_warnings_passed_on() -> None:
+    fed = FedInput(
+        name="data", dtype="float32", shape=(1, 3), source="uniform, seed 0", generated=True
+    )
+    given = replace(fed, source="data.npy", generated=False)
+    spec = RunSpec(model="m.mge", engine="megengine", driver="lite")
+    (note,) = format_note(Fed((fed,), ()), spec)
+    assert note.startswith("note: no --input: data is generated (uniform, seed 0): data float32")
+    assert format_note(Fed((given,), ("odd",)), spec) == ["warning: odd"]
+    assert format_note(Loaded(0.1, ()), spec) == []
+    assert format_note(Fed((fed,), ()), replace(spec, inputs=("{1,3}",))) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["--iter", "0"], ["load model", "=== prepare"]),
+        (["--iter", "0", "--warmup-iter", "1"], ["load model", "=== prepare", "warmup 0"]),
+        (
+            ["--iter", "1", "--warmup-iter", "0"],
+            ["load model", "=== prepare", "=== going to run input for 1 times", "iter 0/1", "==="],
+        ),
+    ],
+)
+def test_runs_without_warmup_or_iterations_leave_their_lines_out(
+    run_lar: Callable[..., Any],
+    write_script: Callable[..., str],
+    arguments: list[str],
+    lines: list[str],
+) -> None:
+    done = run_lar(write_script(times=[[0.1, 0.01, 0.09]]), *arguments)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.splitlines()[1:]
+    ends = ("latency:", "throughput:", "peak memory:")
+    contract = [line for line in found if not line.startswith(ends)]
+    assert len(contract) == len(lines)
+    assert all(line.startswith(begin) for line, begin in zip(contract, lines, strict=True))
+
+
+def test_a_device_time_that_nobody_measured_is_not_available(
+    run_lar: Callable[..., Any], write_script: Callable[..., str]
+) -> None:
+    done = run_lar(write_script(times=[[0.1, 0.01, None]]), "--iter", "1")
+    assert "iter 0/1: 100.000ms (exec=10.000,device=N/A)" in done.stdout.splitlines()

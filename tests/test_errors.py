@@ -1,0 +1,49 @@
+"""Errors: each tells its exit code, and a mistyped word finds its neighbour."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from lar.errors import EXIT_CODES, EngineMissing, LarError, UsageError, error_with_code, nearest
+from lar.records import Status
+
+
+@pytest.mark.parametrize(
+    ("kind", "exit_code"), [(LarError, 4), (UsageError, 2), (EngineMissing, 3)]
+)
+def test_each_error_has_its_exit_code(kind: type[LarError], exit_code: int) -> None:
+    error = kind("what is wrong", "what to do")
+    assert (error.exit_code, error.message, error.hint) == (
+        exit_code,
+        "what is wrong",
+        "what to do",
+    )
+    assert str(error) == "what is wrong"
+
+
+def test_each_exit_code_of_a_failure_has_its_error() -> None:
+    for code in (2, 3, 4, 124, 130):
+        error = error_with_code(code, "what", "hint", "detail")
+        assert (error.exit_code, error.message, error.hint) == (code, "what", "hint")
+        assert error.detail == "detail"
+
+
+def test_each_status_of_a_run_has_an_exit_code() -> None:
+    assert set(EXIT_CODES) == set(get_args(Status))
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "found"),
+    [
+        ("--itre", ["--iter", "--input"], "--iter"),
+        ("--fast-rum", ["--full-run", "--fast-run"], "--fast-run"),
+        ("iter", ["iter"], "iter"),
+        ("zzz", ["--iter", "--input"], ""),
+        ("", ["--iter"], ""),
+        ("--iter", [], ""),
+    ],
+)
+def test_nearest_word(word: str, known: list[str], found: str) -> None:
+    assert nearest(word, known) == found
