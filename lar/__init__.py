@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lar.api import read_info, run
+    from lar.errors import EngineMissing, LarError, UsageError
+    from lar.records import RunResult, RunSpec, read_result, schema_of_result
 
 __version__ = "0.1.0"
 
@@ -19,7 +24,18 @@ _API = {
     "EngineMissing": "lar.errors",
 }
 
-__all__ = ["__version__", *_API]
+__all__ = [
+    "EngineMissing",
+    "LarError",
+    "RunResult",
+    "RunSpec",
+    "UsageError",
+    "__version__",
+    "read_info",
+    "read_result",
+    "run",
+    "schema_of_result",
+]
 
 
 def __getattr__(name: str) -> Any:

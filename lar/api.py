@@ -12,8 +12,9 @@ from lar.environment import read_machine, read_model_file
 from lar.errors import LarError, error_with_code
 from lar.events import DevicesFound, Event, Listener, ModelRead
 from lar.isolation import run_isolated
-from lar.plan import parse_values, plan_run
+from lar.plan import parse_values, plan_run, spec_of
 from lar.records import Failure, ModelInfo, RunResult, RunSpec
+from lar.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,12 +45,20 @@ def run(
         values = parse_values(options)
         if inputs is not None:
             values["input"] = items_of(inputs, Path(folder)) + (values.get("input") or [])
-        spec, path = plan_run(str(model), values)
-        return run_spec(spec, path)
+        plan = plan_run(str(model), values)
+        result = run_spec(spec_of(plan), plan.driver.path)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result
 
 
 def run_spec(
-    spec: RunSpec, path: str, listener: Listener | None = None, *, in_process: bool = False
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None = None,
+    *,
+    started: WorkerProcess | None = None,
+    in_process: bool = False,
 ) -> RunResult:
     """Run a planned spec in a worker process, or in this one."""
 
@@ -60,7 +69,7 @@ def run_spec(
         from lar.worker import run_here
 
         return run_here(spec, path, listener or Listener(), before_start())
-    return run_isolated(spec, path, listener, before_start=before_start)
+    return run_isolated(spec, path, listener, before_start=before_start, started=started)
 
 
 def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
@@ -70,7 +79,7 @@ def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
         UsageError: the file is no model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
     """
-    spec, _ = plan_run(str(model), {"engine": engine, "iter": 0})
+    spec = spec_of(plan_run(str(model), {"engine": engine, "iter": 0}))
     listener = Collector(ModelRead)
     read_model_file(Path(spec.model))
     run_task(spec, ENGINES[spec.engine].reader, "info", listener)
@@ -100,6 +109,8 @@ def run_task(spec: RunSpec, path: str, task: str, listener: Collector) -> None:
     """
     result = run_isolated(spec, path, listener, task=task)
     if listener.found is None:
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
         raise error_of(result)
 
 

@@ -16,8 +16,34 @@ from lar.commands import COMMANDS
 from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
 
 
+class Formatter(argparse.HelpFormatter):
+    """Help as wide as the terminal; argparse would ask for its width at every flag declared."""
+
+    width = 0
+
+    def __init__(self, prog: str) -> None:
+        if not Formatter.width:
+            Formatter.width = max(terminal_width() - 2, 20)
+        super().__init__(prog, width=Formatter.width)
+
+
+def terminal_width() -> int:
+    """Return the number of columns: COLUMNS, else the terminal's, else 100."""
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(1).columns or 100
+    except OSError:
+        return 100
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises UsageError instead of printing and leaving."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument --iter: ..."; the flag alone says as much.
@@ -32,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
-        return dispatch(words)
+        code = dispatch(words)
+        sys.stdout.flush()
+        return code
     except LarError as error:
         if debug:
             print_traceback(error.detail)
@@ -44,6 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
+    except OSError as error:  # every file has its own error: this is standard output's
+        if debug:
+            print_traceback()
+        print_error(f"standard output cannot be written: {error.strerror or error}", "")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+        return LarError.exit_code
     except Exception as error:  # a defect of lar: it still ends as one line
         if debug:
             print_traceback()
@@ -65,7 +99,7 @@ def dispatch(words: list[str]) -> int:
         return 0
     name, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
     module: Any = importlib.import_module(COMMANDS[name][0])
-    parser = Parser(prog=f"lar {name}", allow_abbrev=False, description=COMMANDS[name][1])
+    parser = Parser(prog=f"lar {name}", description=COMMANDS[name][1])
     module.add_arguments(parser)
     arguments, unknown = parser.parse_known_args(normalize_flags(rest))
     if unknown:
@@ -94,12 +128,10 @@ def normalize_flag(word: str) -> str:
     if not word.startswith("--"):
         return word
     flag, equals, value = word.partition("=")
-    flag, colon, number = flag.replace("_", "-").partition(":")
-    if colon and not equals:
-        equals, value = "=", number
-    if flag == "--cuda" and not equals:
-        equals, value = "=", "0"
-    return flag + equals + value
+    flag = flag.replace("_", "-")
+    if flag.startswith("--cuda:") and not equals:
+        return "--cuda=" + flag.partition(":")[2]
+    return "--cuda=0" if flag + equals == "--cuda" else flag + equals + value
 
 
 def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
@@ -178,4 +210,10 @@ def run_from_shell() -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIGHUP to be ignored
             signal.signal(number, interrupt)
-    sys.exit(main())
+    try:
+        code = main()
+    except SystemExit as leaving:  # argparse has printed a help text
+        code = leaving.code if isinstance(leaving.code, int) else 0
+    # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
+    # as parsing the command line did.
+    os._exit(code)

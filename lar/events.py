@@ -6,8 +6,9 @@ in shared memory (`lar.measurement.rows`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lar.measurement.rows import SampleRows
@@ -138,10 +139,8 @@ LAST_EVENTS = (Finished, ModelRead, DevicesFound, Failed)
 
 
 def line_of(event: Event) -> bytes:
-    """Encode an event as one line."""
-    import msgspec
-
-    return msgspec.json.encode((type(event).__name__, event)) + b"\n"
+    """Encode an event as one line, with the standard library: it starts faster."""
+    return json.dumps((type(event).__name__, asdict(event))).encode() + b"\n"
 
 
 def event_of(line: bytes) -> Event:

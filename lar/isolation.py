@@ -7,120 +7,27 @@ killed in the end whatever happened; what an engine does never raises here.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from lar import __version__
 from lar.errors import EXIT_CODES
 from lar.events import LAST_EVENTS, Listener, apply_event, event_of
-from lar.measurement.rows import SampleRows, create_shared_file
 from lar.records import Failure, RunResult, RunSpec, record_to_json
+from lar.worker_process import WorkerProcess, start_worker
 
 # The parent looks at the samples that often while iterations run.
 POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
-# The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
-EVENT_FILE, SAMPLE_FILE = 3, 4
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass
-class Worker:
-    """A started worker process and the parent's ends of its pipes."""
-
-    pid: int
-    spec_pipe: BinaryIO
-    events: int
-    log: int
-    rows: SampleRows
-    reaped: tuple[int, Any] | None = None
-    killed: bool = False
-
-    def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
-        """Return the exit status and resource usage once the process has ended."""
-        if self.reaped is None:
-            pid, status, usage = os.wait4(self.pid, 0 if block else os.WNOHANG)
-            self.reaped = (status, usage) if pid else None
-        return self.reaped
-
-    def kill(self) -> None:
-        """Kill the worker's whole group and wait for it."""
-        if not self.killed:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.poll_exit(block=True)
-            self.killed = True
-
-    def cpu_ticks(self) -> int:
-        """Return the CPU time used so far, in clock ticks; 0 where the system does not tell."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            return int(fields[11]) + int(fields[12])
-        except (OSError, IndexError):
-            return 0
-
-
-@contextlib.contextmanager
-def start_worker(spec: RunSpec, task: str, path: str) -> Iterator[Worker]:
-    """Start a worker, and kill its group in the end."""
-    capacity = spec.warmup_iterations + spec.iterations
-    with contextlib.ExitStack() as stack:
-
-        def above_worker_files(file: int) -> int:
-            # Away from the numbers that the worker is given, so that none is overwritten
-            # before it is copied.
-            high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 16)
-            os.close(file)
-            return high
-
-        def open_pipe() -> tuple[int, int]:
-            return tuple(above_worker_files(file) for file in os.pipe())  # type: ignore[return-value]
-
-        spec_out, spec_in = open_pipe()
-        event_out, event_in = open_pipe()
-        log_out, log_in = open_pipe()
-        samples = above_worker_files(create_shared_file(capacity))
-        stack.callback(os.close, event_out)
-        stack.callback(os.close, log_out)
-        os.set_blocking(event_out, False)
-        os.set_blocking(log_out, False)
-        spec_pipe = open(spec_in, "wb", buffering=0)  # noqa: SIM115 - closed by the stack
-        stack.callback(spec_pipe.close)
-        # The parent's own module path, so that the same lar is run and nothing in the
-        # current folder can stand in for a library.
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            "from lar.worker import main; main(sys.argv[1:])"
-        )
-        arguments = [task, path, str(EVENT_FILE), str(SAMPLE_FILE)]
-        copies = {0: spec_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
-        try:
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-c", code, *arguments],
-                {**os.environ, **spec.environment},
-                file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
-                setpgroup=0,
-            )
-            rows = SampleRows(samples, capacity)
-        finally:
-            for file in {*copies.values()}:
-                os.close(file)
-        worker = Worker(pid, spec_pipe, event_out, log_out, rows)
-        try:
-            yield worker
-        finally:
-            worker.kill()
 
 
 def run_isolated(
@@ -130,8 +37,9 @@ def run_isolated(
     *,
     task: str = "run",
     before_start: Callable[[], dict[str, Any]] | None = None,
+    started: WorkerProcess | None = None,
 ) -> RunResult:
-    """Execute a spec in a worker process.
+    """Execute a spec in a worker process, `started` for it beforehand or now.
 
     `before_start` gives fields of the result; it runs while the worker loads its libraries and
     before the worker may begin, so that it disturbs nothing that is timed.
@@ -145,7 +53,11 @@ def run_isolated(
         lar_version=__version__,
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
-    with start_worker(spec, task, path) as worker:
+    with contextlib.ExitStack() as stack:
+        capacity = spec.warmup_iterations + spec.iterations
+        worker = started or stack.enter_context(
+            start_worker(task, path, capacity, spec.environment)
+        )
         watch = Watch(worker, spec, listener, result)
         try:
             if before_start is not None:
@@ -185,7 +97,7 @@ class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
     def __init__(
-        self, worker: Worker, spec: RunSpec, listener: Listener, result: RunResult
+        self, worker: WorkerProcess, spec: RunSpec, listener: Listener, result: RunResult
     ) -> None:
         self.worker = worker
         self.spec = spec

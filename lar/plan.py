@@ -6,10 +6,10 @@ import argparse
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines import driver_for, engine_for
-from lar.engines.table import EngineEntry
+from lar.engines.table import DriverEntry, EngineEntry
 from lar.errors import EngineMissing, UsageError, nearest
 from lar.options import (
     BY_KEY,
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from lar.records import Channels, RunSpec
 
 
-def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
-    """Return the spec of a run and the path of the driver that honours all its options.
+class Plan(NamedTuple):
+    """What a run will be, known before any record is made: it is what a worker needs to start."""
+
+    model: str
+    values: Mapping[str, Any]
+    settings: dict[str, Any]
+    engine: EngineEntry
+    driver: DriverEntry
+    warmup_iterations: int
+    iterations: int
+
+
+def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
+    """Choose the engine and the driver that honour all options.
 
     `values` holds option values by key; those left out have their defaults.
 
@@ -41,15 +53,23 @@ def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
     settings = collect_settings(values)
     driver = driver_for(entry, settings, values["driver"])
     require_engine(entry, model)
+    iterations, warmups = values["iter"], values["warmup_iter"]
+    if warmups is None:
+        warmups = 1 if iterations else 0
+    return Plan(model, values, settings, entry, driver, warmups, iterations)
+
+
+def spec_of(plan: Plan) -> RunSpec:
+    """Return the spec of a planned run."""
     # Not before: an error in the command line should cost no more than it must.
     from lar.records import ImageSettings, RunSpec
 
-    iterations, warmups = values["iter"], values["warmup_iter"]
+    values, settings = plan.values, plan.settings
     channels: Channels | None = "bgr" if values["bgr"] else "rgb" if values["rgb"] else None
-    spec = RunSpec(
-        model=model,
-        engine=entry.name,
-        driver=driver.name,
+    return RunSpec(
+        model=plan.model,
+        engine=plan.engine.name,
+        driver=plan.driver.name,
         device=f"cuda:{settings['cuda']}" if "cuda" in settings else "cpu",
         inputs=tuple(values["input"] or ()),
         image=ImageSettings(
@@ -62,12 +82,11 @@ def plan_run(model: str, values: Mapping[str, Any]) -> tuple[RunSpec, str]:
         fill=values["fill"],
         seed=values["seed"],
         settings=settings,
-        warmup_iterations=(1 if iterations else 0) if warmups is None else warmups,
-        iterations=iterations,
+        warmup_iterations=plan.warmup_iterations,
+        iterations=plan.iterations,
         timeout_seconds=values["timeout"],
         stall_seconds=values["stall_timeout"],
     )
-    return spec, driver.path
 
 
 def check_name(model: str) -> None:

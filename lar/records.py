@@ -219,6 +219,26 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         raise ValueError(str(error)) from None
 
 
+def read_spec(data: bytes | str) -> RunSpec:
+    """Decode a spec with the standard library alone, which starts faster: for the worker.
+
+    Raises:
+        ValueError: the text is no JSON.
+        TypeError: it is no spec.
+    """
+    import json
+
+    fields = json.loads(data)
+    image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
+    others = {key: tuplify(value) for key, value in fields.items()}
+    return RunSpec(image=ImageSettings(**image), **others)
+
+
+def tuplify(value: Any) -> Any:
+    """Return a tuple for a list, as records hold them."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, of any version so far.
 

@@ -8,6 +8,7 @@ events go, and the shared file for the samples.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -45,7 +46,7 @@ from lar.records import (
     RunResult,
     RunSpec,
     TimeSources,
-    record_from_json,
+    read_spec,
 )
 
 
@@ -95,7 +96,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> No
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except Exception as error:
-        explained = driver.explain(error)
+        explained = driver.explain(error, loading=False)
         if explained is None:
             raise
         raise explained from error
@@ -112,7 +113,7 @@ def load_model(driver: Any) -> None:
     except (LarError, MemoryError):
         raise
     except Exception as error:
-        explained = driver.explain(error)
+        explained = driver.explain(error, loading=True)
         if explained is not None:
             raise explained from error
         said = first_line(error)
@@ -156,6 +157,7 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> list[OutputSummary]:
         numeric = array.dtype.kind in "biuf"
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
         told = numeric and finite.size > 0
+        mean = float(finite.mean(dtype=np.float64)) if told else None
         summaries.append(
             OutputSummary(
                 name=name,
@@ -163,7 +165,7 @@ def summarize_outputs(outputs: Mapping[str, Any]) -> list[OutputSummary]:
                 shape=array.shape,
                 minimum=float(finite.min()) if told else None,
                 maximum=float(finite.max()) if told else None,
-                mean=float(finite.mean(dtype=np.float64)) if told else None,
+                mean=mean if mean is not None and np.isfinite(mean) else None,
                 nonfinite_count=int(array.size - finite.size),
                 sha256=hashlib.sha256(array.data).hexdigest(),
             )
@@ -302,7 +304,8 @@ def main(argv: list[str]) -> None:
         importlib.import_module(path.partition(":")[0])
         if task == "run":
             importlib.import_module("lar.inputs")
-        spec = record_from_json(sys.stdin.buffer.read(), RunSpec)
+        gc.enable()
+        spec = read_spec(sys.stdin.buffer.read())
         TASKS[task](
             spec, path, emit, SampleRows(sample_file, spec.warmup_iterations + spec.iterations)
         )

@@ -25,7 +25,7 @@ from lar.api import run_spec
 from lar.events import Event, Listener
 from lar.isolation import run_isolated
 from lar.measurement.rows import SampleRows
-from lar.plan import plan_run
+from lar.plan import plan_run, spec_of
 from lar.records import RunResult, RunSpec, Status
 
 WriteScript = Callable[..., str]
@@ -377,16 +377,16 @@ def test_events_and_rows_come_in_order_however_late_they_are_heard(
     write_script: WriteScript, dawdle_at: str
 ) -> None:
     recorder = Recorder(dawdle_at)
-    spec, path = plan_run(write_script(prints="noise"), {"iter": 2})
-    assert run_spec(spec, path, recorder).status == "ok"
+    plan = plan_run(write_script(prints="noise"), {"iter": 2})
+    assert run_spec(spec_of(plan), plan.driver.path, recorder).status == "ok"
     assert [word for word in recorder.heard if word != "log"] == IN_ORDER
 
 
 def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
     write_script: WriteScript,
 ) -> None:
-    spec, path = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
-    result = run_spec(spec, path, Recorder("EngineStarted", seconds=3.1))
+    plan = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
+    result = run_spec(spec_of(plan), plan.driver.path, Recorder("EngineStarted", seconds=3.1))
     assert (result.status, result.failure) == ("ok", None)
 
 
@@ -395,9 +395,9 @@ def test_an_exception_of_the_listener_ends_the_worker(write_script: WriteScript)
         def on_event(self, event: Event, result: RunResult) -> None:
             raise BrokenPipeError
 
-    spec, path = plan_run(write_script(faults=fault("hang", "load")), {})
+    plan = plan_run(write_script(faults=fault("hang", "load")), {})
     with pytest.raises(BrokenPipeError):
-        run_spec(spec, path, Broken())
+        run_spec(spec_of(plan), plan.driver.path, Broken())
 
 
 def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None:
@@ -411,8 +411,8 @@ def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None
 
     listener = Interrupting()
     script = write_script(times=[[0.2, 0.01, None]], real_time=True)
-    spec, path = plan_run(script, {"iter": 50})
-    result = run_spec(spec, path, listener)
+    plan = plan_run(script, {"iter": 50})
+    result = run_spec(spec_of(plan), plan.driver.path, listener)
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130

@@ -11,7 +11,7 @@ import pytest
 
 from lar.errors import EngineMissing, UsageError
 from lar.options import OPTIONS
-from lar.plan import parse_values, plan_run
+from lar.plan import parse_values, plan_run, spec_of
 from lar.records import ImageSettings, RunSpec
 
 WriteScript = Callable[..., str]
@@ -23,14 +23,13 @@ def script(write_script: WriteScript) -> str:
 
 
 def planned(model: str, **values: Any) -> RunSpec:
-    return plan_run(model, values)[0]
+    return spec_of(plan_run(model, values))
 
 
 def test_a_model_alone_gives_the_default_spec(script: str) -> None:
-    assert plan_run(script, {}) == (
-        RunSpec(model=script, engine="fake", driver="script"),
-        "lar.engines.fake:FakeDriver",
-    )
+    plan = plan_run(script, {})
+    assert spec_of(plan) == RunSpec(model=script, engine="fake", driver="script")
+    assert plan.driver.path == "lar.engines.fake:FakeDriver"
 
 
 def test_every_option_of_lar_itself_reaches_the_spec(script: str) -> None:
@@ -101,8 +100,9 @@ def test_a_cuda_device_is_device_and_setting(
 
 
 def test_the_driver_asked_for_is_planned(root: Path) -> None:
-    spec, path = plan_run(str(root / "models/int8.mge"), {"driver": "graph"})
-    assert (spec.driver, path) == ("graph", "lar.engines.megengine.graph:GraphDriver")
+    plan = plan_run(str(root / "models/int8.mge"), {"driver": "graph"})
+    assert spec_of(plan).driver == "graph"
+    assert plan.driver.path == "lar.engines.megengine.graph:GraphDriver"
 
 
 @pytest.mark.parametrize("pair", [{"cpu": True, "cuda": 1}, {"bgr": True, "rgb": True}])

@@ -7,6 +7,7 @@ import argparse
 from lar.engines import support_of_options
 from lar.options import add_arguments as add_options
 from lar.plan import plan_run
+from lar.worker_process import start_worker
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,8 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
-    spec, path = plan_run(arguments.model, vars(arguments))
-    # Only now, so that an error in the command line costs no more than it must.
-    from lar.commands.run_console import run_on_console
+    plan = plan_run(arguments.model, vars(arguments))
+    if arguments.in_process:
+        from lar.commands.run_console import run_on_console
 
-    return run_on_console(spec, path, arguments)
+        return run_on_console(plan, None)
+    # The worker loads its libraries while this process loads its own.
+    capacity = plan.warmup_iterations + plan.iterations
+    with start_worker("run", plan.driver.path, capacity, {}) as worker:
+        from lar.commands.run_console import run_on_console
+
+        return run_on_console(plan, worker)

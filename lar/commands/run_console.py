@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from lar.api import error_of, read_info, run_spec
 from lar.errors import EXIT_CODES
 from lar.events import Event, Listener
 from lar.measurement.rows import SampleRows
+from lar.plan import Plan, spec_of
 from lar.records import RunResult, RunSpec, record_to_json
 from lar.reports.info_text import format_info
 from lar.reports.output import OutputFile, check_places
@@ -24,6 +24,7 @@ from lar.reports.run_text import (
     format_row,
     format_summary,
 )
+from lar.worker_process import WorkerProcess
 
 FORMATS = {
     "json": lambda result: record_to_json(result).decode() + "\n",
@@ -31,9 +32,12 @@ FORMATS = {
 }
 
 
-def run_on_console(spec: RunSpec, path: str, arguments: argparse.Namespace) -> int:
-    """Run, print and write; return the exit code."""
-    values = vars(arguments)
+def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
+    """Run, print and write; return the exit code.
+
+    `started` is the worker for it; without one the run is made in this process.
+    """
+    values, spec, path = plan.values, spec_of(plan), plan.driver.path
     with contextlib.ExitStack() as stack:
         outputs = {
             key: stack.enter_context(OutputFile(values[key], f"--{key}"))
@@ -44,9 +48,9 @@ def run_on_console(spec: RunSpec, path: str, arguments: argparse.Namespace) -> i
         # A report on standard output stands there alone.
         lines = sys.stderr if any(file.to_stdout for file in outputs.values()) else sys.stdout
         printer = LinePrinter(spec, lines)
-        if arguments.model_info:
+        if values["model_info"]:
             print_lines(lines, format_info(read_info(spec.model, engine=spec.engine)))
-        result = run_spec(spec, path, printer, in_process=arguments.in_process)
+        result = run_spec(spec, path, printer, started=started, in_process=started is None)
         printer.finish(result)
         for key, file in outputs.items():
             file.write(FORMATS[key](result))

@@ -79,7 +79,7 @@ class Driver(abc.ABC):
         """Return why `start` or `wait` returned a number other than 0."""
         return RuntimeError("the engine reported no reason")
 
-    def explain(self, error: BaseException) -> LarError | None:
+    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         """Return a clear error for an engine's own message, None for an unknown one."""
         return None
 

@@ -12,9 +12,10 @@ import math
 import mmap
 import os
 import struct
-import tempfile
+from typing import TYPE_CHECKING
 
-from lar.records import Samples
+if TYPE_CHECKING:
+    from lar.records import Samples
 
 HEADER_BYTES = 64
 ROW = struct.Struct("<dddd")
@@ -59,6 +60,8 @@ class SampleRows:
 
     def samples(self, first: int, last: int) -> Samples:
         """Return the rows from `first` up to, not including, `last`, as a record."""
+        from lar.records import Samples  # records are slow to import, and only this needs them
+
         last = min(last, self.count)
         if last <= first:
             return Samples()
@@ -90,6 +93,8 @@ def create_shared_file(capacity: int) -> int:
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("lar-samples", os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
     os.ftruncate(file, size_of_rows(capacity))

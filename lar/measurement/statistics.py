@@ -12,6 +12,7 @@ PERCENTILES = (90, 95, 99)
 
 # A sample is disturbed when its threads stood ready without a CPU for this part of its time.
 DISTURBED_SHARE = 0.05
+DISTURBED_SECONDS = 1e-4  # at the least: a reading's own window is wider than a short iteration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,5 +76,5 @@ def disturbed_of(
     return tuple(
         index
         for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))
-        if delay is not None and delay > DISTURBED_SHARE * seconds
+        if delay is not None and delay > max(DISTURBED_SHARE * seconds, DISTURBED_SECONDS)
     )

@@ -694,11 +694,18 @@ def test_engine_that_is_not_installed(
     check_not_started(done)
 
 
+def broken(folder: Path, *modules: str) -> dict[str, str]:
+    """An environment in which Python finds some modules, and they do not load."""
+    for name in modules:
+        (folder / f"{name}.py").write_text("raise ImportError('broken')\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(Path(lar.__file__).parents[1])])}
+
+
 @pytest.mark.parametrize(
     ("words", "module", "piece"),
     [
         (["run", "models/one_operator.mge"], "megenginelite", "MegEngine cannot be imported"),
-        (["info", "models/one_operator.mge"], "megengine.core", "MegEngine cannot be imported"),
+        (["info", "models/one_operator.mge"], "megengine", "MegEngine cannot be imported"),
         (["info", "models/one_operator.onnx"], "onnx", "import"),
     ],
 )
@@ -706,7 +713,7 @@ def test_engine_that_is_not_installed(
 def test_library_that_does_not_load(
     run_lar: RunLar, root: Path, tmp_path: Path, words: list[str], module: str, piece: str
 ) -> None:
-    done = run_lar(*words, cwd=root, env=shim(tmp_path, module))
+    done = run_lar(*words, cwd=root, env=broken(tmp_path, module))
     check_error(done, 3, piece)
 
 
@@ -911,7 +918,9 @@ def test_error_in_lar_itself(
 ) -> None:
     environment = shim(tmp_path)
     with (tmp_path / "sitecustomize.py").open("a") as file:
-        file.write("\nimport lar.isolation\nlar.isolation.start_worker = lambda *a: 1 / 0\n")
+        file.write(
+            "\nimport lar.worker_process\nlar.worker_process.start_worker = lambda *a: 1 / 0\n"
+        )
     done = run_lar(*words, write_script(), env=environment)
     check_error(done, 4, "division by zero", "--debug")
     done = run_lar(*words, write_script(), "--debug", env=environment)

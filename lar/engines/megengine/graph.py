@@ -149,5 +149,5 @@ class GraphDriver(Driver):
         self.fire_hooks("after_run")
         return {name: value.numpy() for name, value in self._take_outputs().items()}
 
-    def explain(self, error: BaseException) -> LarError | None:
-        return explain_megengine(str(error), self.spec.model)
+    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        return explain_megengine(str(error), self.spec.model, loading=loading)

@@ -66,7 +66,7 @@ def read_model(path: Path) -> ModelInfo:
     # Damage shows as the engine's own error, or in names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         damage = UsageError(f"{path}: not a MegEngine model, or a damaged one", BROKEN)
-        raise explain_megengine(str(error), str(path)) or damage from error
+        raise explain_megengine(str(error), str(path), loading=True) or damage from error
     if testcases is not None:
         metadata["testcases"] = str(testcases)
     return ModelInfo(engine="megengine", metadata=metadata, **info)

@@ -38,9 +38,9 @@ BROKEN_FILE: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def explain_onnxruntime(message: str, model: str) -> LarError | None:
+def explain_onnxruntime(message: str, model: str, *, loading: bool) -> LarError | None:
     """Return the clear error behind a message of the engine, None for an unknown one."""
-    for pattern, what, hint in BROKEN_FILE:
+    for pattern, what, hint in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", f"{hint} (ONNX Runtime: {one_line(message)})")
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):

@@ -126,8 +126,8 @@ class SessionDriver(Driver):
         self.fire_hooks("after_run")
         return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
-    def explain(self, error: BaseException) -> LarError | None:
-        return explain_onnxruntime(str(error), self.spec.model)
+    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        return explain_onnxruntime(str(error), self.spec.model, loading=loading)
 
 
 class SessionOutputs(Mapping[str, Any]):
