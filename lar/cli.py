@@ -72,17 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
-    except OSError as error:  # every file has its own error: this is standard output's
+    except Exception as error:  # a full disk, or a defect: it ends as one line all the same
         if debug:
             print_traceback()
-        print_error(f"standard output cannot be written: {error.strerror or error}", "")
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-        return LarError.exit_code
-    except Exception as error:  # a defect of lar: it still ends as one line
-        if debug:
-            print_traceback()
-        hint = "this is a defect of lar; --debug shows where"
-        print_error(f"{type(error).__name__}: {error}", hint)
+        if isinstance(error, OSError) and error.filename is None:
+            print_error(f"standard output cannot be written: {error.strerror or error}", "")
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+        else:
+            hint = "this is a defect of lar; --debug shows where"
+            print_error(f"{type(error).__name__}: {error}", hint)
         return LarError.exit_code
 
 

@@ -14,13 +14,12 @@ from lar.records import MachineFacts, ModelFile
 
 def read_machine() -> MachineFacts:
     """Read the facts about this machine; unknown ones stay empty."""
+    cores = os.cpu_count() or 1
     return MachineFacts(
         system=f"{platform.system()} {platform.release()}",
         processor=read_field("/proc/cpuinfo", "model name") or platform.machine(),
-        cores=os.cpu_count() or 1,
-        usable_cores=len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1,
+        cores=cores,
+        usable_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         memory_bytes=read_memory(),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
@@ -88,8 +87,11 @@ def read_model_file(path: Path) -> ModelFile:
 
 def read_checksum(path: Path) -> str:
     """Return the SHA-256 in a checksum file, empty when there is none."""
-    if not path.is_file():
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            found = re.search(rb"\b[0-9a-fA-F]{64}\b", file.read(4096))
+    except OSError:
         return ""
-    with path.open("rb") as file:
-        found = re.search(rb"\b[0-9a-fA-F]{64}\b", file.read(4096))
     return found[0].decode().lower() if found else ""
