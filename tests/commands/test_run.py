@@ -32,6 +32,7 @@ each_format = pytest.mark.parametrize(
     "suffix", [pytest.param("mge", marks=needs_megengine), "onnx"]
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 
 
@@ -671,3 +672,22 @@ def test_runs_at_once_write_one_report(
     assert result.status == "ok"
     assert result.spec.seed in range(3)
     assert {path.name for path in tmp_path.iterdir()} == {"report.json", Path(script).name}
+
+
+RUNS = [
+    *((model.name, "session") for model in sorted((ROOT / "models").glob("*.onnx"))),
+    *(
+        pytest.param(model.name, driver, marks=needs_megengine)
+        for model in sorted((ROOT / "models").glob("*.mge"))
+        for driver in ("lite", "graph")
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "driver"), RUNS)
+def test_every_model_runs(run_lar: RunLar, root: Path, model: str, driver: str) -> None:
+    words = (f"models/{model}", "--driver", driver, "--iter", "2", "--stall-timeout", "20")
+    result = result_of(run_lar, *words, cwd=root)
+    assert (result.status, len(result.samples.end_to_end)) == ("ok", 2)
+    assert result.outputs
+    assert all(output.nonfinite_count == 0 for output in result.outputs)
