@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.engines import ENGINES, engine_named
+from lar.engines import ENGINES, engine_named, load_name
 from lar.environment import read_machine, read_model_file
 from lar.errors import LarError, error_with_code
 from lar.events import DevicesFound, Event, Listener, ModelRead
@@ -61,6 +62,32 @@ def run_spec(
     in_process: bool = False,
 ) -> RunResult:
     """Run a planned spec in a worker process, or in this one."""
+
+    entry = ENGINES[spec.engine]
+    if not entry.settle or not set(entry.settles) & set(spec.settings):
+        return execute_spec(spec, path, listener, started=started, in_process=in_process)
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        placed = replace(spec, work_folder=folder)
+        result = execute_spec(placed, path, listener, started=started, in_process=in_process)
+        try:
+            load_name(entry.settle)(placed)
+        except LarError as error:
+            if result.status == "ok":
+                raise
+            # Why the run itself did not end well comes first.
+            result = replace(result, warnings=(*result.warnings, error.message))
+    return replace(result, spec=spec)
+
+
+def execute_spec(
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None,
+    *,
+    started: WorkerProcess | None,
+    in_process: bool,
+) -> RunResult:
+    """Run a spec whose work folder, if it needs one, is there."""
 
     def before_start() -> dict[str, Any]:
         return {"machine": read_machine(), "model": read_model_file(Path(spec.model))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lar.errors import UsageError
@@ -32,7 +32,7 @@ class Option(NamedTuple):
     default: Any = None
     choices: tuple[str, ...] = ()
     repeatable: bool = False
-    conflicts: tuple[str, ...] = ()
+    conflicts: Collection[str] = ()
 
     @property
     def flag(self) -> str:
@@ -87,6 +87,43 @@ def parse_device_id(text: str) -> int:
     return int(text)
 
 
+def parse_positive(text: str) -> int:
+    """Parse a number of things, at least one: a batch."""
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def parse_threads(text: str) -> int:
+    """Parse a number of threads, 1 to 1024."""
+    count = parse_positive(text)
+    if count > 1024:
+        raise argparse.ArgumentTypeError(f"{count} threads are too many; at most 1024")
+    return count
+
+
+def parse_bytes(text: str) -> int:
+    """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, as 1048576, 1M or 1G")
+    return int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+
+
+def parse_core_ids(text: str) -> str:
+    """Parse the cores that threads are bound to, `0,1`; kept as text, as settings are."""
+    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, as 0,1")
+    return text.strip()
+
+
+def parse_variable(text: str) -> str:
+    """Parse an environment variable, `KEY=VALUE`."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
 def parse_size(text: str) -> tuple[int, int]:
     """Parse the size of an image, height x width: `224x224` or `224,224`."""
     parts = text.lower().replace(",", "x").split("x")
@@ -109,6 +146,11 @@ def parse_channel_values(text: str) -> tuple[float, ...]:
     return values
 
 
+LAYOUTS = frozenset(
+    f"enable_{layout}"
+    for layout in ("nchw4", "chwn4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64", "nhwcd4")
+)
+
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
     Option("iter", "timed iterations; 0 loads and prepares only", "run", "run", parse_count, "N",
@@ -125,7 +167,77 @@ OPTIONS: tuple[Option, ...] = (
            "run", "run", parse_stall, "S", 30.0),
     Option("cpu", "run on the CPU (the default)", "device", "engine", conflicts=("cuda",)),
     Option("cuda", "run on a CUDA device: --cuda, --cuda:1", "device", "engine", parse_device_id,
-           ":ID", conflicts=("cpu",)),
+           ":ID", conflicts=("cpu", "cpu_default", "multithread", "multithread_default",
+           "multi_thread_core_ids", "provider")),
+    Option("cpu_default", "run on the CPU in the calling thread", "device", "engine",
+           conflicts=("cuda", "multithread", "multithread_default")),
+    Option("multithread", "run each operator on N threads", "device", "engine", parse_threads, "N",
+           conflicts=("cuda", "cpu_default", "multithread_default")),
+    Option("multithread_default", "the same, the calling thread being one of them", "device",
+           "engine", parse_threads, "N", conflicts=("cuda", "cpu_default", "multithread")),
+    Option("multi_thread_core_ids", "bind the threads to these cores", "device", "engine",
+           parse_core_ids, "0,1", conflicts=("cuda",)),
+    Option("provider", "the execution provider to run on, and no other", "device", "engine", str,
+           "NAME", conflicts=("cuda",)),
+    Option("enable_nchw4", "run convolutions in the layout nchw4", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw4"}),
+    Option("enable_chwn4", "run convolutions in the layout chwn4", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_chwn4"}),
+    Option("enable_nchw44", "run convolutions in the layout nchw44", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw44"}),
+    Option("enable_nchw44_dot", "run convolutions in the layout nchw44_dot", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw44_dot"}),
+    Option("enable_nchw88", "run convolutions in the layout nchw88", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw88"}),
+    Option("enable_nchw32", "run convolutions in the layout nchw32", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw32"}),
+    Option("enable_nchw64", "run convolutions in the layout nchw64", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nchw64"}),
+    Option("enable_nhwcd4", "run convolutions in the layout nhwcd4", "layout", "engine",
+           conflicts=LAYOUTS - {"enable_nhwcd4"}),
+    Option("fast_run", "measure each operator's algorithms and take the fastest", "algorithm",
+           "engine", conflicts=("full_run",)),
+    Option("full_run", "measure naive algorithms too", "algorithm", "engine",
+           conflicts=("fast_run",)),
+    Option("fast_run_algo_policy", "cache file of fast-run: a search writes it, later runs read it",
+           "algorithm", "engine", str, "FILE"),
+    Option("fast_run_shared_batch_size", "measure with this batch whatever the model's is",
+           "algorithm", "engine", parse_positive, "N"),
+    Option("binary_equal_between_batch", "only algorithms whose result for an item does not depend "
+           "on the batch", "algorithm", "engine"),
+    Option("reproducible", "only algorithms that give the same bits each time", "algorithm",
+           "engine"),
+    Option("workspace_limit", "most workspace of an algorithm, in bytes", "algorithm", "engine",
+           parse_bytes, "BYTES"),
+    Option("weight_preprocess", "transform weights ahead where an algorithm can (winograd does)",
+           "winograd", "engine"),
+    Option("winograd_transform", "the old name of --weight-preprocess", "winograd", "engine"),
+    Option("optimize_for_inference", "optimise the graph as the engine's dump does", "optimise",
+           "engine"),
+    Option("enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation",
+           "optimise", "engine"),
+    Option("enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation", "optimise",
+           "engine"),
+    Option("enable_fuse_preprocess", "fuse cast, padding and transposition of the input",
+           "optimise", "engine"),
+    Option("enable_ioc16", "keep and compute tensors as float16", "optimise", "engine"),
+    Option("const_shape", "take the input's shapes for constant", "optimise", "engine"),
+    Option("fake_first", "first execution allocates and dispatches without computing", "optimise",
+           "engine"),
+    Option("no_sanity_check", "leave out the check of the first execution", "optimise", "engine"),
+    Option("record_comp_seq", "record the first execution and replay it", "optimise", "engine",
+           conflicts=("record_comp_seq2",)),
+    Option("record_comp_seq2", "the same, and free what the replay does not need", "optimise",
+           "engine", conflicts=("record_comp_seq",)),
+    Option("disable_mem_opt", "no reuse of memory between operators", "optimise", "engine"),
+    Option("graph_optimization_level", "how far the engine optimises the graph", "optimise",
+           "engine", str, choices=("disable", "basic", "extended", "all")),
+    Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
+           str, "NAME"),
+    Option("engine_fix", "mend a known defect of the engine in memory (`lar engines --quirks`)",
+           "run", "engine", str, "NAME", choices=("x2apic",)),
+    Option("engine_env", "set an environment variable for the engine", "run", "run",
+           parse_variable, "KEY=VALUE", repeatable=True),
     Option("input", "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}", "input", "input",
            str, "ITEMS", repeatable=True),
     Option("input_layout", "layout of the model's image input", "input", "input", str,
@@ -139,6 +251,8 @@ OPTIONS: tuple[Option, ...] = (
            conflicts=("rgb",)),
     Option("rgb", "feed the channels of an image as red, green, blue", "input", "input",
            conflicts=("bgr",)),
+    Option("batch_size", "repeat the data of each input to a batch of N", "input", "input",
+           parse_positive, "N"),
     Option("fill", "how generated data is drawn (default uniform)", "input", "input", str,
            default="uniform", choices=("uniform", "normal", "zeros", "ones")),
     Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.engines import driver_for, engine_for
+from lar.engines import driver_for, engine_for, load_name
 from lar.engines.table import DriverEntry, EngineEntry
 from lar.errors import EngineMissing, UsageError, nearest
 from lar.options import (
@@ -36,6 +37,12 @@ class Plan(NamedTuple):
     warmup_iterations: int
     iterations: int
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that are set for the worker."""
+        pairs = (text.partition("=") for text in self.values["engine_env"] or ())
+        return {key: value for key, _, value in pairs}
+
 
 def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     """Choose the engine and the driver that honour all options.
@@ -56,7 +63,10 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     iterations, warmups = values["iter"], values["warmup_iter"]
     if warmups is None:
         warmups = 1 if iterations else 0
-    return Plan(model, values, settings, entry, driver, warmups, iterations)
+    plan = Plan(model, values, settings, entry, driver, warmups, iterations)
+    if entry.check and settings:
+        load_name(entry.check)(settings, {**os.environ, **plan.environment})
+    return plan
 
 
 def spec_of(plan: Plan) -> RunSpec:
@@ -81,11 +91,13 @@ def spec_of(plan: Plan) -> RunSpec:
         ),
         fill=values["fill"],
         seed=values["seed"],
+        batch_size=values["batch_size"],
         settings=settings,
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations,
         timeout_seconds=values["timeout"],
         stall_seconds=values["stall_timeout"],
+        environment=plan.environment,
     )
 
 

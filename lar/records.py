@@ -56,6 +56,7 @@ class RunSpec:
     """One run, complete: what the worker process reads and nothing else.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
+    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed.
     """
 
     model: str
@@ -66,12 +67,14 @@ class RunSpec:
     image: ImageSettings = field(default_factory=ImageSettings)
     fill: Literal["uniform", "normal", "zeros", "ones"] = "uniform"
     seed: int = 0
+    batch_size: int | None = None
     settings: dict[str, Setting] = field(default_factory=dict)
     warmup_iterations: int = 1
     iterations: int = 10
     timeout_seconds: float | None = None
     stall_seconds: float | None = 30.0
     environment: dict[str, str] = field(default_factory=dict)
+    work_folder: str = ""
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> No
     """
     from lar.engines import ENGINES, load_name, rows_of
     from lar.inputs import feed_of
+    from lar.inputs.batching import repeat_batches
     from lar.measurement.loop import take_samples
 
     driver = load_name(driver_path)(spec, rows_of(ENGINES[spec.engine]))
@@ -70,11 +71,14 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> No
         infos = driver.inputs()
         # A wrong input is told before any time is.
         feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        arrays, fed = feed.arrays, feed.fed
+        if spec.batch_size is not None:
+            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
         emit(Loaded(load_seconds, infos))
-        emit(Fed(feed.fed, feed.warnings))
+        emit(Fed(fed, feed.warnings))
         emit(PhaseEntered("prepare"))
         began = driver.clock()
-        driver.feed(feed.arrays)
+        driver.feed(arrays)
         prepare_seconds = driver.clock() - began
         meter = driver.meter()
         emit(Prepared(prepare_seconds, sources_of(driver, meter is not None)))

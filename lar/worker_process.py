@@ -80,6 +80,18 @@ def open_pipe() -> tuple[int, int]:
     return above_worker_files(read_end), above_worker_files(write_end)
 
 
+def module_path() -> list[str]:
+    """Return the folders in which the worker finds its modules: this process's, without the
+    current folder, which `python -m lar` adds, unless lar itself stands there."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.realpath(os.curdir)
+    return [
+        folder
+        for folder in sys.path
+        if os.path.realpath(folder or os.curdir) != here or os.path.realpath(home) == here
+    ]
+
+
 @contextlib.contextmanager
 def start_worker(
     task: str, path: str, capacity: int, environment: Mapping[str, str]
@@ -103,7 +115,7 @@ def start_worker(
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-S", "-c", CODE.format(path=sys.path), *arguments],
+                [sys.executable, "-S", "-c", CODE.format(path=module_path()), *arguments],
                 {**os.environ, **environment},
                 file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
                 setpgroup=0,

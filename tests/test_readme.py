@@ -20,12 +20,14 @@ def commands_of(language: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line.strip()]
 
 
-@pytest.fixture
-def workplace(tmp_path: Path) -> Path:
-    """A folder with the repository's models and inputs, where commands may leave files."""
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the repository's models and inputs, where commands leave files for those
+    that follow."""
+    folder = tmp_path_factory.mktemp("readme")
     for name in ("models", "inputs"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
+        (folder / name).symlink_to(ROOT / name)
+    return folder
 
 
 def run_here(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -54,3 +56,8 @@ def test_the_python_example_works(workplace: Path) -> None:
     done = run_here([sys.executable, "-c", "\n".join(commands_of("python"))], workplace)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ok ")
+
+
+def test_the_table_of_options_is_what_lar_prints() -> None:
+    done = run_here([sys.executable, "-m", "lar", "engines", "--options"], ROOT)
+    assert done.stdout in README

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 
 from lar.api import find_devices
 from lar.engines import ENGINES, rows_of, support_of_options
@@ -11,19 +12,33 @@ from lar.engines.table import EngineEntry
 from lar.environment import installed_version
 from lar.errors import LarError
 from lar.options import flag_of
-from lar.reports.tables import format_table
+from lar.reports.tables import format_markdown, format_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--options", action="store_true", help="print the table of options alone, as Markdown"
+    )
+    parser.add_argument(
+        "--quirks", action="store_true", help="print the engines' known defects, and ways round"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print both tables; return the exit code."""
     entries = [entry for entry in ENGINES.values() if entry.distribution]
+    if arguments.quirks:
+        from lar.engines.megengine.quirks import format_quirks
+
+        print("\n".join(format_quirks(os.environ)))
+        return 0
+    if arguments.options:
+        print("\n".join(format_markdown(*table_of_options(entries))))
+        return 0
     print("\n".join(format_engines(entries)))
     print()
-    print("\n".join(format_options(entries)))
+    print("\n".join(format_table(*table_of_options(entries))))
     print("\nFlags that are not in this table are lar's own: they work on every engine.")
     return 0
 
@@ -54,8 +69,8 @@ def describe_devices(entry: EngineEntry) -> str:
         return error.message
 
 
-def format_options(entries: list[EngineEntry]) -> list[str]:
-    """Return the table of the options that engines honour, with the drivers that do."""
+def table_of_options(entries: list[EngineEntry]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the options that engines honour, with the drivers that do."""
     tables = [rows_of(entry) for entry in entries]
     rows = [
         [
@@ -67,4 +82,4 @@ def format_options(entries: list[EngineEntry]) -> list[str]:
         ]
         for key in support_of_options()
     ]
-    return format_table(["option", *(entry.name for entry in entries)], rows)
+    return ["option", *(entry.name for entry in entries)], rows

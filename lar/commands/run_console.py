@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
 
 from lar.api import error_of, read_info, run_spec
+from lar.engines import load_name
 from lar.errors import EXIT_CODES
 from lar.events import Event, Listener
 from lar.measurement.rows import SampleRows
@@ -44,7 +46,14 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
             for key in FORMATS
             if values[key] is not None
         }
-        check_places(list(outputs.values()), [spec.model, *files_of(spec.inputs)])
+        check_places(
+            list(outputs.values()),
+            [
+                spec.model,
+                *files_of(spec.inputs),
+                str(spec.settings.get("fast_run_algo_policy", "")),
+            ],
+        )
         # A report on standard output stands there alone.
         lines = sys.stderr if any(file.to_stdout for file in outputs.values()) else sys.stdout
         printer = LinePrinter(spec, lines)
@@ -52,6 +61,9 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
             print_lines(lines, format_info(read_info(spec.model, engine=spec.engine)))
         result = run_spec(spec, path, printer, started=started, in_process=started is None)
         printer.finish(result)
+        if result.status == "ok" and plan.engine.hints:
+            hints = load_name(plan.engine.hints)(spec.settings, {**os.environ, **spec.environment})
+            print_lines(sys.stderr, [f"hint: {hint}" for hint in hints])
         for key, file in outputs.items():
             file.write(FORMATS[key](result))
     if result.failure is not None:
@@ -83,7 +95,7 @@ class LinePrinter(Listener):
     def on_event(self, event: Event, result: RunResult) -> None:
         line = format_event(event, self.spec)
         print_lines(self.lines, [line] if line else [])
-        print_lines(sys.stderr, [f"lar: {note}" for note in format_note(event, self.spec)])
+        print_lines(sys.stderr, format_note(event, self.spec))
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         print_lines(

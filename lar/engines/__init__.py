@@ -35,6 +35,10 @@ ENGINES: Mapping[str, EngineEntry] = {
             probe="lar.engines.megengine.lite:find_devices",
             install_hint="MegEngine has packages for Python 3.10 and older only: "
             "uv run --python 3.10 lar ...",
+            check="lar.engines.megengine.quirks:check_settings",
+            hints="lar.engines.megengine.quirks:hints_for",
+            settle="lar.engines.megengine.algorithms:keep_search",
+            settles=("fast_run_algo_policy",),
         ),
         EngineEntry(
             name="onnxruntime",

@@ -25,6 +25,9 @@ class Driver(abc.ABC):
     They raise, or return a number other than 0, when they fail (`failure` then gives the reason).
     """
 
+    name: str = ""
+    """The driver's name in the engine's table."""
+
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     """Seconds, monotonic."""
 

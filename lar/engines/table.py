@@ -35,7 +35,10 @@ class EngineEntry(NamedTuple):
     """An engine as the parent process knows it.
 
     `distribution` is the package that must be installed, `options` and `reader` are
-    `module:name` of its option table and of the function that reads a model file.
+    `module:name` of its option table and of the function that reads a model file. `check` refuses
+    settings that are known to fail here, `hints` says what a run should know afterwards; both
+    take the settings and the worker's environment. `settle` takes the spec when the worker has
+    ended, however it did, for runs with one of the options `settles`.
     """
 
     name: str
@@ -47,3 +50,7 @@ class EngineEntry(NamedTuple):
     reader: str
     probe: str
     install_hint: str
+    check: str = ""
+    hints: str = ""
+    settle: str = ""
+    settles: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ known is `N/A`, never nan.
 from __future__ import annotations
 
 import math
+import time
 
 from lar import __version__
 from lar.engines import ENGINES
@@ -19,7 +20,14 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
+from lar.options import LAYOUTS
 from lar.records import RunResult, RunSpec
+
+# What load_and_run warns of.
+WARNINGS = {
+    **{key: f"enable {key.removeprefix('enable_')} optimization" for key in LAYOUTS},
+    "winograd_transform": "enable winograd transform",
+}
 
 
 def format_ms(seconds: float | None) -> str:
@@ -46,14 +54,21 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event besides the contract's lines."""
+    if isinstance(event, EngineStarted):
+        return [format_warning(key) for key in spec.settings if key in WARNINGS]
     if not isinstance(event, Fed):
         return []
     generated = [fed for fed in event.fed if fed.generated]
-    notes = [f"warning: {text}" for text in event.warnings]
+    notes = [f"lar: warning: {text}" for text in event.warnings]
     if generated and not spec.inputs:
         shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
-        notes.append(f"note: no --input: data is generated ({generated[0].source}): {shapes}")
+        notes.append(f"lar: note: no --input: data is generated ({generated[0].source}): {shapes}")
     return [printable(note) for note in notes]
+
+
+def format_warning(key: str) -> str:
+    """Return load_and_run's warning that an option changes what is run."""
+    return f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {WARNINGS[key]}"
 
 
 def format_row(index: int, row: tuple[float, float, float, float], spec: RunSpec) -> str:

@@ -14,6 +14,13 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     ]
 
 
+def format_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    first, *others = [f"| {' | '.join(row)} |" for row in cells]
+    return [first, "|" + "---|" * len(header), *others]
+
+
 def format_count(value: float | None) -> str:
     """Format a count with its thousands apart, N/A for None."""
     return "N/A" if value is None else f"{value:,.0f}"

@@ -36,6 +36,11 @@ ROOT = Path(__file__).resolve().parents[2]
 ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 
 
+def without_hints(text: str) -> list[str]:
+    """The lines but for the hint at a defect of the engine that costs speed on this processor."""
+    return [line for line in text.splitlines() if not line.startswith("hint: MKL")]
+
+
 def result_of(run_lar: RunLar, *words: str, **keywords: Any) -> lar.RunResult:
     """The result of a run that ends well, from `--json -`."""
     first = 1 if words[0] == "run" else 0
@@ -465,9 +470,9 @@ def test_engine_speaks_only_when_asked(run_lar: RunLar, root: Path, suffix: str)
     words = (f"models/multi_input.{suffix}", "--iter", "1")
     fed = ("--input", "inputs/multi_input.json")
     quiet = run_lar(*words, *fed, cwd=root)
-    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert (quiet.returncode, without_hints(quiet.stderr)) == (0, [])
     generated = run_lar(*words, cwd=root)
-    assert len(generated.stderr.splitlines()) == 1  # the note about the data
+    assert len(without_hints(generated.stderr)) == 1  # the note about the data
     verbose = run_lar(*words, *fed, "--verbose", cwd=root)
     assert verbose.returncode == 0
     assert len(verbose.stderr.splitlines()) > 5
@@ -560,7 +565,7 @@ def test_in_process(run_lar: RunLar, root: Path, suffix: str) -> None:
     assert alone.started_at
     done = run_lar(*words, "--in_process", cwd=root)
     assert lines_of(done.stdout)[:14] == lines_of(run_lar(*words, cwd=root).stdout)[:14]
-    assert done.stderr == ""
+    assert without_hints(done.stderr) == []
 
 
 @needs_megengine

@@ -241,8 +241,10 @@ def test_generated_inputs_are_noted_and_warnings_passed_on() -> None:
     given = replace(fed, source="data.npy", generated=False)
     spec = RunSpec(model="m.mge", engine="megengine", driver="lite")
     (note,) = format_note(Fed((fed,), ()), spec)
-    assert note.startswith("note: no --input: data is generated (uniform, seed 0): data float32")
-    assert format_note(Fed((given,), ("odd",)), spec) == ["warning: odd"]
+    assert note.startswith(
+        "lar: note: no --input: data is generated (uniform, seed 0): data float32"
+    )
+    assert format_note(Fed((given,), ("odd",)), spec) == ["lar: warning: odd"]
     assert format_note(Loaded(0.1, ()), spec) == []
     assert format_note(Fed((fed,), ()), replace(spec, inputs=("{1,3}",))) == []
 

@@ -11,7 +11,7 @@ import glob
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ def import_megengine() -> Any:
 class GraphDriver(Driver):
     """A loaded computing graph, compiled for the shapes that are fed."""
 
+    name = "graph"
+
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
         self.megengine = import_megengine()
@@ -64,6 +66,9 @@ class GraphDriver(Driver):
         self.output_vars: list[Any] = []
         self.output_nodes: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
+        # What the hooks of the options set.
+        self.inference_options: dict[str, bool] | None = None
+        self.graph_setup: list[Callable[[Any], None]] = []
 
     def facts(self) -> EngineFacts:
         return EngineFacts(
@@ -81,7 +86,16 @@ class GraphDriver(Driver):
         self.fire_hooks("before_load")
         self.loaded = self.graph_api.load_graph(self.spec.model)
         self.graph = self.loaded.graph
+        for set_up in self.graph_setup:
+            set_up(self.graph)
         self.output_vars = list(self.loaded.output_vars_list)
+        names = [var.name for var in self.output_vars]
+        if self.inference_options is not None:
+            optimized, _ = self.graph_api.optimize_for_inference(
+                self.output_vars, **self.inference_options
+            )
+            self.output_vars = list(optimized)
+        self.output_names = names
         found = self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy")
         self.input_vars = {var.name: var for var in found}
         self.fire_hooks("after_load")
@@ -113,9 +127,7 @@ class GraphDriver(Driver):
             {self.input_vars[name]: node.outputs[0] for name, node in nodes.items()},
         )
         output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
-        self.output_nodes = {
-            var.name: node for var, node in zip(self.output_vars, output_nodes, strict=True)
-        }
+        self.output_nodes = dict(zip(self.output_names, output_nodes, strict=True))
         tensors = {
             name: self.megengine.Tensor(array, dtype=array.dtype, device="xpux")._dev_tensor()
             for name, array in arrays.items()
@@ -150,4 +162,6 @@ class GraphDriver(Driver):
         return {name: value.numpy() for name, value in self._take_outputs().items()}
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return explain_megengine(str(error), self.spec.model, loading=loading)
+        return explain_megengine(
+            str(error), self.spec.model, loading=loading, settings=self.spec.settings
+        )

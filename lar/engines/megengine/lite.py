@@ -9,7 +9,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,11 +75,17 @@ def find_devices() -> tuple[str, ...]:
 class LiteDriver(Driver):
     """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
 
+    name = "lite"
+
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
         self.lite = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
+        # What the hooks of the options set.
+        self.lite_options: dict[str, int] = {}
+        self.network_setup: list[Callable[[Any], None]] = []
+        self.algorithms_chosen = False
 
     def facts(self) -> EngineFacts:
         return EngineFacts(
@@ -110,7 +116,14 @@ class LiteDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
+        fields = {name for name, _ in self.lite.LiteOptions._fields_}
+        for name, value in self.lite_options.items():
+            # A name that is no field would be set, and ignored.
+            assert name in fields, name
+            setattr(self.config.options, name, value)
         self.network = self.lite.LiteNetwork(config=self.config)
+        for set_up in self.network_setup:
+            set_up(self.network)
         # Not LiteNetwork.load: that copies the file twice in memory.
         self.network._api.LITE_load_model_from_path(self.network._network, self.spec.model.encode())
         self.fire_hooks("after_load")
@@ -129,6 +142,31 @@ class LiteDriver(Driver):
         self.wait = partial(raw_function(api, "LITE_wait"), handle)
         self.fire_hooks("before_run")
 
+    def bind_threads(self, cores: Sequence[int]) -> None:
+        """Bind each of the network's threads to a core, once it is loaded.
+
+        Raises:
+            UsageError: this process may not use such a core.
+        """
+        usable = os.sched_getaffinity(0)
+        for core in cores:
+            if core not in usable:
+                raise UsageError(
+                    f"--multi-thread-core-ids: there is no core {core} to use",
+                    f"cores: {', '.join(map(str, sorted(usable)))}",
+                )
+
+        def bind(thread: int) -> int:
+            os.sched_setaffinity(0, {cores[thread % len(cores)]})
+            return 0
+
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+        self._bind = kind(bind)  # the engine calls it later, so it must live
+        function = self.network._api.LITE_set_runtime_thread_affinity
+        function.argtypes, function.restype = (ctypes.c_void_p, kind), ctypes.c_int
+        if function(self.network._network, self._bind):
+            raise self.failure()
+
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         self.fire_hooks("after_run")
         return LiteOutputs(self.network)
@@ -138,7 +176,9 @@ class LiteDriver(Driver):
         return RuntimeError(message.decode(errors="replace"))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return explain_megengine(str(error), self.spec.model, loading=loading)
+        return explain_megengine(
+            str(error), self.spec.model, loading=loading, settings=self.spec.settings
+        )
 
 
 class LiteOutputs(Mapping[str, Any]):

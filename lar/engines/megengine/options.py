@@ -1,13 +1,21 @@
-"""How MegEngine honours each option: one row an option, its functions side by side."""
+"""How MegEngine honours each option: one row an option, its functions side by side.
+
+The drivers' own attributes are what the functions set: `lite_options` (fields of LiteOptions, set
+when the network is made), `network_setup` (calls on the network before the model is loaded),
+`inference_options` (arguments of the graph's optimize_for_inference) and so on.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lar.engines.table import OptionRow
+from lar.engines.megengine.algorithms import choose_algorithms
+from lar.engines.table import Hook, OptionRow
+from lar.errors import UsageError
 
 BOTH = ("lite", "graph")
 LITE = ("lite",)
+GRAPH = ("graph",)
 
 
 def choose_cuda(driver: Any, device_id: int) -> None:
@@ -18,8 +26,211 @@ def show_engine_log(driver: Any, _: bool) -> None:
     driver.set_log_level_verbose()
 
 
+def run_in_calling_thread(driver: Any, _: bool) -> None:
+    driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
+
+
+def run_on_threads(driver: Any, count: int) -> None:
+    driver.network_setup.append(lambda network: setattr(network, "threads_number", count))
+
+
+def run_on_threads_with_caller(driver: Any, count: int) -> None:
+    run_in_calling_thread(driver, True)
+    run_on_threads(driver, count)
+
+
+def bind_threads(driver: Any, cores: str) -> None:
+    settings = driver.spec.settings
+    count = settings.get("multithread") or settings.get("multithread_default") or 1
+    if count != len(cores.split(",")):
+        raise UsageError(
+            f"--multi-thread-core-ids {cores}: it names {len(cores.split(','))} cores for "
+            f"{count} threads",
+            "give one core for each thread of --multithread N or --multithread-default N",
+        )
+    driver.bind_threads([int(core) for core in cores.split(",")])
+
+
+def set_lite_option(**fields: int) -> Hook:
+    """Return a hook that sets fields of LiteOptions."""
+    return lambda driver, _: driver.lite_options.update(fields)
+
+
+def set_inference_option(**arguments: bool) -> Hook:
+    """Return a hook that sets arguments of the graph's optimize_for_inference."""
+
+    def set_option(driver: Any, _: bool) -> None:
+        driver.inference_options = {**(driver.inference_options or {}), **arguments}
+
+    return set_option
+
+
+def set_either(lite: dict[str, int], graph: dict[str, bool]) -> Hook:
+    """Return a hook that sets what the driver at hand knows."""
+
+    def set_option(driver: Any, _: bool) -> None:
+        if driver.name == "lite":
+            driver.lite_options.update(lite)
+        else:
+            driver.inference_options = {**(driver.inference_options or {}), **graph}
+
+    return set_option
+
+
+def preprocess_weights(driver: Any, _: bool) -> None:
+    if driver.name == "lite":
+        driver.lite_options["weight_preprocess"] = 1
+    else:
+        driver.graph_setup.append(lambda graph: graph.enable_weight_preprocess())
+
+
+def keep_operators(driver: Any, _: int) -> None:
+    # The limit is set on the operators that were loaded: optimisation would copy them, before it
+    # can be set, and fast-run's even at level 1.
+    searching = driver.spec.settings.get("fast_run") or driver.spec.settings.get("full_run")
+    driver.lite_options["graph_opt_level"] = 0 if searching else 1
+
+
+def limit_workspace(driver: Any, size_bytes: int) -> None:
+    driver.network.set_network_algo_workspace_limit(size_bytes)
+
+
+def skip_sanity_check(driver: Any, _: bool) -> None:
+    if driver.name == "lite":
+        driver.lite_options["var_sanity_check_first_run"] = 0
+    else:
+        driver.graph_setup.append(
+            lambda graph: setattr(graph.options, "var_sanity_check_first_run", False)
+        )
+
+
+def disable_memory_reuse(driver: Any, _: bool) -> None:
+    def disable(graph: Any) -> None:
+        graph.options.seq_opt.enable_mem_plan_opt = False
+        graph.options.seq_opt.enable_mem_reuse_alloc = False
+
+    driver.graph_setup.append(disable)
+
+
+def row_of_layout(name: str) -> OptionRow:
+    """Return the row of a layout that both drivers know by the flag's name."""
+    return OptionRow(
+        f"enable_{name}",
+        BOTH,
+        f"LiteOptions.enable_{name}; optimize_for_inference(enable_{name})",
+        before_load=set_either({f"enable_{name}": 1}, {f"enable_{name}": True}),
+    )
+
+
+def fix_engine(driver: Any, name: str) -> None:
+    from lar.engines.megengine.x2apic import apply_fix
+
+    apply_fix()
+
+
 ROWS = (
     OptionRow("cpu", BOTH, "the default device"),
     OptionRow("cuda", LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
     OptionRow("verbose", BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
+    OptionRow("engine_fix", LITE, "writes into the loaded library", before_load=fix_engine),
+    OptionRow("cpu_default", LITE, "inplace mode", before_load=run_in_calling_thread),
+    OptionRow("multithread", LITE, "threads_number", before_load=run_on_threads),
+    OptionRow(
+        "multithread_default",
+        LITE,
+        "threads_number and inplace mode",
+        before_load=run_on_threads_with_caller,
+    ),
+    OptionRow("multi_thread_core_ids", LITE, "thread affinity", after_load=bind_threads),
+    *map(row_of_layout, ("nchw4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64")),
+    OptionRow(
+        "enable_chwn4",
+        GRAPH,
+        "optimize_for_inference(enable_chwn4)",
+        before_load=set_inference_option(enable_chwn4=True),
+    ),
+    OptionRow(
+        "enable_nhwcd4",
+        LITE,
+        "LiteOptions.enable_nhwcd4",
+        before_load=set_lite_option(enable_nhwcd4=1),
+    ),
+    OptionRow("fast_run", LITE, "PROFILE | OPTIMIZED", before_load=choose_algorithms),
+    OptionRow("full_run", LITE, "PROFILE", before_load=choose_algorithms),
+    OptionRow(
+        "fast_run_algo_policy", LITE, "the engine's cache file", before_load=choose_algorithms
+    ),
+    OptionRow("fast_run_shared_batch_size", LITE, "fast-run batch", before_load=choose_algorithms),
+    OptionRow(
+        "binary_equal_between_batch", LITE, "fast-run attribute", before_load=choose_algorithms
+    ),
+    OptionRow("reproducible", LITE, "REPRODUCIBLE", before_load=choose_algorithms),
+    OptionRow(
+        "workspace_limit",
+        LITE,
+        "algorithm workspace limit, with the graph optimised less",
+        before_load=keep_operators,
+        after_load=limit_workspace,
+    ),
+    OptionRow(
+        "weight_preprocess", BOTH, "weights transformed ahead", before_load=preprocess_weights
+    ),
+    OptionRow("winograd_transform", BOTH, "as --weight-preprocess", before_load=preprocess_weights),
+    OptionRow(
+        "optimize_for_inference",
+        GRAPH,
+        "optimize_for_inference()",
+        before_load=set_inference_option(),
+    ),
+    OptionRow(
+        "enable_fuse_conv_bias_nonlinearity",
+        GRAPH,
+        "optimize_for_inference",
+        before_load=set_inference_option(enable_fuse_conv_bias_nonlinearity=True),
+    ),
+    OptionRow(
+        "enable_fuse_conv_bias_with_z",
+        GRAPH,
+        "optimize_for_inference",
+        before_load=set_inference_option(
+            enable_fuse_conv_bias_nonlinearity=True, enable_fuse_conv_bias_with_z=True
+        ),
+    ),
+    OptionRow(
+        "enable_fuse_preprocess",
+        BOTH,
+        "LiteOptions.fuse_preprocess; optimize_for_inference",
+        before_load=set_either({"fuse_preprocess": 1}, {"enable_fuse_preprocess": True}),
+    ),
+    OptionRow(
+        "enable_ioc16",
+        GRAPH,
+        "optimize_for_inference",
+        before_load=set_inference_option(enable_ioc16=True),
+    ),
+    OptionRow(
+        "const_shape", LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
+    ),
+    OptionRow(
+        "fake_first",
+        LITE,
+        "LiteOptions.fake_next_exec",
+        before_load=set_lite_option(fake_next_exec=1),
+    ),
+    OptionRow("no_sanity_check", BOTH, "var_sanity_check_first_run", before_load=skip_sanity_check),
+    OptionRow(
+        "record_comp_seq",
+        LITE,
+        "comp_node_seq_record_level 1",
+        before_load=set_lite_option(comp_node_seq_record_level=1),
+    ),
+    OptionRow(
+        "record_comp_seq2",
+        LITE,
+        "comp_node_seq_record_level 2, without the sanity check, shapes constant",
+        before_load=set_lite_option(
+            comp_node_seq_record_level=2, var_sanity_check_first_run=0, const_shape=1
+        ),
+    ),
+    OptionRow("disable_mem_opt", GRAPH, "seq_opt", before_load=disable_memory_reuse),
 )

@@ -40,6 +40,12 @@ BROKEN_FILE: tuple[tuple[str, str, str], ...] = (
 
 def explain_onnxruntime(message: str, model: str, *, loading: bool) -> LarError | None:
     """Return the clear error behind a message of the engine, None for an unknown one."""
+    if loading and "fallback to CPU EP has been explicitly disabled" in message:
+        return UsageError(
+            f"{model}: the provider cannot run it, or not all of its operators",
+            "there is no falling back to the CPU; check the device's driver and libraries "
+            "(--verbose shows what ONNX Runtime says), or choose another provider",
+        )
     for pattern, what, hint in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", f"{hint} (ONNX Runtime: {one_line(message)})")

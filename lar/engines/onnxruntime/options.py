@@ -1,20 +1,141 @@
-"""How ONNX Runtime honours each option: one row an option, its functions side by side."""
+"""How ONNX Runtime honours each option: one row an option, its functions side by side.
+
+The functions set the driver's `options`, which are the session's SessionOptions, and its
+`disabled_optimizers`.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from lar.engines.onnxruntime.optimizers import OPTIMIZERS
 from lar.engines.table import OptionRow
+from lar.errors import UsageError, nearest
+from lar.options import flag_of
 
 SESSION = ("session",)
+
+# Of --graph-optimization-level, the engine's names.
+LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+# The optimiser that gives convolutions the blocked layout.
+BLOCKED_LAYOUT = "NchwcTransformer"
 
 
 def choose_cuda(driver: Any, device_id: int) -> None:
     driver.choose_cuda(device_id)
 
 
+def choose_provider(driver: Any, name: str) -> None:
+    driver.choose_provider(name)
+
+
 def show_engine_log(driver: Any, _: bool) -> None:
     driver.set_log_level_verbose()
+
+
+def run_in_calling_thread(driver: Any, _: bool) -> None:
+    driver.options.intra_op_num_threads = 1
+
+
+def run_on_threads(driver: Any, count: int) -> None:
+    driver.options.intra_op_num_threads = count
+
+
+def bind_threads(driver: Any, core_ids: str) -> None:
+    """Bind the calling thread to the first core, those that the engine starts to the others.
+
+    Raises:
+        UsageError: a core that this process may not use, or not one core for each thread.
+    """
+    cores = [int(core) for core in core_ids.split(",")]
+    usable = os.sched_getaffinity(0)
+    # ONNX Runtime itself only logs an error for such a core, and runs unbound.
+    if unusable := [core for core in cores if core not in usable]:
+        raise UsageError(
+            f"--multi-thread-core-ids {core_ids}: core {unusable[0]} cannot be used here",
+            f"usable cores: {', '.join(map(str, sorted(usable)))}",
+        )
+    settings = driver.spec.settings
+    asked = {
+        key: settings[key] for key in ("multithread", "multithread_default") if key in settings
+    }
+    asked |= {"cpu_default": 1} if "cpu_default" in settings else {}
+    for key, count in asked.items():
+        if count != len(cores):
+            raise UsageError(
+                f"{flag_of(key)} and --multi-thread-core-ids {core_ids} do not fit together: "
+                f"threads: {count}, cores: {len(cores)}",
+                "give one core for each thread",
+            )
+    driver.options.intra_op_num_threads = len(cores)
+    if others := cores[1:]:
+        # The engine counts cores from 1; the calling thread has no group.
+        driver.options.add_session_config_entry(
+            "session.intra_op_thread_affinities", ";".join(str(core + 1) for core in others)
+        )
+    os.sched_setaffinity(0, cores[:1])
+
+
+def set_optimization_level(driver: Any, level: str) -> None:
+    driver.options.graph_optimization_level = getattr(
+        driver.onnxruntime.GraphOptimizationLevel, LEVELS[level]
+    )
+
+
+def leave_out_optimizer(driver: Any, name: str) -> None:
+    """Leave out an optimiser.
+
+    Raises:
+        UsageError: the engine has none of that name; it would say nothing.
+    """
+    if name not in OPTIMIZERS:
+        by_lower = {known.lower(): known for known in OPTIMIZERS}
+        near = by_lower.get(nearest(name.lower(), sorted(by_lower)))
+        raise UsageError(
+            f"--disable-optimizer: ONNX Runtime has no optimiser {name!r} to leave out",
+            f"did you mean {near}?" if near else "names are as NchwcTransformer, ConvBNFusion",
+        )
+    driver.disabled_optimizers.append(name)
+
+
+def use_blocked_layout(driver: Any, _: bool) -> None:
+    """Make sure that the blocked layout is used.
+
+    Raises:
+        UsageError: another flag turns it off.
+    """
+    settings = driver.spec.settings
+    level = settings.get("graph_optimization_level", "all")
+    if level != "all":
+        raise UsageError(
+            f"--enable-nchw88 and --graph-optimization-level {level} exclude each other",
+            "the layout is part of the level all",
+        )
+    if settings.get("disable_optimizer") == BLOCKED_LAYOUT:
+        raise UsageError(
+            f"--enable-nchw88 and --disable-optimizer {BLOCKED_LAYOUT} exclude each other"
+        )
+    if not driver.runs_on_cpu():
+        flag = "--cuda" if "cuda" in settings else "--provider"
+        raise UsageError(
+            f"--enable-nchw88 and {flag} exclude each other", "the layout is one of the CPU alone"
+        )
+    set_optimization_level(driver, "all")
+
+
+def compute_deterministically(driver: Any, _: bool) -> None:
+    driver.options.use_deterministic_compute = True
+
+
+def preprocess_weights(driver: Any, _: bool) -> None:
+    driver.options.add_session_config_entry("session.disable_prepacking", "0")
 
 
 ROWS = (
@@ -26,4 +147,54 @@ ROWS = (
         before_load=choose_cuda,
     ),
     OptionRow("verbose", SESSION, "log severity 0", before_load=show_engine_log),
+    OptionRow(
+        "provider",
+        SESSION,
+        "that provider (cuda, CUDAExecutionProvider, ...), without falling back to the CPU",
+        before_load=choose_provider,
+    ),
+    OptionRow(
+        "cpu_default", SESSION, "intra_op_num_threads is 1", before_load=run_in_calling_thread
+    ),
+    OptionRow(
+        "multithread",
+        SESSION,
+        "intra_op_num_threads, the calling thread being one of them",
+        before_load=run_on_threads,
+    ),
+    OptionRow(
+        "multithread_default", SESSION, "as --multithread N here", before_load=run_on_threads
+    ),
+    OptionRow(
+        "multi_thread_core_ids",
+        SESSION,
+        "session.intra_op_thread_affinities; the calling thread has the first core",
+        before_load=bind_threads,
+    ),
+    OptionRow(
+        "graph_optimization_level",
+        SESSION,
+        "graph_optimization_level; all by default",
+        before_load=set_optimization_level,
+    ),
+    OptionRow("disable_optimizer", SESSION, "disabled_optimizers", before_load=leave_out_optimizer),
+    OptionRow(
+        "enable_nchw88",
+        SESSION,
+        "on by default, in blocks as wide as the CPU's vectors; "
+        f"--disable-optimizer {BLOCKED_LAYOUT} turns it off",
+        before_load=use_blocked_layout,
+    ),
+    OptionRow(
+        "reproducible",
+        SESSION,
+        "use_deterministic_compute",
+        before_load=compute_deterministically,
+    ),
+    OptionRow(
+        "weight_preprocess",
+        SESSION,
+        "weights are prepacked, which is the default",
+        before_load=preprocess_weights,
+    ),
 )

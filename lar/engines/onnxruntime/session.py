@@ -12,10 +12,24 @@ from lar.engines.base import Driver
 from lar.engines.onnxruntime.messages import explain_onnxruntime
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
+from lar.options import flag_of
 from lar.records import EngineFacts, RunSpec, TensorInfo
 
 CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"
+SUFFIX = "ExecutionProvider"
+
+# The device that a provider's inputs and outputs lie on, where it is not the CPU.
+DEVICES: Mapping[str, str] = {CUDA: "cuda", "TensorrtExecutionProvider": "cuda"}
+
+# The package of ONNX Runtime that has a provider.
+PACKAGES: Mapping[str, str] = {
+    CUDA: "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "DmlExecutionProvider": "onnxruntime-directml",
+    "QNNExecutionProvider": "onnxruntime-qnn",
+}
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -52,21 +66,40 @@ def find_devices() -> tuple[str, ...]:
 class SessionDriver(Driver):
     """An InferenceSession that runs through an IOBinding."""
 
+    name = "session"
+
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
         self.providers: list[Any] = [CPU]
         self.device = ("cpu", 0)
+        self.disabled_optimizers: list[str] = []
 
     def facts(self) -> EngineFacts:
+        # What is asked for is what runs: `load` fails where it would be another provider.
+        provider = self.asked_provider()
+        installed = provider in self.onnxruntime.get_available_providers()
+        device = self.spec.device
+        if "provider" in self.spec.settings:
+            device = f"{DEVICES[provider]}:0" if provider in DEVICES else "cpu"
         return EngineFacts(
             name="onnxruntime",
             version=self.onnxruntime.__version__,
-            driver="session",
-            device=self.spec.device,
-            libraries={"numpy": np.__version__},
+            driver=self.name,
+            device=device,
+            libraries={"numpy": np.__version__, **({"provider": provider} if installed else {})},
         )
+
+    def asked_provider(self) -> str:
+        """Return the engine's name of the provider to run on; an unknown name is returned as is."""
+        settings = self.spec.settings
+        asked = CUDA if "cuda" in settings else str(settings.get("provider", CPU))
+        known = self.onnxruntime.get_all_providers()
+        return next((name for name in known if short_name(name) == short_name(asked)), asked)
+
+    def runs_on_cpu(self) -> bool:
+        return self.asked_provider() == CPU
 
     def choose_cuda(self, device_id: int) -> None:
         """Run on that CUDA device, and nowhere else.
@@ -79,10 +112,37 @@ class SessionDriver(Driver):
                 "--cuda: the installed ONNX Runtime has no CUDA provider",
                 "pip install onnxruntime-gpu in its place; `lar engines` lists the devices",
             )
-        # Without this a missing driver would end in a run on the CPU.
-        self.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        self.forbid_fallback()
         self.providers = [(CUDA, {"device_id": device_id})]
         self.device = ("cuda", device_id)
+
+    def choose_provider(self, name: str) -> None:
+        """Run on that provider, and on no other.
+
+        Raises:
+            UsageError: the installed ONNX Runtime has no such provider, or a flag asks for the CPU.
+        """
+        provider = self.asked_provider()
+        installed = self.onnxruntime.get_available_providers()
+        if provider not in installed:
+            package = PACKAGES.get(provider)
+            raise UsageError(
+                f"--provider: the installed ONNX Runtime has no provider {name!r}",
+                f"installed: {', '.join(map(short_name, installed))}"
+                + (f"; pip install {package} in its place" if package else ""),
+            )
+        if provider == CPU:
+            return
+        for key in ("cpu", "cpu_default"):
+            if key in self.spec.settings:
+                raise UsageError(f"{flag_of(key)} and --provider {name} exclude each other")
+        self.forbid_fallback()
+        self.providers = [provider]
+        self.device = (DEVICES.get(provider, "cpu"), 0)
+
+    def forbid_fallback(self) -> None:
+        """Have the session fail where it would run on the CPU what its provider cannot."""
+        self.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
 
     def set_log_level_verbose(self) -> None:
         self.options.log_severity_level = 0
@@ -90,13 +150,18 @@ class SessionDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         self.session = self.onnxruntime.InferenceSession(
-            self.spec.model, self.options, providers=self.providers
+            self.spec.model,
+            self.options,
+            providers=self.providers,
+            disabled_optimizers=self.disabled_optimizers,
         )
         ran_on = self.session.get_providers()
-        if self.device[0] == "cuda" and CUDA not in ran_on:
+        asked = self.asked_provider()
+        if asked not in ran_on:
+            flag = "--cuda" if "cuda" in self.spec.settings else f"--provider {short_name(asked)}"
             raise UsageError(
-                f"--cuda: ONNX Runtime could not use the device, it offers {', '.join(ran_on)}",
-                "check the NVIDIA driver and the CUDA libraries that onnxruntime-gpu needs",
+                f"{flag}: ONNX Runtime could not use the device, it offers {', '.join(ran_on)}",
+                "check the device's driver and the libraries that the provider needs",
             )
         self.fire_hooks("after_load")
 
@@ -146,6 +211,11 @@ class SessionOutputs(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+
+def short_name(provider: str) -> str:
+    """Return what a provider is called for short: `CUDAExecutionProvider` is `cuda`."""
+    return provider.lower().removesuffix(SUFFIX.lower())
 
 
 def info_of(node: Any) -> TensorInfo:

@@ -1,0 +1,105 @@
+"""The choice of algorithms: fast-run, its cache file, and what an algorithm must promise.
+
+The engine's strategies and their numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
+4 REPRODUCIBLE, 8 OPTIMIZED. It takes 1, 2, 3, 5, 6 and 10; PROFILE | HEURISTIC reads the cache and
+measures nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lar.engines.megengine.cache import read_cache
+from lar.engines.megengine.cache_write import write_cache_merged
+from lar.errors import UsageError
+from lar.records import RunSpec
+
+HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
+
+
+def strategy_of(settings: Mapping[str, Any]) -> int:
+    """Return the engine's strategy for the options set.
+
+    Raises:
+        UsageError: the engine has none for them.
+    """
+    reproducible = bool(settings.get("reproducible"))
+    if settings.get("fast_run") or settings.get("full_run"):
+        if reproducible:
+            return PROFILE | REPRODUCIBLE
+        return PROFILE | (OPTIMIZED if settings.get("fast_run") else 0)
+    if settings.get("fast_run_algo_policy"):
+        if reproducible:
+            raise UsageError(
+                "--reproducible cannot go with a cache that is only read",
+                "add --fast-run, or leave out one of them",
+            )
+        return PROFILE | HEURISTIC
+    return HEURISTIC | (REPRODUCIBLE if reproducible else 0)
+
+
+def choose_algorithms(driver: Any, _: object) -> None:
+    """Set the strategy and the cache file; for several options at once it acts once."""
+    if driver.algorithms_chosen:
+        return
+    driver.algorithms_chosen = True
+    settings = driver.spec.settings
+    strategy = strategy_of(settings)
+    batch = int(settings.get("fast_run_shared_batch_size") or 0)
+    equal = bool(settings.get("binary_equal_between_batch"))
+    searching = bool(strategy & PROFILE and not strategy & HEURISTIC)
+    if (batch or equal) and not searching:
+        flag = "--fast-run-shared-batch-size" if batch else "--binary-equal-between-batch"
+        raise UsageError(f"{flag} says how to measure, and nothing is measured", "add --fast-run")
+    driver.network_setup.append(
+        lambda network: network.set_network_algo_policy(strategy, batch, equal)
+    )
+    if settings.get("fast_run_algo_policy"):
+        use_cache(driver, Path(str(settings["fast_run_algo_policy"])), searching=searching)
+
+
+def use_cache(driver: Any, path: Path, *, searching: bool) -> None:
+    """Have the engine read a cache file; a search adds to a copy in the work folder.
+
+    The user's file is never the engine's: `keep_search` merges the copy into it, whole, when the
+    worker has ended, also one that was interrupted.
+
+    Raises:
+        UsageError: the file is missing though nothing is searched, damaged, or not writable.
+    """
+    known = path.exists()
+    if not known and not searching:
+        raise UsageError(
+            f"--fast-run-algo-policy: {path}: no such file",
+            "make it with --fast-run, then run without",
+        )
+    if known:
+        read_cache(path)  # refuses a damaged or foreign file before the engine sees it
+    if searching and not os.access(path if known else path.absolute().parent, os.W_OK):
+        raise UsageError(
+            f"--fast-run-algo-policy: {path}: cannot be written", "choose another file"
+        )
+    copy = work_copy(driver.spec)
+    copy.write_bytes(path.read_bytes() if known else bytes(4))  # no categories
+    driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
+
+
+def work_copy(spec: RunSpec) -> Path:
+    """Return where the engine's own copy of the cache stands."""
+    return Path(spec.work_folder) / "engine.cache"
+
+
+def keep_search(spec: RunSpec) -> None:
+    """Merge what the engine has measured into the user's file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    settings, copy = spec.settings, work_copy(spec)
+    if not copy.exists() or copy.stat().st_size == 0:  # nothing ran
+        return
+    if settings.get("fast_run") or settings.get("full_run"):
+        write_cache_merged(Path(str(settings["fast_run_algo_policy"])), read_cache(copy))

@@ -1,0 +1,205 @@
+"""What is known of MegEngine's defects on a processor: how to tell, and the way round each.
+
+All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from lar.environment import read_field
+from lar.errors import UsageError
+
+MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
+INTEL = "GenuineIntel"
+AMD = "AuthenticAMD"
+
+# The fix of `nchw88-x2apic`, as --engine-fix names it; x2apic.py applies it.
+X2APIC_FIX = "x2apic"
+
+
+class Quirk(NamedTuple):
+    """A defect of the engine.
+
+    `applies` tells it from the processor, as `read_processor` gives it, and the environment that
+    the engine will run in. The quirk concerns runs with one of `settings`, all runs where there
+    are none, but no run with one of `spared`. A `safe` way round may be taken unasked.
+    """
+
+    name: str
+    effect: str
+    detection: str
+    way_round: str
+    safe: bool
+    applies: Callable[[str, Mapping[str, str]], bool]
+    settings: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
+
+
+def is_amd_with_avx2(processor: str) -> bool:
+    """Tell whether MKL's AVX2 code runs on an AMD processor; it would crash without AVX2."""
+    vendor, *instruction_sets = processor.split()
+    return vendor == AMD and "avx2" in instruction_sets
+
+
+def is_not_intel(processor: str) -> bool:
+    """Tell a processor that is known to be of another vendor."""
+    return not processor.startswith((INTEL, "unknown"))
+
+
+def takes_generic_path(processor: str, environment: Mapping[str, str]) -> bool:
+    # A value that the user gave is a choice, whatever it is.
+    return is_amd_with_avx2(processor) and MKL_VARIABLE not in environment
+
+
+def hangs_on_nchw88(processor: str, environment: Mapping[str, str]) -> bool:
+    return is_not_intel(processor)
+
+
+def always(processor: str, environment: Mapping[str, str]) -> bool:
+    return True
+
+
+QUIRKS: tuple[Quirk, ...] = (
+    Quirk(
+        "mkl-generic-path",
+        "MKL runs generic code on AMD: convolutions take 1.5 to 3 times as long",
+        f"vendor {AMD} with AVX2, {MKL_VARIABLE} not set",
+        f"--engine-env {MKL_VARIABLE}=5",
+        safe=True,
+        applies=takes_generic_path,
+        # These take other algorithms than MKL's: the variable changes nothing measurable.
+        spared=frozenset(
+            {
+                "binary_equal_between_batch",
+                "enable_nchw44",
+                "enable_nchw44_dot",
+                "enable_nchw88",
+                "fast_run",
+                "fast_run_algo_policy",
+                "full_run",
+            }
+        ),
+    ),
+    Quirk(
+        "nchw88-x2apic",
+        "--enable-nchw88 hangs: MKL-DNN can read the number of cores on Intel alone",
+        f"a vendor other than {INTEL}",
+        f"--engine-fix {X2APIC_FIX}",
+        safe=False,  # it writes into the loaded library
+        applies=hangs_on_nchw88,
+        settings=frozenset({"enable_nchw88"}),
+    ),
+    Quirk(
+        "ioc16-max-pool",
+        "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
+        "always, on the CPU",
+        "leave --enable-ioc16 out",
+        safe=False,
+        applies=always,
+        settings=frozenset({"enable_ioc16"}),
+    ),
+    Quirk(
+        "int8-nchw4",
+        "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models",
+        "always, on the CPU",
+        "--enable-nchw44, or no layout",
+        safe=False,  # what goes wrong: a tensor is flattened with its channels still in blocks
+        applies=always,
+        settings=frozenset({"enable_nchw4", "enable_nchw32"}),
+    ),
+    Quirk(
+        "nhwcd4-depthwise",
+        "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow",
+        "always, on the CPU",
+        "leave --enable-nhwcd4 out",
+        safe=False,  # seen on mobilenet_v2; models without depthwise convolutions come out right
+        applies=always,
+        settings=frozenset({"enable_nhwcd4"}),
+    ),
+    Quirk(
+        "unfused-batch-norm",
+        "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
+        "always, on the CPU",
+        "dump the model with optimize_for_inference, which fuses it",
+        safe=False,
+        applies=always,
+        settings=frozenset(
+            {"enable_nchw44", "enable_nchw44_dot", "enable_nchw88", "enable_nhwcd4"}
+        ),
+    ),
+)
+
+
+def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[Quirk]:
+    """Return the quirks that a run with these settings meets on this processor.
+
+    `environment` is that of the process that runs the engine.
+    """
+    if "cuda" in settings:
+        return []
+    processor = read_processor()
+    return [
+        quirk
+        for quirk in QUIRKS
+        if (not quirk.settings or quirk.settings & settings.keys())
+        and not quirk.spared & settings.keys()
+        and quirk.applies(processor, environment)
+    ]
+
+
+def check_settings(settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Refuse a planned run that is known to hang here.
+
+    Raises:
+        UsageError: naming the defect and the fix.
+    """
+    refuse_hanging(settings, environment, [str(settings.get("engine_fix", ""))])
+
+
+def hints_for(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """Return what a finished run should know of the quirks that it met for certain."""
+    certain = ("mkl-generic-path", "ioc16-max-pool", "nhwcd4-depthwise")
+    return [
+        f"{quirk.effect}; way round: {quirk.way_round}"
+        for quirk in quirks_here(settings, environment)
+        if quirk.name in certain
+    ]
+
+
+def refuse_hanging(
+    settings: Mapping[str, Any], environment: Mapping[str, str], fixes: Collection[str]
+) -> None:
+    """Refuse a run that is known to hang here, unless its fix was asked for.
+
+    Raises:
+        UsageError: naming the defect and the fix.
+    """
+    if X2APIC_FIX in fixes:
+        return
+    if any(quirk.name == "nchw88-x2apic" for quirk in quirks_here(settings, environment)):
+        raise UsageError(
+            "--enable-nchw88 hangs on processors other than Intel's: MKL-DNN cannot read the "
+            "number of cores",
+            f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
+        )
+
+
+def format_quirks(environment: Mapping[str, str]) -> list[str]:
+    """Return the lines of the table of quirks: each one's name, whether it applies here, its
+    effect and, below that, the way round it."""
+    processor = read_processor()
+    width = max(len(quirk.name) for quirk in QUIRKS)
+    lines = [f"{'quirk':{width}}  here  effect, and the way round"]
+    for quirk in QUIRKS:
+        here = "yes" if quirk.applies(processor, environment) else "no"
+        lines.append(f"{quirk.name:{width}}  {here:4}  {quirk.effect}")
+        lines.append(f"{'':{width + 8}}-> {quirk.way_round}")
+    return lines
+
+
+def read_processor() -> str:
+    """Return this processor's vendor and, after it, its instruction sets, as Linux names them."""
+    vendor = read_field("/proc/cpuinfo", "vendor_id") or "unknown"
+    return f"{vendor} {read_field('/proc/cpuinfo', 'flags')}"

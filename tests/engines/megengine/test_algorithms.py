@@ -1,0 +1,447 @@
+"""Fast-run: what a search leaves in its cache file, and what a later run makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.engines.megengine.algorithms import strategy_of
+from lar.engines.megengine.cache import bytes_of, read_cache
+from lar.engines.megengine.cache_choices import Operator, choose_algorithm, operators_of
+from lar.engines.megengine.cache_key import winograd_of
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+INT8 = str(REPOSITORY / "models" / "int8.mge")
+POLICY = "--fast-run-algo-policy"
+
+# The attribute of an algorithm is a sum of these.
+IS_REPRODUCIBLE, IS_NAIVE, DEPENDS_ON_BATCH = 1, 2, 8
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An algorithm that the engine says it has chosen."""
+
+    operator: str
+    name: str
+    workspace_mib: float
+    attribute: int
+
+
+def chosen_in(log: str) -> list[Chosen]:
+    """Return the choices in the engine's log."""
+    pattern = r"\] (\w+): tensor layouts.*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
+    return [
+        Chosen(name, algorithm, float(workspace), int(attribute))
+        for name, algorithm, workspace, attribute in re.findall(pattern, log)
+    ]
+
+
+def names_in(log: str) -> set[tuple[str, str]]:
+    return {(chosen.operator, chosen.name) for chosen in chosen_in(log)}
+
+
+def names_of(operators: list[Operator]) -> set[tuple[str, str]]:
+    return {(operator.name, operator.chosen.name) for operator in operators}
+
+
+def operators_in(path: Path) -> list[Operator]:
+    return operators_of(read_cache(path))
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that was made: its cache file and what the engine printed."""
+
+    cache: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def operators(self) -> list[Operator]:
+        return operators_in(self.cache)
+
+    def attributes(self) -> list[int]:
+        return [
+            algorithm.attribute
+            for operator in self.operators
+            for algorithm in operator.entry.algorithms
+        ]
+
+    def copy_to(self, folder: Path) -> Path:
+        """Copy the cache for a test that changes it."""
+        path = folder / "copy.cache"
+        path.write_bytes(self.cache.read_bytes())
+        return path
+
+
+@pytest.fixture(scope="module")
+def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Search]:
+    """Search digits_cnn with these options, once for all tests that ask for the same."""
+    made: dict[tuple[str, ...], Search] = {}
+
+    def search(*arguments: str) -> Search:
+        if arguments not in made:
+            cache = tmp_path_factory.mktemp("search") / "found.cache"
+            options = ["--verbose", "--iter", "2", POLICY, str(cache)]
+            done = run_lar("run", DIGITS, *arguments, *options)
+            assert done.returncode == 0, done.stderr
+            made[arguments] = Search(cache, done)
+        return made[arguments]
+
+    return search
+
+
+# The strategy
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategy"),
+    [
+        ({}, 1),
+        ({"reproducible": True}, 1 | 4),
+        ({"fast_run": True}, 2 | 8),
+        ({"full_run": True}, 2),
+        ({"fast_run": True, "reproducible": True}, 2 | 4),
+        ({"full_run": True, "reproducible": True}, 2 | 4),
+        ({"fast_run_algo_policy": "f"}, 2 | 1),
+        ({"fast_run_algo_policy": "f", "fast_run": True}, 2 | 8),
+        ({"fast_run_algo_policy": "f", "full_run": True}, 2),
+        ({"fast_run_algo_policy": "f", "full_run": True, "reproducible": True}, 2 | 4),
+        ({"fast_run": False, "reproducible": False}, 1),
+        ({"workspace_limit": 0, "weight_preprocess": True}, 1),
+    ],
+)
+def test_the_strategy_for_the_options(settings: Mapping[str, Any], strategy: int) -> None:
+    assert strategy_of(settings) == strategy
+    assert strategy in (1, 2, 3, 5, 6, 10)  # those that the engine takes
+
+
+def test_the_engine_has_no_strategy_for_reproducible_with_a_cache_alone() -> None:
+    with pytest.raises(UsageError, match="--reproducible"):
+        strategy_of({"fast_run_algo_policy": "f", "reproducible": True})
+
+
+# What a search leaves
+
+
+def test_a_search_leaves_each_operator_and_runs_what_it_chose(
+    search: Callable[..., Search],
+) -> None:
+    found = search("--fast-run")
+    kinds = [operator.name for operator in found.operators]
+    assert kinds.count("ConvolutionForward") == 3
+    assert {"MatrixMul", "PoolingForward"} <= set(kinds)
+    shapes = [each.shapes for each in found.operators if each.name == "ConvolutionForward"]
+    assert any(text.startswith("{1,16,8,8} {32,16,3,3} -> {1,32,8,8}") for text in shapes)
+    convolutions = {pair for pair in names_of(found.operators) if pair[0] == "ConvolutionForward"}
+    assert convolutions <= names_in(found.done.stderr)
+    assert not any(attribute & IS_NAIVE for attribute in found.attributes())
+
+
+def test_a_full_search_keeps_naive_algorithms_too(search: Callable[..., Search]) -> None:
+    fast, full = search("--fast-run"), search("--full-run")
+    assert any(attribute & IS_NAIVE for attribute in full.attributes())
+    assert len(full.attributes()) > len(fast.attributes())
+    assert {each.shapes for each in fast.operators} == {each.shapes for each in full.operators}
+
+
+def test_a_reproducible_search_keeps_reproducible_algorithms(
+    search: Callable[..., Search],
+) -> None:
+    attributes = search("--fast-run", "--reproducible").attributes()
+    assert attributes
+    assert all(attribute & IS_REPRODUCIBLE for attribute in attributes)
+
+
+def test_a_search_for_equal_batches_keeps_no_algorithm_that_depends_on_the_batch(
+    search: Callable[..., Search],
+) -> None:
+    assert any(each & DEPENDS_ON_BATCH for each in search("--fast-run").attributes())
+    equal = search("--fast-run", "--binary-equal-between-batch")
+    assert equal.operators
+    assert not any(each & DEPENDS_ON_BATCH for each in equal.attributes())
+    assert not any(each.attribute & DEPENDS_ON_BATCH for each in chosen_in(equal.done.stderr))
+
+
+def test_a_search_with_a_shared_batch_is_for_any_batch(
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
+) -> None:
+    shared = search("--fast-run", "--fast-run-shared-batch-size", "4")
+    convolutions = [each for each in shared.operators if each.name == "ConvolutionForward"]
+    assert len(convolutions) == 3
+    for operator in convolutions:
+        assert operator.key.operands[0].shape[0] == 0  # any
+    # The same operators with another batch are known.
+    cache = shared.copy_to(tmp_path)
+    arguments = ["--fast-run", "--fast-run-shared-batch-size", "4", POLICY, str(cache)]
+    done = run_lar("run", DIGITS, *arguments, "--input", "{3,1,8,8}", "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    after = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
+    assert [each.entry for each in after] == [each.entry for each in convolutions]
+
+
+# A cache that is read
+
+
+def test_a_run_with_the_file_alone_takes_its_choices(
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
+) -> None:
+    cache = search("--fast-run").copy_to(tmp_path)
+    before = cache.read_bytes()
+    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "2", "--verbose")
+    assert done.returncode == 0, done.stderr
+    operators = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
+    assert names_of(operators) <= names_in(done.stderr)
+    assert cache.read_bytes() == before
+
+
+@pytest.mark.parametrize("searching", [False, True])
+def test_an_algorithm_picked_by_hand_is_run(
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path, searching: bool
+) -> None:
+    cache = search("--fast-run").copy_to(tmp_path)
+    operator = max(operators_in(cache), key=lambda each: len(each.entry.algorithms))
+    picked = operator.entry.algorithms[-1].name
+    assert (operator.name, picked) not in names_of(operators_in(cache))
+    done = run_lar("cache", "pick", str(cache), str(operator.number), picked)
+    assert done.returncode == 0, done.stderr
+    arguments = ["run", DIGITS, POLICY, str(cache), "--iter", "1", "--verbose"]
+    done = run_lar(*arguments, *(["--fast-run"] if searching else []))
+    assert (operator.name, picked) in names_in(done.stderr)
+    # What is known is not searched again.
+    assert (operator.name, picked) in names_of(operators_in(cache))
+
+
+def test_a_search_adds_to_the_file_and_keeps_what_it_held(
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
+) -> None:
+    cache = search("--fast-run").copy_to(tmp_path)
+    before = operators_in(cache)
+    # A choice by hand, which a search would not make, must stand.
+    operator = max(before, key=lambda each: len(each.entry.algorithms))
+    last = operator.entry.algorithms[-1].name
+    assert run_lar("cache", "pick", str(cache), str(operator.number), last).returncode == 0
+    kept = {each.entry for each in operators_in(cache)}
+    done = run_lar("run", INT8, "--fast-run", POLICY, str(cache), "--iter", "1")
+    assert done.returncode == 0, done.stderr
+    after = operators_in(cache)
+    assert kept <= {each.entry for each in after}
+    assert any("QuantizedS8" in each.shapes for each in after)
+    assert len(after) > len(before)
+    assert os.listdir(tmp_path) == ["copy.cache"]  # and nothing is left beside it
+
+
+# Files that cannot be used
+
+
+@pytest.mark.parametrize("searching", [False, True])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\1\0\0\0", b"cut"], ids=["empty", "text", "counted", "cut"]
+)
+def test_a_damaged_file_is_refused_and_left_as_it_is(
+    run_lar: RunLar,
+    search: Callable[..., Search],
+    tmp_path: Path,
+    content: bytes,
+    searching: bool,
+) -> None:
+    cache = tmp_path / "bad.cache"
+    cache.write_bytes(
+        search("--fast-run").cache.read_bytes()[:-5] if content == b"cut" else content
+    )
+    before = cache.read_bytes()
+    arguments = ["--fast-run"] if searching else []
+    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *arguments)
+    assert done.returncode == 2
+    assert f"{cache}: is not a fast-run cache" in done.stderr
+    assert cache.read_bytes() == before
+
+
+def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "empty.cache"
+    cache.write_bytes(bytes(4))
+    assert run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1").returncode == 0
+    assert cache.read_bytes() == bytes(4)
+
+
+def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "none.cache"
+    done = run_lar("run", DIGITS, POLICY, str(cache))
+    assert done.returncode == 2
+    assert f"{POLICY}: {cache}: no such file" in done.stderr
+    assert "--fast-run" in done.stderr
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["none/new.cache", "."])
+def test_a_place_where_no_file_can_be_is_refused_before_the_search(
+    run_lar: RunLar, tmp_path: Path, name: str
+) -> None:
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "iter 0/" not in done.stdout
+    assert re.search(r"cannot be written|is not a file", done.stderr)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o500)
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(tmp_path / "new.cache"))
+    tmp_path.chmod(0o700)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+
+
+def test_a_search_without_a_run_leaves_no_damage(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
+    assert done.returncode == 0, done.stderr
+    assert not cache.exists() or operators_in(cache) == []
+
+
+def test_a_report_does_not_overwrite_the_cache(
+    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
+) -> None:
+    cache = search("--fast-run").copy_to(tmp_path)
+    before = cache.read_bytes()
+    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", "--json", str(cache))
+    assert done.returncode == 2
+    assert cache.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--fast-run-shared-batch-size", "4"],
+        ["--binary-equal-between-batch"],
+        ["--binary-equal-between-batch", "--reproducible"],
+    ],
+)
+def test_how_to_measure_is_refused_where_nothing_is_measured(
+    run_lar: RunLar, arguments: list[str]
+) -> None:
+    done = run_lar("run", DIGITS, *arguments)
+    assert done.returncode == 2
+    assert arguments[0] in done.stderr
+    assert "--fast-run" in done.stderr
+
+
+# The workspace limit
+
+
+def test_a_workspace_limit_changes_the_choice(run_lar: RunLar) -> None:
+    plain, limited = (
+        run_lar("run", DIGITS, "--iter", "1", "--verbose", *arguments).stderr
+        for arguments in ([], ["--workspace-limit", "0"])
+    )
+    assert names_in(limited) != names_in(plain)
+    assert max(each.workspace_mib for each in chosen_in(plain)) > 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--fast-run"]], ids=["heuristic", "search"])
+def test_no_algorithm_needs_more_workspace_than_the_limit(
+    run_lar: RunLar, arguments: list[str]
+) -> None:
+    limit = ["--workspace-limit", "0", "--iter", "1", "--verbose"]
+    done = run_lar("run", DIGITS, *limit, *arguments)
+    assert done.returncode == 0, done.stderr
+    chosen = [each for each in chosen_in(done.stderr) if each.operator == "ConvolutionForward"]
+    assert len(chosen) == 3
+    assert [each for each in chosen if each.workspace_mib > 0] == []
+
+
+@pytest.mark.parametrize("layout", ["--enable-nchw44", "--enable-nhwcd4"])
+def test_a_workspace_limit_with_a_layout_holds_or_is_refused_by_its_name(
+    run_lar: RunLar, layout: str
+) -> None:
+    done = run_lar("run", DIGITS, "--workspace-limit", "1M", layout, "--iter", "1")
+    assert done.returncode in (0, 2)
+    assert done.returncode == 0 or "--workspace-limit" in done.stderr
+
+
+# Winograd
+
+
+def workspaces(found: Search) -> dict[tuple[str, str], int]:
+    """Return what each winograd algorithm of a search needs, by its operator and name."""
+    return {
+        (operator.shapes, algorithm.name): algorithm.workspace_bytes
+        for operator in found.operators
+        for algorithm in operator.entry.algorithms
+        if winograd_of(algorithm.name)
+    }
+
+
+@pytest.mark.parametrize("flag", ["--weight-preprocess", "--winograd-transform"])
+def test_weights_transformed_ahead_need_no_workspace_for_it(
+    search: Callable[..., Search], flag: str
+) -> None:
+    plain = workspaces(search("--full-run", "--enable-nchw44"))
+    ahead = workspaces(search("--full-run", "--enable-nchw44", flag))
+    both = plain.keys() & ahead.keys()
+    assert both
+    assert all(ahead[key] < plain[key] for key in both)
+
+
+@pytest.mark.parametrize("flag", ["--weight-preprocess", "--winograd-transform"])
+def test_winograd_is_chosen_where_its_weights_are_transformed_ahead(
+    search: Callable[..., Search], flag: str
+) -> None:
+    found = search("--fast-run", "--enable-nchw44", flag)
+    chosen = [each.chosen.name for each in found.operators if winograd_of(each.chosen.name)]
+    assert any(name.startswith("WINOGRAD_NCHW44:") for name in chosen)
+    assert set(chosen) <= {name for _, name in names_in(found.done.stderr)}
+
+
+def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> None:
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        done = run_lar(DIGITS, *text.split(), "--verbose", "--iter", "2", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert len(re.findall(r"^iter \d/2:", done.stdout, re.MULTILINE)) == 2
+        return done
+
+    run("--enable-nchw44 --fast-run --fast-run-algo-policy ./algo.cache")
+    cache = tmp_path / "algo.cache"
+    (operator,) = (
+        each for each in operators_in(cache) if each.shapes.startswith("{1,4,8,8,4} {8,4,3,3,4,4}")
+    )
+    winograd = [each for each in operator.entry.algorithms if winograd_of(each.name)]
+    assert winograd
+    # So that the two runs have one to show, whatever was the fastest.
+    picked = choose_algorithm(read_cache(cache), str(operator.number), winograd[-1].name)
+    cache.write_bytes(bytes_of(picked))
+    shown = []
+    for flags in ("", " --winograd-transform"):
+        done = run(f"--enable-nchw44 --fast-run-algo-policy ./algo.cache{flags}")
+        assert ("enable winograd transform" in done.stderr) == bool(flags)
+        (chosen,) = (each for each in chosen_in(done.stderr) if each.name == winograd[-1].name)
+        shown.append(chosen.workspace_mib)
+    assert cache.read_bytes() == bytes_of(picked)
+    assert shown[1] <= shown[0]
+
+
+def test_the_result_tells_the_options(run_lar: RunLar, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    arguments = ["--fast-run", "--workspace-limit", "1M", "--reproducible", "--iter", "1"]
+    assert run_lar("run", INT8, *arguments, "--json", str(file)).returncode == 0
+    assert json.loads(file.read_text())["spec"]["settings"] == {
+        "fast_run": True,
+        "reproducible": True,
+        "workspace_limit": 1 << 20,
+    }

@@ -1,0 +1,292 @@
+"""The quirks of MegEngine: who meets them, who is refused, and what the ways round really do.
+
+MegEngine runs in processes of its own, which may hang or crash. In these this file is the program:
+
+    python tests/engines/megengine/test_quirks.py MODEL LAYOUT FIX OUTPUT.npy
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lar.engines.megengine import quirks, x2apic
+from lar.engines.megengine.quirks import (
+    QUIRKS,
+    format_quirks,
+    quirks_here,
+    read_processor,
+    refuse_hanging,
+)
+from lar.errors import UsageError
+from lar.options import BY_KEY
+
+Array = npt.NDArray[Any]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
+ZEN_4 = "AuthenticAMD fpu sse4_2 avx2 avx512f"
+INTEL = "GenuineIntel fpu sse4_2 avx2 avx512f"
+BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
+ANOTHER_BUILD = "--engine-fix x2apic: this is another build of MegEngine"
+
+with_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megenginelite") is None, reason="MegEngine is not installed"
+)
+on_amd = pytest.mark.skipif(
+    not (read_processor().startswith("AuthenticAMD") and "avx512f" in read_processor().split()),
+    reason="the hang was seen on AMD processors with AVX-512",
+)
+
+
+def run_python(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run Python on arguments, with the MKL of its choice."""
+    environment = {key: value for key, value in os.environ.items() if key != quirks.MKL_VARIABLE}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**environment, "PYTHONPATH": str(REPOSITORY), **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def run_model(
+    model: str, folder: Path, layout: str = "", fix: str = "", env: Mapping[str, str] | None = None
+) -> Array:
+    """Run a model once on the input that is the same each time, and return its first output."""
+    path = folder / "output.npy"
+    done = run_python(__file__, MODELS / model, layout, fix, path, env=env)
+    assert done.returncode == 0, done.stderr
+    output: Array = np.load(path)
+    return output
+
+
+def relative_error(actual: Array, expected: Array) -> float:
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+
+
+class TestTable:
+    def test_a_quirk_has_all_its_texts_on_one_line(self) -> None:
+        assert len(BY_NAME) == len(QUIRKS)
+        for quirk in QUIRKS:
+            for text in (quirk.name, quirk.effect, quirk.detection, quirk.way_round):
+                assert text
+                assert text.isprintable()
+
+    def test_its_settings_are_options(self) -> None:
+        for quirk in QUIRKS:
+            assert quirk.settings | quirk.spared <= BY_KEY.keys()
+            assert not quirk.settings & quirk.spared
+
+    def test_nothing_that_writes_into_the_library_is_safe(self) -> None:
+        assert {quirk.name for quirk in QUIRKS if quirk.safe} == {"mkl-generic-path"}
+
+    def test_is_importable_without_an_engine(self) -> None:
+        code = (
+            "import sys, lar.engines.megengine.quirks, lar.engines.megengine.x2apic;"
+            "print({'numpy', 'megengine', 'megenginelite'} & set(sys.modules))"
+        )
+        assert run_python("-c", code).stdout == "set()\n"
+
+
+class TestDetection:
+    @pytest.mark.parametrize(
+        ("processor", "environment", "expected"),
+        [
+            (ZEN_4, {}, True),
+            (ZEN_4, {"MKL_DEBUG_CPU_TYPE": "5"}, False),
+            (ZEN_4, {"MKL_DEBUG_CPU_TYPE": ""}, False),
+            ("AuthenticAMD fpu sse4_2", {}, False),
+            (INTEL, {}, False),
+            ("unknown ", {}, False),
+        ],
+    )
+    def test_the_generic_path_of_mkl(
+        self, processor: str, environment: dict[str, str], expected: bool
+    ) -> None:
+        assert BY_NAME["mkl-generic-path"].applies(processor, environment) is expected
+
+    @pytest.mark.parametrize(
+        ("processor", "expected"),
+        [(ZEN_4, True), ("HygonGenuine avx2", True), (INTEL, False), ("unknown ", False)],
+    )
+    def test_the_hang_of_nchw88(self, processor: str, expected: bool) -> None:
+        assert BY_NAME["nchw88-x2apic"].applies(processor, {}) is expected
+
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({}, ["mkl-generic-path"]),
+            ({"multithread": 2}, ["mkl-generic-path"]),
+            ({"fast_run": True}, []),
+            ({"cuda": 0}, []),
+            ({"enable_nchw88": True}, ["nchw88-x2apic", "unfused-batch-norm"]),
+            ({"enable_nchw44": True}, ["unfused-batch-norm"]),
+            ({"enable_nchw32": True}, ["mkl-generic-path", "int8-nchw4"]),
+            ({"enable_ioc16": True}, ["mkl-generic-path", "ioc16-max-pool"]),
+        ],
+    )
+    def test_what_a_run_meets(
+        self, settings: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        assert [quirk.name for quirk in quirks_here(settings, {})] == expected
+
+    def test_the_processor_is_its_vendor_and_instruction_sets(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fields = {"vendor_id": "AuthenticAMD", "flags": "fpu avx2"}
+        monkeypatch.setattr(quirks, "read_field", lambda path, name: fields[name])
+        assert read_processor() == "AuthenticAMD fpu avx2"
+        fields.update(vendor_id="", flags="")
+        assert read_processor() == "unknown "
+
+
+class TestRefusal:
+    SETTINGS = {"enable_nchw88": True}
+
+    def test_nchw88_is_refused_on_another_vendors_processor(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        with pytest.raises(UsageError, match=r"^--enable-nchw88 hangs .*number of cores$") as error:
+            refuse_hanging(self.SETTINGS, {}, ())
+        assert error.value.hint.startswith("--engine-fix x2apic ")
+
+    def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        refuse_hanging(self.SETTINGS, {}, ["x2apic"])
+        refuse_hanging({**self.SETTINGS, "cuda": 0}, {}, ())
+        refuse_hanging({"enable_nchw44": True}, {}, ())
+        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
+        refuse_hanging(self.SETTINGS, {}, ())
+
+
+class TestFormat:
+    def test_shows_each_quirk_and_the_way_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
+        lines = format_quirks({})
+        assert len(lines) == 1 + 2 * len(QUIRKS)
+        assert lines[0] == "quirk               here  effect, and the way round"
+        assert lines[1].startswith("mkl-generic-path    no    MKL runs generic code")
+        assert lines[2] == " " * 26 + "-> --engine-env MKL_DEBUG_CPU_TYPE=5"
+        assert lines[5].startswith("ioc16-max-pool      yes   ")
+        assert max(map(len, lines)) <= 100
+
+
+class TestKnownBuild:
+    def test_a_library_that_is_not_loaded_is_refused(self) -> None:
+        with pytest.raises(UsageError, match=ANOTHER_BUILD):
+            x2apic.apply_fix("libnothing.so")
+
+    def test_another_library_is_refused(self) -> None:
+        areas = Path("/proc/self/maps").read_text().splitlines()
+        library = next(os.path.basename(line.split()[5]) for line in areas if ".so" in line)
+        assert x2apic.read_areas(library)
+        with pytest.raises(UsageError, match=ANOTHER_BUILD):
+            x2apic.apply_fix(library)
+
+    def test_memory_with_other_values_is_refused(self) -> None:
+        for values in ((0, 0, 0), (1, 1, 8), (1, 2, 2)):
+            x2apic.check_unset_or_set(x2apic.CoreFacts(*values))
+        for values in ((2, 1, 8), (0, 1, 8), (1, 0, 0), (1, 2, 1)):
+            with pytest.raises(UsageError, match=ANOTHER_BUILD):
+                x2apic.check_unset_or_set(x2apic.CoreFacts(*values))
+
+    @with_megengine
+    def test_a_build_with_another_note_is_refused_and_left_alone(self) -> None:
+        code = """
+from lar.engines.megengine import lite, x2apic
+from lar.errors import UsageError
+lite.import_lite()
+base = x2apic.find_known_build(x2apic.read_areas(x2apic.LIBRARY))
+def read():
+    return [bytes(x2apic.CoreFacts.from_address(base + at)) for at in x2apic.FLAG_ADDRESSES]
+before, known = read(), x2apic.BUILD_NOTE
+x2apic.BUILD_NOTE = known[:-1] + bytes([known[-1] ^ 1])
+try:
+    x2apic.apply_fix()
+except UsageError as error:
+    print(error)
+print(read() == before)
+x2apic.BUILD_NOTE = known
+x2apic.apply_fix()
+x2apic.apply_fix()
+print([facts[0] for facts in read()])
+"""
+        done = run_python("-c", code)
+        assert done.stdout.splitlines() == [ANOTHER_BUILD, "True", "[1, 1, 1]"], done.stderr
+
+
+@with_megengine
+class TestEffect:
+    @on_amd
+    def test_nchw88_without_the_fix_does_not_end_well(self, tmp_path: Path) -> None:
+        try:
+            done = run_python(
+                __file__, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o.npy", timeout=6
+            )
+        except subprocess.TimeoutExpired:
+            return
+        assert done.returncode != 0
+
+    @pytest.mark.parametrize("model", ["digits_cnn.mge", "mobilenet_v2.mge"])
+    def test_nchw88_with_the_fix_gives_the_same_numbers(self, model: str, tmp_path: Path) -> None:
+        expected = run_model(model, tmp_path)
+        actual = run_model(model, tmp_path, layout="nchw88", fix="x2apic")
+        assert relative_error(actual, expected) < 1e-3
+
+    @on_amd
+    @pytest.mark.parametrize("model", ["digits_cnn.mge", "mobilenet_v2.mge"])
+    def test_the_faster_mkl_gives_the_same_numbers(self, model: str, tmp_path: Path) -> None:
+        expected = run_model(model, tmp_path)
+        actual = run_model(model, tmp_path, env={"MKL_DEBUG_CPU_TYPE": "5"})
+        assert relative_error(actual, expected) < 1e-4
+
+    @pytest.mark.parametrize("layout", ["nchw4", "nchw32"])
+    def test_int8_goes_wrong_in_these_layouts_alone(self, layout: str, tmp_path: Path) -> None:
+        expected = run_model("int8.mge", tmp_path)
+        assert relative_error(run_model("int8.mge", tmp_path, layout=layout), expected) > 0.1
+        assert relative_error(run_model("int8.mge", tmp_path, layout="nchw44"), expected) < 1e-6
+
+
+def main() -> None:
+    """Run a model once and keep its first output, then leave without the library's destructors."""
+    from lar.engines.megengine.lite import import_lite
+
+    model, layout, fix, path = sys.argv[1:]
+    lite = import_lite()
+    if fix:
+        x2apic.apply_fix()
+    config = lite.LiteConfig(device_type=lite.LiteDeviceType.LITE_CPU)
+    if layout:
+        assert hasattr(config.options, f"enable_{layout}")
+        setattr(config.options, f"enable_{layout}", 1)
+    network = lite.LiteNetwork(config=config)
+    network.load(model)
+    random = np.random.RandomState(0)
+    for name in network.get_all_input_name():
+        tensor = network.get_io_tensor(name)
+        data = random.rand(*tensor.layout.shapes).astype(np.dtype(tensor.layout.dtype))
+        tensor.set_data_by_copy(data)
+    network.forward()
+    network.wait()
+    np.save(path, network.get_io_tensor(network.get_all_output_name()[0]).to_numpy())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
