@@ -41,7 +41,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
     return HEURISTIC | (REPRODUCIBLE if reproducible else 0)
 
 
-def choose_algorithms(driver: Any, _: object) -> None:
+def choose_algorithms(driver: Any) -> None:
     """Set the strategy and the cache file; for several options at once it acts once."""
     if driver.algorithms_chosen:
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lar.engines.megengine.algorithms import choose_algorithms
 from lar.engines.table import Hook, OptionRow
 from lar.errors import UsageError
 
@@ -20,6 +19,13 @@ GRAPH = ("graph",)
 
 def choose_cuda(driver: Any, device_id: int) -> None:
     driver.choose_cuda(device_id)
+
+
+def choose_algorithms(driver: Any, _: object) -> None:
+    # The table is read for every command line, and this is slow to import.
+    from lar.engines.megengine.algorithms import choose_algorithms as choose
+
+    choose(driver)
 
 
 def show_engine_log(driver: Any, _: bool) -> None:
