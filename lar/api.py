@@ -62,7 +62,6 @@ def run_spec(
     in_process: bool = False,
 ) -> RunResult:
     """Run a planned spec in a worker process, or in this one."""
-
     entry = ENGINES[spec.engine]
     if not entry.settle or not set(entry.settles) & set(spec.settings):
         return execute_spec(spec, path, listener, started=started, in_process=in_process)

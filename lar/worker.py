@@ -251,6 +251,7 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **facts,
     )
+    os.environ.update(spec.environment)
     warmups = spec.warmup_iterations
     rows = SampleRows.anonymous(warmups + spec.iterations)
     seen = 0

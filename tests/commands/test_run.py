@@ -696,3 +696,12 @@ def test_every_model_runs(run_lar: RunLar, root: Path, model: str, driver: str) 
     assert (result.status, len(result.samples.end_to_end)) == ("ok", 2)
     assert result.outputs
     assert all(output.nonfinite_count == 0 for output in result.outputs)
+
+
+def test_a_run_in_process_has_the_engines_environment(
+    root: Path, write_script: WriteScript
+) -> None:
+    words = [write_script(), "--in-process", "--engine-env", "LAR_TEST_VARIABLE=seen"]
+    code = f"import os, lar.cli; lar.cli.main({words!r}); print(os.environ['LAR_TEST_VARIABLE'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert done.stdout.splitlines()[-1] == "seen", done.stderr
