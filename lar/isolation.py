@@ -27,6 +27,7 @@ from lar.worker_process import WorkerProcess, start_worker
 POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
+LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -134,6 +135,13 @@ class Watch:
             else:
                 self.check_time()
         self.take_rows()
+        self.drain_log()
+
+    def drain_log(self) -> None:
+        """Take what still stands in the log's pipe; bounded, as an engine's child may go on."""
+        for _ in range(LOG_READS):
+            if not self.read_log():
+                return
 
     def read_events(self) -> bool:
         """Take the events that have come; False at their end."""
@@ -208,8 +216,7 @@ class Watch:
     def give_up(self, status: Any, failure: Failure) -> None:
         """Kill the worker; the run ends so, unless the worker has told its end meanwhile."""
         self.worker.kill()
-        # A pipe holds less than each reads at once.
-        self.read_log()
+        self.drain_log()
         self.read_events()
         self.take_rows()
         if not self._ended:
@@ -229,8 +236,7 @@ class Watch:
     def explain_exit(self) -> None:
         """Say how a worker ended that ended without a word."""
         status, usage = self.worker.poll_exit(block=True) or (0, None)
-        while self.read_log():
-            pass
+        self.drain_log()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None
         if os.WIFSIGNALED(status):
             name = name_of_signal(os.WTERMSIG(status))
