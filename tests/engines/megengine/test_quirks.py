@@ -193,11 +193,9 @@ class TestKnownBuild:
             x2apic.apply_fix("libnothing.so")
 
     def test_another_library_is_refused(self) -> None:
-        areas = Path("/proc/self/maps").read_text().splitlines()
-        library = next(os.path.basename(line.split()[5]) for line in areas if ".so" in line)
-        assert x2apic.read_areas(library)
+        assert x2apic.read_areas("libc.so.6")
         with pytest.raises(UsageError, match=ANOTHER_BUILD):
-            x2apic.apply_fix(library)
+            x2apic.apply_fix("libc.so.6")
 
     def test_memory_with_other_values_is_refused(self) -> None:
         for values in ((0, 0, 0), (1, 1, 8), (1, 2, 2)):
