@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lar.artifacts import deliver_artifacts, place_artifacts
 from lar.engines import ENGINES, engine_named, load_name
 from lar.environment import read_machine, read_model_file
 from lar.errors import LarError, error_with_code
@@ -61,7 +62,27 @@ def run_spec(
     started: WorkerProcess | None = None,
     in_process: bool = False,
 ) -> RunResult:
-    """Run a planned spec in a worker process, or in this one."""
+    """Run a planned spec in a worker process, or in this one.
+
+    Raises:
+        UsageError: a file that an option has the engine write cannot be written.
+    """
+    with place_artifacts(spec) as placed:
+        result = settle_spec(placed, path, listener, started=started, in_process=in_process)
+        if result.status == "ok":
+            deliver_artifacts(placed)
+    return replace(result, spec=spec)
+
+
+def settle_spec(
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None,
+    *,
+    started: WorkerProcess | None,
+    in_process: bool,
+) -> RunResult:
+    """Run a spec, and then do what its engine needs done when a worker has ended."""
     entry = ENGINES[spec.engine]
     if not entry.settle or not set(entry.settles) & set(spec.settings):
         return execute_spec(spec, path, listener, started=started, in_process=in_process)
@@ -75,7 +96,7 @@ def run_spec(
                 raise
             # Why the run itself did not end well comes first.
             result = replace(result, warnings=(*result.warnings, error.message))
-    return replace(result, spec=spec)
+    return result
 
 
 def execute_spec(

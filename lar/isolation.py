@@ -63,7 +63,8 @@ def run_isolated(
         try:
             if before_start is not None:
                 watch.result = replace(watch.result, **before_start())
-            send_spec(worker.spec_pipe, spec)
+            model = watch.result.model
+            send_spec(worker.spec_pipe, replace(spec, model_sha256=model.sha256 if model else ""))
             watch.follow()
         except KeyboardInterrupt:
             watch.give_up(

@@ -33,6 +33,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     repeatable: bool = False
     conflicts: Collection[str] = ()
+    writes: Literal["", "file", "folder"] = ""  # what the engine writes there during the run
 
     @property
     def flag(self) -> str:
@@ -102,6 +103,24 @@ def parse_threads(text: str) -> int:
     return count
 
 
+def parse_limit(text: str) -> float:
+    """Parse the largest absolute value that is allowed: a positive number."""
+    try:
+        limit = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < limit < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a limit; give a number above 0")
+    return limit
+
+
+def parse_check_interval(text: str) -> str:
+    """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
+    if not re.fullmatch(r"[1-9]\d{0,8}(:\d{1,9})?", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an interval, as 1 or 2:10")
+    return text.strip()
+
+
 def parse_bytes(text: str) -> int:
     """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
@@ -150,6 +169,7 @@ LAYOUTS = frozenset(
     f"enable_{layout}"
     for layout in ("nchw4", "chwn4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64", "nhwcd4")
 )
+LAYOUT_CHOICES = LAYOUTS | {"layout_transform"}
 
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
@@ -177,24 +197,33 @@ OPTIONS: tuple[Option, ...] = (
            "engine", parse_threads, "N", conflicts=("cuda", "cpu_default", "multithread")),
     Option("multi_thread_core_ids", "bind the threads to these cores", "device", "engine",
            parse_core_ids, "0,1", conflicts=("cuda",)),
+    Option("thread", "run N copies of the model at once, each in a thread of its own", "device",
+           "engine", parse_threads, "N"),
+    Option("share_param_mem", "hold the weights once: mapped from the file, shared by the copies",
+           "device", "engine"),
     Option("provider", "the execution provider to run on, and no other", "device", "engine", str,
            "NAME", conflicts=("cuda",)),
     Option("enable_nchw4", "run convolutions in the layout nchw4", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw4"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw4"}),
     Option("enable_chwn4", "run convolutions in the layout chwn4", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_chwn4"}),
+           conflicts=LAYOUT_CHOICES - {"enable_chwn4"}),
     Option("enable_nchw44", "run convolutions in the layout nchw44", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw44"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw44"}),
     Option("enable_nchw44_dot", "run convolutions in the layout nchw44_dot", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw44_dot"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw44_dot"}),
     Option("enable_nchw88", "run convolutions in the layout nchw88", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw88"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw88"}),
     Option("enable_nchw32", "run convolutions in the layout nchw32", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw32"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw32"}),
     Option("enable_nchw64", "run convolutions in the layout nchw64", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nchw64"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nchw64"}),
     Option("enable_nhwcd4", "run convolutions in the layout nhwcd4", "layout", "engine",
-           conflicts=LAYOUTS - {"enable_nhwcd4"}),
+           conflicts=LAYOUT_CHOICES - {"enable_nhwcd4"}),
+    Option("layout_transform", "search the layout of each operator for that kind of device",
+           "layout", "engine", str, "TARGET", choices=("cpu", "cuda", "arm", "opencl", "unspec"),
+           conflicts=LAYOUTS),
+    Option("layout_transform_dump", "write the model that --layout-transform makes", "layout",
+           "engine", str, "FILE", writes="file"),
     Option("fast_run", "measure each operator's algorithms and take the fastest", "algorithm",
            "engine", conflicts=("full_run",)),
     Option("full_run", "measure naive algorithms too", "algorithm", "engine",
@@ -221,6 +250,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("enable_fuse_preprocess", "fuse cast, padding and transposition of the input",
            "optimise", "engine"),
     Option("enable_ioc16", "keep and compute tensors as float16", "optimise", "engine"),
+    Option("enable_jit", "compile chains of elementwise operators", "optimise", "engine"),
+    Option("tensorrt", "run on TensorRT what it can run", "optimise", "engine"),
+    Option("tensorrt_cache", "cache file of TensorRT's engines", "optimise", "engine", str, "FILE"),
     Option("const_shape", "take the input's shapes for constant", "optimise", "engine"),
     Option("fake_first", "first execution allocates and dispatches without computing", "optimise",
            "engine"),
@@ -234,8 +266,26 @@ OPTIONS: tuple[Option, ...] = (
            "engine", str, choices=("disable", "basic", "extended", "all")),
     Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
            str, "NAME"),
+    Option("range", "fail when a value is above that, below its negative, or NaN", "check",
+           "engine", parse_limit, "LIMIT"),
+    Option("check_var_value", "every I-th run, from run J on, fail when a value has changed that "
+           "no operator should have changed", "check", "engine", parse_check_interval, "I[:J]"),
+    Option("check_dispatch", "fail when an operator computes while it is dispatched", "check",
+           "engine"),
+    Option("model_dump", "write the model as it is after the options set", "model", "engine", str,
+           "FILE", writes="file"),
+    Option("packed_model_dump", "write the model in lite's packed format", "model", "engine", str,
+           "FILE", writes="file"),
+    Option("pack_info_json", "put this JSON file into the packed model", "model", "engine", str,
+           "FILE"),
+    Option("pack_cache", "put this fast-run cache file into the packed model", "model", "engine",
+           str, "FILE"),
+    Option("c_opr_lib", "load a library of operators written in C", "model", "engine", str,
+           "FILE"),
     Option("engine_fix", "mend a known defect of the engine in memory (`lar engines --quirks`)",
            "run", "engine", str, "NAME", choices=("x2apic",)),
+    Option("copy_to_host", "copy the outputs to the host in each iteration, and time it", "run",
+           "run"),
     Option("engine_env", "set an environment variable for the engine", "run", "run",
            parse_variable, "KEY=VALUE", repeatable=True),
     Option("input", "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}", "input", "input",
@@ -257,6 +307,8 @@ OPTIONS: tuple[Option, ...] = (
            default="uniform", choices=("uniform", "normal", "zeros", "ones")),
     Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),
     Option("model_info", "print what the model holds before it runs", "info", "report"),
+    Option("get_static_mem_info", "write the plan of the static memory into this new folder",
+           "info", "engine", str, "DIR", writes="folder"),
     Option("verbose", "show what the engine itself prints", "info", "engine"),
     Option("json", "write the whole result as JSON; - is standard output", "report", "report", str,
            "FILE"),

@@ -38,6 +38,11 @@ class Plan(NamedTuple):
     iterations: int
 
     @property
+    def runners(self) -> int:
+        """How many copies of the model run at once."""
+        return int(self.settings.get("thread", 1))
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables that are set for the worker."""
         pairs = (text.partition("=") for text in self.values["engine_env"] or ())
@@ -92,6 +97,7 @@ def spec_of(plan: Plan) -> RunSpec:
         fill=values["fill"],
         seed=values["seed"],
         batch_size=values["batch_size"],
+        copy_outputs=bool(values["copy_to_host"]),
         settings=settings,
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations,

@@ -56,7 +56,10 @@ class RunSpec:
     """One run, complete: what the worker process reads and nothing else.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
-    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed.
+    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed;
+    `written` says where the engine writes the files that options ask for, by key: they are moved
+    to their places when the run has ended well. `keep_outputs` has the outputs of the last
+    iteration written into the work folder. The parent sets these and `model_sha256`.
     """
 
     model: str
@@ -74,7 +77,16 @@ class RunSpec:
     timeout_seconds: float | None = None
     stall_seconds: float | None = 30.0
     environment: dict[str, str] = field(default_factory=dict)
+    copy_outputs: bool = False
     work_folder: str = ""
+    written: dict[str, str] = field(default_factory=dict)
+    keep_outputs: bool = False
+    model_sha256: str = ""
+
+    @property
+    def runners(self) -> int:
+        """How many copies of the model run at once, each in a thread of its own."""
+        return int(self.settings.get("thread", 1))
 
 
 @dataclass(frozen=True)
@@ -165,17 +177,35 @@ class Samples:
     dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of
     the process stood ready without a CPU. Where one reading covers several iterations because a
     reading for each would have disturbed them, its share stands at each. None: not measured.
+    With several runners, those of the first come first, and `runner` tells whose each is.
     """
 
     end_to_end: tuple[float, ...] = ()
     host: tuple[float, ...] = ()
     device: tuple[float | None, ...] = ()
     queue_delay: tuple[float | None, ...] = ()
+    runner: tuple[int, ...] = ()
+
+    def of_runner(self, runner: int) -> Samples:
+        """Return the samples of one runner."""
+        if not self.runner:
+            return self if runner == 0 else Samples()
+        chosen = [index for index, each in enumerate(self.runner) if each == runner]
+        return Samples(
+            end_to_end=tuple(self.end_to_end[index] for index in chosen),
+            host=tuple(self.host[index] for index in chosen),
+            device=tuple(self.device[index] for index in chosen),
+            queue_delay=tuple(self.queue_delay[index] for index in chosen),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """Everything known about one run, whether it ended well or not."""
+    """Everything known about one run, whether it ended well or not.
+
+    `iterations_seconds` is the time from the start of the first timed iteration to the end of the
+    last, over all runners; it is known where there are several and all have ended.
+    """
 
     spec: RunSpec
     status: Status
@@ -194,6 +224,7 @@ class RunResult:
     warmup: Samples = field(default_factory=Samples)
     samples: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
+    iterations_seconds: float | None = None
     wall_seconds: float = 0.0
     peak_memory_bytes: int | None = None
     warnings: tuple[str, ...] = ()

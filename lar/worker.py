@@ -269,7 +269,8 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
         listener.on_event(event, result)
 
     try:
-        execute(spec, path, emit, rows)
+        sha256 = result.model.sha256 if result.model else ""
+        execute(replace(spec, model_sha256=sha256), path, emit, rows)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

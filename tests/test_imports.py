@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lar.errors", "lar.records"),
     ("lar.options", "lar.environment", "lar.engines.table", "lar.measurement"),
     ("lar.engines", "lar.inputs", "lar.events"),
-    ("lar.engines.base", "lar.engines.flops", "lar.plan", "lar.worker_process"),
+    ("lar.engines.base", "lar.engines.flops", "lar.plan", "lar.worker_process", "lar.artifacts"),
     ("lar.isolation",),
     ("lar.engines.megengine", "lar.engines.onnxruntime", "lar.engines.fake"),
     ("lar.reports", "lar.api", "lar.worker"),
