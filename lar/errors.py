@@ -78,3 +78,9 @@ def printable(text: str) -> str:
     """Return text as one line of bounded length, without control characters."""
     line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return line if len(line) <= 800 else f"{line[:600]} ... {line[-150:]}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, its type where it has none."""
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__

@@ -69,6 +69,8 @@ class Finished:
 
     outputs: tuple[OutputSummary, ...]
     peak_memory_bytes: int | None
+    iterations_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,9 +174,15 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, fed=fed, warnings=result.warnings + warnings)
         case Prepared(seconds, sources):
             return replace(result, prepare_seconds=seconds, sources=sources)
-        case Finished(outputs, peak):
+        case Finished(outputs, peak, seconds, warnings):
             return replace(
-                result, status="ok", phase="done", outputs=outputs, peak_memory_bytes=peak
+                result,
+                status="ok",
+                phase="done",
+                outputs=outputs,
+                peak_memory_bytes=peak,
+                iterations_seconds=seconds,
+                warnings=result.warnings + warnings,
             )
         case ModelRead() | DevicesFound():
             return replace(result, status="ok", phase="done")

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from lar import __version__
 from lar.errors import EXIT_CODES
 from lar.events import LAST_EVENTS, Listener, apply_event, event_of
+from lar.measurement.rows import join_samples
 from lar.records import Failure, RunResult, RunSpec, record_to_json
 from lar.worker_process import WorkerProcess, start_worker
 
@@ -57,7 +58,7 @@ def run_isolated(
     with contextlib.ExitStack() as stack:
         capacity = spec.warmup_iterations + spec.iterations
         worker = started or stack.enter_context(
-            start_worker(task, path, capacity, spec.environment)
+            start_worker(task, path, capacity, spec.environment, spec.runners)
         )
         watch = Watch(worker, spec, listener, result)
         try:
@@ -70,11 +71,11 @@ def run_isolated(
             watch.give_up(
                 "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
             )
-        warmups, count = spec.warmup_iterations, worker.rows.count
+        warmups = spec.warmup_iterations
         return replace(
             watch.result,
-            warmup=worker.rows.samples(0, min(warmups, count)),
-            samples=worker.rows.samples(warmups, count),
+            warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
+            samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
             wall_seconds=time.monotonic() - began,
             log_tail=watch.log_tail(),
         )
@@ -106,7 +107,7 @@ class Watch:
         self.listener = listener
         self.result = result
         self.began = time.monotonic()
-        self._seen_rows = 0
+        self._seen_rows = [0] * len(worker.tables)
         self._partial = b""
         self._log = b""
         self._log_bytes = 0
@@ -180,22 +181,24 @@ class Watch:
         warmups = self.spec.warmup_iterations
         # Rows may stand there already while the event that begins their phase is still unread.
         most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
-        count = self.worker.rows.count if most is None else min(most, self.worker.rows.count)
-        if count > self._seen_rows:
-            # An interrupt waits until these are told, so that none is told twice or never.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-            try:
-                self.listener.on_rows(self.worker.rows, self._seen_rows, count, self.result)
-                self._seen_rows = count
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, rows in enumerate(self.worker.tables):
+            seen = self._seen_rows[number]
+            count = rows.count if most is None else min(most, rows.count)
+            if count > seen:
+                # An interrupt waits until these are told, so that none is told twice or never.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+                try:
+                    self.listener.on_rows(rows, seen, count, self.result)
+                    self._seen_rows[number] = count
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def check_time(self) -> None:
         """End the run when it is past its deadline, or has stood still for too long."""
         now = time.monotonic()
         limit, stall = self.spec.timeout_seconds, self.spec.stall_seconds
         progress = (
-            self._seen_rows,
+            *self._seen_rows,
             self._log_bytes,
             self.result.phase,
             self.worker.cpu_ticks(),
@@ -225,7 +228,7 @@ class Watch:
 
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
-        phase, done = self.result.phase, self._seen_rows
+        phase, done = self.result.phase, min(self._seen_rows)
         if phase == "iterations":
             return f"{phase} (iteration {done - self.spec.warmup_iterations})"
         return f"{phase} (iteration {done})" if phase == "warmup" else phase

@@ -14,195 +14,38 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import EXIT_CODES, EngineMissing, LarError, UsageError
+from lar.errors import EXIT_CODES, EngineMissing, LarError, first_line
 from lar.events import (
     LAST_EVENTS,
     DevicesFound,
     Emit,
-    EngineStarted,
     Event,
     Failed,
-    Fed,
-    Finished,
     Listener,
-    Loaded,
     ModelRead,
     PhaseEntered,
-    Prepared,
     apply_event,
     line_of,
 )
-from lar.measurement.rows import SampleRows
-from lar.records import (
-    Failure,
-    OutputSummary,
-    RunResult,
-    RunSpec,
-    TimeSources,
-    read_spec,
-)
+from lar.measurement.rows import SampleRows, join_samples, open_rows
+from lar.records import Failure, RunResult, RunSpec, read_spec
 
 
-def execute(spec: RunSpec, driver_path: str, emit: Emit, rows: SampleRows) -> None:
-    """Run a spec from load to outputs, emitting what happens.
+def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Run the spec."""
+    from lar.execution import execute
 
-    Raises:
-        LarError: with the engine's message made clear where it is known.
-    """
-    from lar.engines import ENGINES, load_name, rows_of
-    from lar.inputs import feed_of
-    from lar.inputs.batching import repeat_batches
-    from lar.measurement.loop import take_samples
-
-    driver = load_name(driver_path)(spec, rows_of(ENGINES[spec.engine]))
-    try:
-        emit(EngineStarted(driver.facts()))
-        emit(PhaseEntered("load"))
-        began = driver.clock()
-        load_model(driver)
-        load_seconds = driver.clock() - began
-        infos = driver.inputs()
-        # A wrong input is told before any time is.
-        feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
-        arrays, fed = feed.arrays, feed.fed
-        if spec.batch_size is not None:
-            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-        emit(Loaded(load_seconds, infos))
-        emit(Fed(fed, feed.warnings))
-        emit(PhaseEntered("prepare"))
-        began = driver.clock()
-        driver.feed(arrays)
-        prepare_seconds = driver.clock() - began
-        meter = driver.meter()
-        emit(Prepared(prepare_seconds, sources_of(driver, meter is not None)))
-
-        if spec.warmup_iterations:
-            emit(PhaseEntered("warmup"))
-            take_samples(driver, spec.warmup_iterations, rows, meter)
-        if spec.iterations:
-            emit(PhaseEntered("iterations"))
-            take_samples(driver, spec.iterations, rows, meter)
-        emit(PhaseEntered("finish"))
-        ran = spec.warmup_iterations + spec.iterations > 0
-        outputs = tuple(summarize_outputs(driver.outputs())) if ran else ()
-        peak = read_peak_memory()
-        driver.close()
-        emit(Finished(outputs, peak))
-    except LarError:
-        raise
-    except MemoryError as error:
-        raise LarError("out of memory", "a smaller batch or model, or more memory") from error
-    except Exception as error:
-        explained = driver.explain(error, loading=False)
-        if explained is None:
-            raise
-        raise explained from error
+    execute(spec, path, emit, tables)
 
 
-def load_model(driver: Any) -> None:
-    """Load the model.
-
-    Raises:
-        LarError: it does not load; what the engine says of it stands in the hint.
-    """
-    try:
-        driver.load()
-    except (LarError, MemoryError):
-        raise
-    except Exception as error:
-        explained = driver.explain(error, loading=True)
-        if explained is not None:
-            raise explained from error
-        said = first_line(error)
-        raise UsageError(
-            f"{driver.spec.model}: the engine cannot load it; it may be damaged, or made for "
-            "another version",
-            f"copy or export it again; the engine says: {said}",
-        ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, its type where it has none."""
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
-
-
-def sources_of(driver: Any, metered: bool) -> TimeSources:
-    """Say where the three times of each sample come from."""
-    if driver.device_seconds is not None:
-        device = "engine"
-    else:
-        device = "CPU time of the busiest thread" if metered else ""
-    return TimeSources(
-        end_to_end="clock around dispatch and wait", host="clock around dispatch", device=device
-    )
-
-
-def summarize_outputs(outputs: Mapping[str, Any]) -> list[OutputSummary]:
-    """Summarise each output, one in memory at a time."""
-    import hashlib
-
-    import numpy as np
-
-    summaries = []
-    for name in outputs:
-        value = outputs[name]
-        if isinstance(value, str):  # the name of a type that is no array of numbers
-            summaries.append(summarize_opaque(name, value))
-            continue
-        array = np.require(value, requirements="C")
-        numeric = array.dtype.kind in "biuf"
-        finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-        told = numeric and finite.size > 0
-        mean = float(finite.mean(dtype=np.float64)) if told else None
-        summaries.append(
-            OutputSummary(
-                name=name,
-                dtype=array.dtype.name,
-                shape=array.shape,
-                minimum=float(finite.min()) if told else None,
-                maximum=float(finite.max()) if told else None,
-                mean=mean if mean is not None and np.isfinite(mean) else None,
-                nonfinite_count=int(array.size - finite.size),
-                sha256=hashlib.sha256(array.data).hexdigest(),
-            )
-        )
-    return summaries
-
-
-def summarize_opaque(name: str, type_name: str) -> OutputSummary:
-    """Summarise an output that NumPy does not hold: a map, a sequence, text, bfloat16."""
-    return OutputSummary(
-        name=name,
-        dtype=type_name,
-        shape=(),
-        minimum=None,
-        maximum=None,
-        mean=None,
-        nonfinite_count=0,
-        sha256="",
-    )
-
-
-def read_peak_memory() -> int | None:
-    """Return the most memory this process has held, in bytes (VmHWM), None where unknown."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
-
-
-def read_model(spec: RunSpec, path: str, emit: Emit, rows: SampleRows) -> None:
+def read_model(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Read what the spec's model file holds."""
     from lar.engines import load_name
 
@@ -210,15 +53,15 @@ def read_model(spec: RunSpec, path: str, emit: Emit, rows: SampleRows) -> None:
     emit(ModelRead(load_name(path)(Path(spec.model))))
 
 
-def find_devices(spec: RunSpec, path: str, emit: Emit, rows: SampleRows) -> None:
+def find_devices(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Find the devices of the spec's engine."""
     from lar.engines import load_name
 
     emit(DevicesFound(load_name(path)()))
 
 
-TASKS: Mapping[str, Callable[[RunSpec, str, Emit, SampleRows], None]] = {
-    "run": execute,
+TASKS: Mapping[str, Callable[[RunSpec, str, Emit, Sequence[SampleRows]], None]] = {
+    "run": execute_run,
     "info": read_model,
     "devices": find_devices,
 }
@@ -252,15 +95,15 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
         **facts,
     )
     os.environ.update(spec.environment)
-    warmups = spec.warmup_iterations
-    rows = SampleRows.anonymous(warmups + spec.iterations)
-    seen = 0
+    capacity = spec.warmup_iterations + spec.iterations
+    tables = open_rows(-1, capacity, spec.runners)
+    seen = [0] * len(tables)
 
     def show_rows() -> None:
-        nonlocal seen
-        if rows.count > seen:
-            listener.on_rows(rows, seen, rows.count, result)
-            seen = rows.count
+        for number, rows in enumerate(tables):
+            if rows.count > seen[number]:
+                listener.on_rows(rows, seen[number], rows.count, result)
+                seen[number] = rows.count
 
     def emit(event: Event) -> None:
         nonlocal result
@@ -270,7 +113,7 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
 
     try:
         sha256 = result.model.sha256 if result.model else ""
-        execute(replace(spec, model_sha256=sha256), path, emit, rows)
+        execute_run(replace(spec, model_sha256=sha256), path, emit, tables)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
@@ -279,8 +122,8 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
         emit(Failed(failure_of(error)))
     return replace(
         result,
-        warmup=rows.samples(0, min(warmups, rows.count)),
-        samples=rows.samples(warmups, rows.count),
+        warmup=join_samples([rows.samples(0, spec.warmup_iterations) for rows in tables]),
+        samples=join_samples([rows.samples(spec.warmup_iterations, capacity) for rows in tables]),
     )
 
 
@@ -309,12 +152,12 @@ def main(argv: list[str]) -> None:
         # The engine's libraries load while the parent still prepares the spec.
         importlib.import_module(path.partition(":")[0])
         if task == "run":
+            importlib.import_module("lar.execution")
             importlib.import_module("lar.inputs")
         gc.enable()
         spec = read_spec(sys.stdin.buffer.read())
-        TASKS[task](
-            spec, path, emit, SampleRows(sample_file, spec.warmup_iterations + spec.iterations)
-        )
+        capacity = spec.warmup_iterations + spec.iterations
+        TASKS[task](spec, path, emit, open_rows(sample_file, capacity, spec.runners))
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from lar.measurement.rows import SampleRows, create_shared_file
+from lar.measurement.rows import SampleRows, create_shared_file, open_rows, size_of_rows
 
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
 EVENT_FILE, SAMPLE_FILE = 3, 4
@@ -31,13 +31,18 @@ class WorkerProcess:
     """A started worker process and the parent's ends of its pipes."""
 
     def __init__(
-        self, pid: int, spec_pipe: BinaryIO, events: int, log: int, rows: SampleRows
+        self,
+        pid: int,
+        spec_pipe: BinaryIO,
+        events: int,
+        log: int,
+        tables: tuple[SampleRows, ...],
     ) -> None:
         self.pid = pid
         self.spec_pipe = spec_pipe
         self.events = events
         self.log = log
-        self.rows = rows
+        self.tables = tables
         self._reaped: tuple[int, Any] | None = None
         self._killed = False
 
@@ -94,9 +99,9 @@ def module_path() -> list[str]:
 
 @contextlib.contextmanager
 def start_worker(
-    task: str, path: str, capacity: int, environment: Mapping[str, str]
+    task: str, path: str, capacity: int, environment: Mapping[str, str], runners: int = 1
 ) -> Iterator[WorkerProcess]:
-    """Start a worker with room for that many samples, and kill its group in the end.
+    """Start a worker with room for that many samples of each runner, and kill its group in the end.
 
     It loads the libraries of `path` and then waits for its spec.
     """
@@ -104,7 +109,7 @@ def start_worker(
         spec_out, spec_in = open_pipe()
         event_out, event_in = open_pipe()
         log_out, log_in = open_pipe()
-        samples = above_worker_files(create_shared_file(capacity))
+        samples = above_worker_files(create_shared_file(runners * size_of_rows(capacity)))
         for file in (event_out, log_out):
             os.set_blocking(file, False)
             stack.callback(os.close, file)
@@ -120,11 +125,11 @@ def start_worker(
                 file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
                 setpgroup=0,
             )
-            rows = SampleRows(samples, capacity)
+            tables = open_rows(samples, capacity, runners)
         finally:
             for file in {*copies.values()}:
                 os.close(file)
-        worker = WorkerProcess(pid, spec_pipe, event_out, log_out, rows)
+        worker = WorkerProcess(pid, spec_pipe, event_out, log_out, tables)
         try:
             yield worker
         finally:

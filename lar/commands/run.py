@@ -24,7 +24,7 @@ def main(arguments: argparse.Namespace) -> int:
         return run_on_console(plan, None)
     # The worker loads its libraries while this process loads its own.
     capacity = plan.warmup_iterations + plan.iterations
-    with start_worker("run", plan.driver.path, capacity, plan.environment) as worker:
+    with start_worker("run", plan.driver.path, capacity, plan.environment, plan.runners) as worker:
         from lar.commands.run_console import run_on_console
 
         return run_on_console(plan, worker)

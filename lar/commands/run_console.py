@@ -100,7 +100,10 @@ class LinePrinter(Listener):
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         print_lines(
             self.lines,
-            [format_row(index, rows.row(index), self.spec) for index in range(first, last)],
+            [
+                format_row(index, rows.row(index), self.spec, rows.runner)
+                for index in range(first, last)
+            ],
         )
 
     def on_log(self, text: bytes) -> None:
@@ -110,7 +113,6 @@ class LinePrinter(Listener):
 
     def finish(self, result: RunResult) -> None:
         """Print what follows the last iteration."""
-        finished = format_finish(result)
-        print_lines(self.lines, [finished] if finished else [])
+        print_lines(self.lines, format_finish(result))
         print_lines(self.lines, format_summary(result))
         print_lines(sys.stderr, format_last_words(result))

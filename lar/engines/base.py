@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
+from _thread import get_native_id
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ class Driver(abc.ABC):
     name: str = ""
     """The driver's name in the engine's table."""
 
+    runner: int
+    """Which of the copies that run at once this is, from 0; `first` is the first of them."""
+
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     """Seconds, monotonic."""
 
@@ -47,6 +51,8 @@ class Driver(abc.ABC):
         """Import the engine; loads nothing yet."""
         self.spec = spec
         self.rows = rows
+        self.runner = 0
+        self.first: Driver = self
 
     def fire_hooks(self, stage: str) -> None:
         """Call the hooks of one stage for the options that are set, in the table's order."""
@@ -86,9 +92,18 @@ class Driver(abc.ABC):
         """Return a clear error for an engine's own message, None for an unknown one."""
         return None
 
+    def copy_outputs(self) -> None:
+        """Copy the outputs of the last iteration to the host, as part of the iteration."""
+        outputs = self.outputs()
+        for name in outputs:
+            outputs[name]
+
     def meter(self) -> Meter | None:
-        """Return what reads the noise and the threads' CPU time between iterations."""
-        return ThreadMeter.open()
+        """Return what reads the noise and the threads' CPU time between iterations.
+
+        Beside other runners, it is the calling thread's alone.
+        """
+        return ThreadMeter.open([str(get_native_id())] if self.spec.runners > 1 else None)
 
     def close(self) -> None:  # noqa: B027 - most drivers hold nothing that the process's end does not free
         """Release the model."""

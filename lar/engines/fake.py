@@ -80,6 +80,7 @@ def pass_by(driver: Any, value: Any) -> None:
 
 ROWS = (
     OptionRow("cpu", ("script",), "the script is played"),
+    OptionRow("thread", ("script",), "each plays the script", before_load=pass_by),
     OptionRow("verbose", ("script",), "the script prints its name", before_load=pass_by),
 )
 

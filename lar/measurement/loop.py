@@ -29,9 +29,10 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
     start, wait, now, rearm = driver.start, driver.wait, driver.clock, driver.rearm
     device_seconds = driver.device_seconds
     pending = rows.count
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
+    collecting = gc.isenabled()  # it is not while several runners are timed
+    if collecting:
+        gc.collect()
+        gc.disable()
     try:
         if meter is not None:
             meter.read()

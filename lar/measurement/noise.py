@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,17 +37,18 @@ class Meter(Protocol):
 
 
 class ThreadMeter:
-    """The meter of the real threads of this process."""
+    """The meter of the real threads of this process, or of those whose numbers are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Sequence[str] | None = None) -> None:
+        self._tasks = tasks
         self._files: dict[str, tuple[int, int]] = {}
         self._delays: dict[str, int] = {}
         self._cpu: dict[str, int] = {}
 
     @classmethod
-    def open(cls) -> ThreadMeter | None:
+    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
         """Return a meter that has been read once, None where the system tells nothing."""
-        meter = cls()
+        meter = cls(tasks)
         try:
             meter.read()
         except OSError:
@@ -55,7 +57,7 @@ class ThreadMeter:
 
     def read(self) -> Reading:
         delay, busiest, told = 0, 0, False
-        for task in os.listdir(TASKS):
+        for task in self._tasks or os.listdir(TASKS):
             try:
                 if task not in self._files:
                     # The kernel's encoding of "CPU clock of thread N" as a clock number.

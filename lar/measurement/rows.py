@@ -1,9 +1,9 @@
 """Samples in memory that the measuring process and its parent share.
 
 The worker writes one row an iteration, without a system call; the parent reads the rows while
-the run goes on, and all of them after a crash. Layout: a 64-byte header whose first 8 bytes count
-the finished rows, then rows of four little-endian doubles: end to end, host, device and
-queue delay, in seconds, NaN for what was not measured.
+the run goes on, and all of them after a crash. Layout, once for each runner: a 64-byte header
+whose first 8 bytes count the finished rows, then rows of four little-endian doubles: end to end,
+host, device and queue delay, in seconds, NaN for what was not measured.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,37 +25,40 @@ NAN = math.nan
 
 
 class SampleRows:
-    """A table of samples over a shared mapping, with room for `capacity` rows."""
+    """One runner's table of samples in a shared mapping, with room for `capacity` rows."""
 
-    def __init__(self, file: int, capacity: int) -> None:
+    def __init__(self, mapping: mmap.mmap, capacity: int, runner: int = 0) -> None:
         self.capacity = capacity
-        self._map = mmap.mmap(file, size_of_rows(capacity))
+        self.runner = runner
+        self._map = mapping
+        self._count_at = runner * size_of_rows(capacity)
+        self._rows_at = self._count_at + HEADER_BYTES
 
     @classmethod
     def anonymous(cls, capacity: int) -> SampleRows:
         """Make a table for this process alone."""
-        return cls(-1, capacity)
+        return open_rows(-1, capacity)[0]
 
     @property
     def count(self) -> int:
-        count: int = COUNT.unpack_from(self._map, 0)[0]
+        count: int = COUNT.unpack_from(self._map, self._count_at)[0]
         return count
 
     def append(self, end_to_end: float, host: float, device: float, queue_delay: float) -> None:
         count = self.count
         ROW.pack_into(
-            self._map, HEADER_BYTES + ROW.size * count, end_to_end, host, device, queue_delay
+            self._map, self._rows_at + ROW.size * count, end_to_end, host, device, queue_delay
         )
-        COUNT.pack_into(self._map, 0, count + 1)
+        COUNT.pack_into(self._map, self._count_at, count + 1)
 
     def set_queue_delay(self, first: int, last: int, seconds: float) -> None:
         """Set the queue delay of the rows from `first` up to, not including, `last`."""
         for index in range(first, last):
-            struct.pack_into("<d", self._map, HEADER_BYTES + ROW.size * index + 24, seconds)
+            struct.pack_into("<d", self._map, self._rows_at + ROW.size * index + 24, seconds)
 
     def row(self, index: int) -> tuple[float, float, float, float]:
         row: tuple[float, float, float, float] = ROW.unpack_from(
-            self._map, HEADER_BYTES + ROW.size * index
+            self._map, self._rows_at + ROW.size * index
         )
         return row
 
@@ -65,7 +69,12 @@ class SampleRows:
         last = min(last, self.count)
         if last <= first:
             return Samples()
-        with memoryview(self._map) as whole, whole[HEADER_BYTES:] as body, body.cast("d") as values:
+        end = self._rows_at + ROW.size * last
+        with (
+            memoryview(self._map) as whole,
+            whole[self._rows_at : end] as body,
+            body.cast("d") as values,
+        ):
             columns = [
                 tuple(values[4 * first + column : 4 * last : 4].tolist()) for column in range(4)
             ]
@@ -77,19 +86,40 @@ class SampleRows:
         )
 
 
+def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
+    """Map a file of that many tables; with -1 for the file, memory of this process alone."""
+    mapping = mmap.mmap(file, runners * size_of_rows(capacity))
+    return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
+
+
+def join_samples(parts: Sequence[Samples]) -> Samples:
+    """Return the samples of all runners as one record; with one runner, those."""
+    if len(parts) == 1:
+        return parts[0]
+    from lar.records import Samples
+
+    return Samples(
+        **{
+            name: tuple(value for part in parts for value in getattr(part, name))
+            for name in ("end_to_end", "host", "device", "queue_delay")
+        },
+        runner=tuple(number for number, part in enumerate(parts) for _ in part.end_to_end),
+    )
+
+
 def optional(values: tuple[float, ...]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
     return tuple(None if math.isnan(value) else value for value in values)
 
 
 def size_of_rows(capacity: int) -> int:
-    """Return the bytes that a table of that many rows takes."""
+    """Return the bytes that one runner's table of that many rows takes."""
     return HEADER_BYTES + ROW.size * capacity
 
 
-def create_shared_file(capacity: int) -> int:
-    """Create an unnamed file for that many rows and return its descriptor; pages cost nothing
-    until they are written."""
+def create_shared_file(size_bytes: int) -> int:
+    """Create an unnamed file and return its descriptor; pages cost nothing until they are
+    written."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("lar-samples", os.MFD_CLOEXEC)
     else:
@@ -97,5 +127,5 @@ def create_shared_file(capacity: int) -> int:
 
         with tempfile.TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
-    os.ftruncate(file, size_of_rows(capacity))
+    os.ftruncate(file, size_bytes)
     return file

@@ -35,6 +35,7 @@ def facts_of(result: RunResult) -> dict[str, object]:
         "device_source": result.sources.device,
         "load_seconds": result.load_seconds,
         "prepare_seconds": result.prepare_seconds,
+        "iterations_seconds": result.iterations_seconds,
         "peak_memory_bytes": result.peak_memory_bytes,
         "lar_version": result.lar_version,
     }
@@ -48,14 +49,20 @@ def format_csv(result: RunResult) -> str:
     facts = facts_of(result)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["phase", "index", *SAMPLE_COLUMNS, *facts])
+    writer.writerow(["phase", "index", "runner", *SAMPLE_COLUMNS, *facts])
     rows = [*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples)]
-    for row in rows or [[result.phase, None, None, None, None, None]]:
+    for row in rows or [[result.phase, *[None] * 6]]:
         writer.writerow([*row, *facts.values()])
     return text.getvalue()
 
 
 def rows_of(phase: str, samples: Samples) -> list[list[object]]:
-    """Return a row of cells for each sample."""
-    columns = (samples.end_to_end, samples.host, samples.device, samples.queue_delay)
-    return [[phase, index, *cells] for index, cells in enumerate(zip(*columns, strict=True))]
+    """Return a row of cells for each sample; each runner's iterations count from 0."""
+    rows: list[list[object]] = []
+    for runner in sorted({*samples.runner}) or [0]:
+        own = samples.of_runner(runner)
+        columns = (own.end_to_end, own.host, own.device, own.queue_delay)
+        rows += [
+            [phase, index, runner, *cells] for index, cells in enumerate(zip(*columns, strict=True))
+        ]
+    return rows

@@ -12,7 +12,7 @@ import time
 from lar import __version__
 from lar.engines import ENGINES
 from lar.errors import EXIT_CODES, printable
-from lar.events import EngineStarted, Event, Fed, Loaded, PhaseEntered, Prepared
+from lar.events import EngineStarted, Event, Fed, Finished, Loaded, PhaseEntered, Prepared
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
@@ -56,6 +56,8 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event besides the contract's lines."""
     if isinstance(event, EngineStarted):
         return [format_warning(key) for key in spec.settings if key in WARNINGS]
+    if isinstance(event, Finished):
+        return [printable(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
         return []
     generated = [fed for fed in event.fed if fed.generated]
@@ -71,33 +73,46 @@ def format_warning(key: str) -> str:
     return f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {WARNINGS[key]}"
 
 
-def format_row(index: int, row: tuple[float, float, float, float], spec: RunSpec) -> str:
+def format_row(
+    index: int, row: tuple[float, float, float, float], spec: RunSpec, runner: int = 0
+) -> str:
     """Return the line of one iteration; the first rows are the warm-up's."""
     end_to_end, host, device, _ = row
+    whose = format_runner(runner, spec)
     if index < spec.warmup_iterations:
-        return f"warmup {index}: {format_ms(end_to_end)}ms"
+        return f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
     return (
         f"iter {index - spec.warmup_iterations}/{spec.iterations}: {format_ms(end_to_end)}ms "
-        f"(exec={format_ms(host)},device={format_ms(device)})"
+        f"(exec={format_ms(host)},device={format_ms(device)}){whose}"
     )
 
 
-def format_finish(result: RunResult) -> str:
-    """Return the line that ends a test, empty when nothing was timed.
+def format_runner(runner: int, spec: RunSpec) -> str:
+    """Return the end of a line that tells whose it is, empty where there is one runner."""
+    return f" [runner {runner}]" if spec.runners > 1 else ""
+
+
+def format_finish(result: RunResult) -> list[str]:
+    """Return the line that ends a test, one for each runner, none when nothing was timed.
 
     Scripts take the line for a test that ended, so a run that the engine broke has none; one
     that the user ended tells what was measured.
     """
-    statistics = statistics_of(result.samples.end_to_end)
-    if statistics is None or result.status not in ("ok", "interrupted"):
-        return ""
-    deviation = statistics.standard_deviation
-    return (
-        f"=== finished test #0: time={format_ms(statistics.total)}ms "
-        f"avg_time={format_ms(statistics.mean)}ms "
-        f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
-        f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
-    )
+    if result.status not in ("ok", "interrupted"):
+        return []
+    lines = []
+    for runner in range(result.spec.runners):
+        statistics = statistics_of(result.samples.of_runner(runner).end_to_end)
+        if statistics is not None:
+            deviation = statistics.standard_deviation
+            lines.append(
+                f"=== finished test #0: time={format_ms(statistics.total)}ms "
+                f"avg_time={format_ms(statistics.mean)}ms "
+                f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
+                f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
+                + format_runner(runner, result.spec)
+            )
+    return lines
 
 
 def format_summary(result: RunResult) -> list[str]:
@@ -106,15 +121,12 @@ def format_summary(result: RunResult) -> list[str]:
     lines = []
     if statistics is not None:
         lines.append(format_distribution(statistics))
-        lines.append(
-            f"throughput: {1 / statistics.mean:.3f} iterations/s"
-            if statistics.mean > 0
-            else "throughput: N/A"
-        )
+        lines.append(format_throughput(result))
     if result.peak_memory_bytes is not None:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
     lines += format_disturbance(result)
-    done, asked = len(result.samples.end_to_end), result.spec.iterations
+    done = len(result.samples.end_to_end)
+    asked = result.spec.iterations * result.spec.runners
     if result.status != "ok" and done:
         lines.append(f"note: {done} of {asked} iterations were run")
     lines += [
@@ -123,6 +135,25 @@ def format_summary(result: RunResult) -> list[str]:
         if output.nonfinite_count
     ]
     return lines
+
+
+def format_throughput(result: RunResult) -> str:
+    """Return the iterations of all runners in a second.
+
+    With several runners it is their number over the time that all took together, or, where that
+    is not known, the sum of what each reached.
+    """
+    samples, runners = result.samples, result.spec.runners
+    if runners > 1 and result.iterations_seconds:
+        rate = len(samples.end_to_end) / result.iterations_seconds
+    else:
+        times = [samples.of_runner(runner).end_to_end for runner in range(runners)]
+        rate = sum(len(each) / total for each in times if (total := math.fsum(each)) > 0)
+    if not rate:
+        return "throughput: N/A"
+    return f"throughput: {rate:.3f} iterations/s" + (
+        f" over {runners} runners" if runners > 1 else ""
+    )
 
 
 def format_distribution(statistics: Statistics) -> str:

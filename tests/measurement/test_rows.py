@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.measurement.rows import NAN, SampleRows, create_shared_file, size_of_rows
+from lar.measurement.rows import (
+    NAN,
+    SampleRows,
+    create_shared_file,
+    join_samples,
+    open_rows,
+    size_of_rows,
+)
 from lar.records import Samples
 
 SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -77,11 +84,11 @@ def test_two_tables_over_one_file_see_the_same(
 ) -> None:
     if not with_memfd:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    file = create_shared_file(5)
+    file = create_shared_file(size_of_rows(5))
     try:
         assert os.fstat(file).st_size == size_of_rows(5)
         assert not os.get_inheritable(file)
-        writer, reader = SampleRows(file, 5), SampleRows(file, 5)
+        writer, reader = open_rows(file, 5)[0], open_rows(file, 5)[0]
     finally:
         os.close(file)
     writer.append(0.3, 0.2, NAN, 0.1)
@@ -90,14 +97,14 @@ def test_two_tables_over_one_file_see_the_same(
 
 
 def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
-    file = create_shared_file(3)
+    file = create_shared_file(size_of_rows(3))
     code = (
-        "import os, sys; from lar.measurement.rows import SampleRows\n"
-        f"rows = SampleRows({file}, 3); rows.append(0.3, 0.2, 0.1, 0.0); os.abort()"
+        "import os, sys; from lar.measurement.rows import open_rows\n"
+        f"rows = open_rows({file}, 3)[0]; rows.append(0.3, 0.2, 0.1, 0.0); os.abort()"
     )
     try:
         ended = subprocess.run([sys.executable, "-c", code], pass_fds=[file], cwd=root, timeout=60)
-        rows = SampleRows(file, 3)
+        (rows,) = open_rows(file, 3)
     finally:
         os.close(file)
     assert ended.returncode < 0
@@ -105,10 +112,33 @@ def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
 
 
 def test_room_for_many_rows_costs_nothing_until_they_come() -> None:
-    file = create_shared_file(10_000_000)
+    file = create_shared_file(size_of_rows(10_000_000))
     try:
-        rows = SampleRows(file, 10_000_000)
+        (rows,) = open_rows(file, 10_000_000)
         rows.append(1, 1, 1, 1)
         assert os.fstat(file).st_blocks * 512 < 100_000
     finally:
         os.close(file)
+
+
+def test_runners_have_tables_of_their_own() -> None:
+    first, second = open_rows(-1, 3, runners=2)
+    second.append(0.5, 0.4, NAN, 0.1)
+    first.append(0.1, 0.1, 0.1, 0.0)
+    second.append(0.6, 0.4, NAN, 0.1)
+    assert (first.runner, first.count, second.runner, second.count) == (0, 1, 1, 2)
+    joined = join_samples([first.samples(0, 3), second.samples(0, 3)])
+    assert joined.end_to_end == (0.1, 0.5, 0.6)
+    assert joined.device == (0.1, None, None)
+    assert joined.runner == (0, 1, 1)
+    assert joined.of_runner(0) == first.samples(0, 3)
+    assert joined.of_runner(1) == second.samples(0, 3)
+
+
+def test_samples_of_one_runner_stay_as_they_are() -> None:
+    rows = SampleRows.anonymous(1)
+    rows.append(0.1, 0.1, 0.1, 0.0)
+    alone = join_samples([rows.samples(0, 1)])
+    assert alone.runner == ()
+    assert alone.of_runner(0) == alone
+    assert alone.of_runner(1) == Samples()

@@ -176,7 +176,7 @@ def test_the_link_to_standard_output_stays_one(
         output = done.stdout
     assert done.returncode == 0
     assert link.is_symlink()
-    assert "phase,index,end_to_end_seconds" in output
+    assert "phase,index,runner,end_to_end_seconds" in output
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ def test_each_iteration_is_a_row(result: RunResult) -> None:
     assert all(len(row) == len(rows[0]) and None not in row for row in rows)
 
 
+def test_each_runner_counts_its_iterations(result: RunResult) -> None:
+    samples = replace(result.samples, runner=(0,) * 6 + (1,) * 4)
+    rows = rows_of_text(format_csv(replace(result, samples=samples, warmup=Samples())))
+    told = [(row["runner"], row["index"]) for row in rows]
+    assert told == [*(("0", str(i)) for i in range(6)), *(("1", str(i)) for i in range(4))]
+
+
 def test_times_are_seconds_without_loss(result: RunResult) -> None:
     rows = rows_of_text(format_csv(result))
     columns = (

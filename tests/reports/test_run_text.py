@@ -154,18 +154,18 @@ def test_the_line_of_an_iteration(
 
 
 def test_one_iteration_has_no_deviation() -> None:
-    assert format_finish(result_of(0.1)) == (
+    assert format_finish(result_of(0.1)) == [
         "=== finished test #0: time=100.000ms avg_time=100.000ms sd=N/A minmax=100.000,100.000"
-    )
+    ]
 
 
 def test_two_iterations_have_one() -> None:
-    line = format_finish(result_of(0.1, 0.2))
+    (line,) = format_finish(result_of(0.1, 0.2))
     assert line.split(" sd=")[1] == "70.711ms minmax=100.000,200.000"
 
 
 def test_no_iterations_make_no_test_line() -> None:
-    assert format_finish(result_of()) == ""
+    assert format_finish(result_of()) == []
     assert format_summary(result_of()) == []
 
 
@@ -191,6 +191,32 @@ def test_the_summary_tells_throughput_and_memory() -> None:
 
 def test_iterations_that_took_no_time_have_no_throughput() -> None:
     assert "throughput: N/A" in format_summary(result_of(0.0))
+
+
+def test_lines_tell_the_runner_where_there_are_several() -> None:
+    spec = replace(SPEC, warmup_iterations=1, settings={"thread": 2})
+    row = (0.1, 0.01, 0.09, 0.0)
+    assert format_row(0, row, spec, 1) == "warmup 0: 100.000ms [runner 1]"
+    assert format_row(1, row, spec) == "iter 0/10: 100.000ms (exec=10.000,device=90.000) [runner 0]"
+
+
+def test_runners_have_a_test_line_each_and_one_throughput() -> None:
+    result = result_of(0.1, 0.1, 0.2, 0.2)
+    result = replace(
+        result,
+        spec=replace(result.spec, iterations=2, settings={"thread": 2}),
+        samples=replace(result.samples, runner=(0, 0, 1, 1)),
+        iterations_seconds=0.5,
+    )
+    first, second = format_finish(result)
+    assert first.endswith(
+        "time=200.000ms avg_time=100.000ms sd=0.000ms minmax=100.000,100.000 [runner 0]"
+    )
+    assert second.endswith("minmax=200.000,200.000 [runner 1]")
+    assert "throughput: 8.000 iterations/s over 2 runners" in format_summary(result)
+    # Interrupted: the time that all took is not known, each runner's own rate is.
+    cut = replace(result, iterations_seconds=None)
+    assert "throughput: 15.000 iterations/s over 2 runners" in format_summary(cut)
 
 
 def test_disturbed_iterations_are_noted() -> None:

@@ -158,7 +158,6 @@ class GraphDriver(Driver):
         return self._values
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        self.fire_hooks("after_run")
         return {name: value.numpy() for name, value in self._take_outputs().items()}
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:

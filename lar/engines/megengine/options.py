@@ -45,16 +45,29 @@ def run_on_threads_with_caller(driver: Any, count: int) -> None:
     run_on_threads(driver, count)
 
 
+def run_beside_others(driver: Any, count: int) -> None:
+    # Networks on one device share its threads, and wait for each other. In the calling thread
+    # they do not; each device number has threads of its own, each CUDA stream its own order.
+    settings, runner = driver.spec.settings, driver.runner
+    if "cuda" in settings:
+        driver.network_setup.append(lambda network: setattr(network, "stream_id", runner))
+    elif "multithread" in settings:
+        driver.network_setup.append(lambda network: setattr(network, "device_id", runner))
+    elif count > 1 and not {"cpu_default", "multithread_default"} & settings.keys():
+        run_in_calling_thread(driver, True)
+
+
 def bind_threads(driver: Any, cores: str) -> None:
-    settings = driver.spec.settings
+    settings, listed = driver.spec.settings, [int(core) for core in cores.split(",")]
     count = settings.get("multithread") or settings.get("multithread_default") or 1
-    if count != len(cores.split(",")):
+    if count * driver.spec.runners != len(listed):
         raise UsageError(
-            f"--multi-thread-core-ids {cores}: it names {len(cores.split(','))} cores for "
-            f"{count} threads",
-            "give one core for each thread of --multithread N or --multithread-default N",
+            f"--multi-thread-core-ids {cores}: it names {len(listed)} cores for "
+            f"{count * driver.spec.runners} threads",
+            "give one core for each thread of --multithread N or --multithread-default N, "
+            "for each runner of --thread N",
         )
-    driver.bind_threads([int(core) for core in cores.split(",")])
+    driver.bind_threads(listed[count * driver.runner :][:count])
 
 
 def set_lite_option(**fields: int) -> Hook:
@@ -146,6 +159,12 @@ ROWS = (
         LITE,
         "threads_number and inplace mode",
         before_load=run_on_threads_with_caller,
+    ),
+    OptionRow(
+        "thread",
+        LITE,
+        "a network for each, in inplace mode, or with a device number or stream of its own",
+        before_load=run_beside_others,
     ),
     OptionRow("multi_thread_core_ids", LITE, "thread affinity", after_load=bind_threads),
     *map(row_of_layout, ("nchw4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64")),

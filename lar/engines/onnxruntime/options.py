@@ -48,16 +48,25 @@ def run_on_threads(driver: Any, count: int) -> None:
     driver.options.intra_op_num_threads = count
 
 
+def run_beside_others(driver: Any, count: int) -> None:
+    # Each runner is a thread; the engine's default, threads for all cores, is for one alone.
+    if count > 1:
+        driver.options.intra_op_num_threads = 1
+
+
 def bind_threads(driver: Any, core_ids: str) -> None:
     """Bind the calling thread to the first core, those that the engine starts to the others.
 
     Raises:
         UsageError: a core that this process may not use, or not one core for each thread.
     """
-    cores = [int(core) for core in core_ids.split(",")]
+    listed = [int(core) for core in core_ids.split(",")]
+    runners, runner = driver.spec.runners, driver.runner
+    share = len(listed) // runners
+    cores = listed[share * runner :][:share]
     usable = os.sched_getaffinity(0)
     # ONNX Runtime itself only logs an error for such a core, and runs unbound.
-    if unusable := [core for core in cores if core not in usable]:
+    if unusable := [core for core in listed if core not in usable]:
         raise UsageError(
             f"--multi-thread-core-ids {core_ids}: core {unusable[0]} cannot be used here",
             f"usable cores: {', '.join(map(str, sorted(usable)))}",
@@ -67,11 +76,13 @@ def bind_threads(driver: Any, core_ids: str) -> None:
         key: settings[key] for key in ("multithread", "multithread_default") if key in settings
     }
     asked |= {"cpu_default": 1} if "cpu_default" in settings else {}
+    if not asked and share * runners != len(listed):
+        asked = {"thread": 1}
     for key, count in asked.items():
-        if count != len(cores):
+        if count * runners != len(listed):
             raise UsageError(
                 f"{flag_of(key)} and --multi-thread-core-ids {core_ids} do not fit together: "
-                f"threads: {count}, cores: {len(cores)}",
+                f"threads: {count * runners}, cores: {len(listed)}",
                 "give one core for each thread",
             )
     driver.options.intra_op_num_threads = len(cores)
@@ -152,6 +163,12 @@ ROWS = (
         SESSION,
         "that provider (cuda, CUDAExecutionProvider, ...), without falling back to the CPU",
         before_load=choose_provider,
+    ),
+    OptionRow(
+        "thread",
+        SESSION,
+        "a session for each, on one thread if --multithread does not give more",
+        before_load=run_beside_others,
     ),
     OptionRow(
         "cpu_default", SESSION, "intra_op_num_threads is 1", before_load=run_in_calling_thread

@@ -188,7 +188,6 @@ class SessionDriver(Driver):
         self.fire_hooks("before_run")
 
     def outputs(self) -> Mapping[str, Any]:
-        self.fire_hooks("after_run")
         return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:

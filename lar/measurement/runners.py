@@ -1,0 +1,75 @@
+"""Copies of a model that run at once, each in a thread of its own.
+
+A copy is loaded, fed and run by one and the same thread, so that what an engine binds to the
+calling thread stays with it. Engines release Python's lock while they run.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Team(Protocol):
+    """Runs a function for each runner; the function takes the runner's number."""
+
+    def each(self, call: Callable[[int], T]) -> list[T]:
+        """Call for one runner after the other."""
+
+    def together(self, call: Callable[[int], T]) -> list[T]:
+        """Call for all runners at the same time; the first error is raised at once."""
+
+
+class Alone:
+    """One runner, in the calling thread."""
+
+    def each(self, call: Callable[[int], T]) -> list[T]:
+        return [call(0)]
+
+    together = each
+
+
+class Threads:
+    """Several runners, each with a thread that lives as long as the process."""
+
+    def __init__(self, count: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._threads = [ThreadPoolExecutor(1) for _ in range(count)]
+
+    def each(self, call: Callable[[int], T]) -> list[T]:
+        return [thread.submit(call, runner).result() for runner, thread in enumerate(self._threads)]
+
+    def together(self, call: Callable[[int], T]) -> list[T]:
+        from concurrent.futures import FIRST_EXCEPTION, wait
+        from threading import Barrier
+
+        barrier = Barrier(len(self._threads))
+
+        def call_when_all_are_ready(runner: int) -> T:
+            barrier.wait()
+            return call(runner)
+
+        collecting = gc.isenabled()
+        gc.collect()
+        gc.disable()  # once for all: it stops every thread
+        try:
+            futures = [
+                thread.submit(call_when_all_are_ready, runner)
+                for runner, thread in enumerate(self._threads)
+            ]
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # raises what one of them raised, while others still run
+            return [future.result() for future in futures]
+        finally:
+            if collecting:
+                gc.enable()
+
+
+def team_of(count: int) -> Team:
+    """Return what runs that many copies."""
+    return Alone() if count == 1 else Threads(count)
