@@ -8,16 +8,29 @@ without a row is refused; the other scopes are honoured by lar itself on every e
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lar.errors import UsageError
+from lar.option_values import (
+    parse_bytes,
+    parse_channel_values,
+    parse_check_interval,
+    parse_core_ids,
+    parse_count,
+    parse_device_id,
+    parse_limit,
+    parse_pattern,
+    parse_positive,
+    parse_seconds,
+    parse_seed,
+    parse_size,
+    parse_stall,
+    parse_threads,
+    parse_variable,
+)
 
 Scope = Literal["run", "input", "report", "debug", "engine"]
-
-# More iterations than this cannot be held: 32 bytes are kept for each.
-MOST_ITERATIONS = 10_000_000
 
 
 class Option(NamedTuple):
@@ -43,126 +56,6 @@ class Option(NamedTuple):
 def flag_of(key: str) -> str:
     """Return the flag of a key: `fast_run` is `--fast-run`."""
     return "--" + key.replace("_", "-")
-
-
-def parse_count(text: str) -> int:
-    """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
-    try:
-        count = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"{count} is negative; give 0 or more")
-    if count > MOST_ITERATIONS:
-        raise argparse.ArgumentTypeError(f"{text} is too many; at most {MOST_ITERATIONS}")
-    return count
-
-
-def parse_seconds(text: str) -> float:
-    """Parse a time limit in seconds: a positive number."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a time limit; give seconds above 0")
-    return seconds
-
-
-def parse_stall(text: str) -> float | None:
-    """Parse the stall limit in seconds; 0 turns it off."""
-    return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)
-
-
-def parse_seed(text: str) -> int:
-    """Parse a seed: a whole number from 0."""
-    if not text.isascii() or not text.isdigit() or len(text) > 4000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0")
-    return int(text)
-
-
-def parse_device_id(text: str) -> int:
-    """Parse the number of a device: a whole number from 0."""
-    if not text.isascii() or not text.isdigit() or int(text) > 255:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a device number; give 0, 1, ...")
-    return int(text)
-
-
-def parse_positive(text: str) -> int:
-    """Parse a number of things, at least one: a batch."""
-    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
-    return int(text)
-
-
-def parse_threads(text: str) -> int:
-    """Parse a number of threads, 1 to 1024."""
-    count = parse_positive(text)
-    if count > 1024:
-        raise argparse.ArgumentTypeError(f"{count} threads are too many; at most 1024")
-    return count
-
-
-def parse_limit(text: str) -> float:
-    """Parse the largest absolute value that is allowed: a positive number."""
-    try:
-        limit = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0 < limit < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a limit; give a number above 0")
-    return limit
-
-
-def parse_check_interval(text: str) -> str:
-    """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
-    if not re.fullmatch(r"[1-9]\d{0,8}(:\d{1,9})?", text.strip()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an interval, as 1 or 2:10")
-    return text.strip()
-
-
-def parse_bytes(text: str) -> int:
-    """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
-    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, as 1048576, 1M or 1G")
-    return int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
-
-
-def parse_core_ids(text: str) -> str:
-    """Parse the cores that threads are bound to, `0,1`; kept as text, as settings are."""
-    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text.strip()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, as 0,1")
-    return text.strip()
-
-
-def parse_variable(text: str) -> str:
-    """Parse an environment variable, `KEY=VALUE`."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return text
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Parse the size of an image, height x width: `224x224` or `224,224`."""
-    parts = text.lower().replace(",", "x").split("x")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give HEIGHTxWIDTH, as 224x224")
-    height, width = int(parts[0]), int(parts[1])
-    if not (0 < height <= 65536 and 0 < width <= 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give 1 to 65536 pixels")
-    return height, width
-
-
-def parse_channel_values(text: str) -> tuple[float, ...]:
-    """Parse one number for all channels or one for each, comma-separated."""
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number or a list of them") from None
-    if not all(abs(value) < float("inf") for value in values):
-        raise argparse.ArgumentTypeError(f"{text!r} is not finite")
-    return values
 
 
 LAYOUTS = frozenset(
@@ -266,6 +159,18 @@ OPTIONS: tuple[Option, ...] = (
            "engine", str, choices=("disable", "basic", "extended", "all")),
     Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
            str, "NAME"),
+    Option("io_dump", "write what each operator gave as text", "dump", "engine", str, "FILE",
+           writes="file"),
+    Option("io_dump_stdout", "the same, to standard output", "dump", "engine"),
+    Option("io_dump_stderr", "the same, to standard error", "dump", "engine"),
+    Option("bin_io_dump", "write what each operator gave, a file a tensor, into this new folder",
+           "dump", "engine", str, "DIR", writes="folder"),
+    Option("bin_out_dump", "write the outputs of each run, a file a tensor, into this new folder",
+           "dump", "engine", str, "DIR", writes="folder"),
+    Option("dump_filter", "dump those variables whose name or operator matches", "dump", "engine",
+           parse_pattern, "REGEX"),
+    Option("disable_assert_throw", "go on when an output is not the packed expected one", "check",
+           "engine"),
     Option("range", "fail when a value is above that, below its negative, or NaN", "check",
            "engine", parse_limit, "LIMIT"),
     Option("check_var_value", "every I-th run, from run J on, fail when a value has changed that "

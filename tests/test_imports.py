@@ -23,11 +23,12 @@ each_module = pytest.mark.parametrize("name", MODULES)
 # the row entry it belongs to itself; the longest entry that begins its name counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("lar",),  # the package itself: the version
-    ("lar.errors", "lar.records"),
+    ("lar.errors", "lar.records", "lar.option_values"),
     ("lar.options", "lar.environment", "lar.engines.table", "lar.measurement"),
-    ("lar.engines", "lar.inputs", "lar.events"),
+    ("lar.engines", "lar.inputs", "lar.events", "lar.dumps"),
     ("lar.engines.base", "lar.engines.flops", "lar.plan", "lar.worker_process", "lar.artifacts"),
-    ("lar.isolation",),
+    ("lar.progress",),
+    ("lar.isolation", "lar.comparison", "lar.testcases"),
     ("lar.engines.megengine", "lar.engines.onnxruntime", "lar.engines.fake"),
     ("lar.reports", "lar.api", "lar.execution"),
     ("lar.worker",),

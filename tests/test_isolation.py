@@ -507,7 +507,13 @@ def end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_a_signal_ends_the_run_and_tells_what_was_measured(
     start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript, number: int
 ) -> None:
-    process = start_lar(write_script(**LIVE), "--iter", "1000")
+    process = start_lar(
+        write_script(**LIVE),
+        "--iter",
+        "1000",
+        # What started the tests may have it ignored, as nohup does.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     lines = read_until(process.stdout, "iter 2/1000")
     (worker,) = workers_of(process.pid)
     began = time.monotonic()

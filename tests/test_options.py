@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.errors import UsageError
-from lar.options import (
-    BY_KEY,
+from lar.option_values import (
     MOST_ITERATIONS,
-    OPTIONS,
-    Option,
-    add_arguments,
-    check_conflicts,
-    collect_settings,
-    flag_of,
     parse_channel_values,
     parse_count,
     parse_device_id,
@@ -27,6 +20,15 @@ from lar.options import (
     parse_seed,
     parse_size,
     parse_stall,
+)
+from lar.options import (
+    BY_KEY,
+    OPTIONS,
+    Option,
+    add_arguments,
+    check_conflicts,
+    collect_settings,
+    flag_of,
 )
 
 each_option = pytest.mark.parametrize("option", OPTIONS, ids=[option.key for option in OPTIONS])

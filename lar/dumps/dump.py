@@ -1,0 +1,121 @@
+"""A dump as every part of lar sees it: an index of tensors and operators, and lazy values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# History of the index format (`DumpIndex.format`):
+#   lar.dump/1  first version
+DUMP_FORMAT = "lar.dump/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpedTensor:
+    """One tensor of a dump.
+
+    `key` is unique in the dump: the name of its file. `name` is what the engine calls the
+    variable. `dtype` is a NumPy dtype's name, or MegEngine's name of a quantised type, as
+    `QuantizedS8`, or of one that NumPy lacks. `shape` is that of the stored array; `layout`
+    names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ...) and is empty where the axes are
+    plain or unknown. `operator` is the key of the operator that made it, empty where unknown;
+    `slot` counts that operator's outputs.
+    """
+
+    key: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str = ""
+    operator: str = ""
+    slot: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpedOperator:
+    """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
+
+    An input whose tensor is not in the dump has a key all the same. `constant` tells weights and
+    other values that were not computed.
+    """
+
+    key: str
+    name: str
+    type: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = ""
+    constant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpIndex:
+    """What a dump holds, in the order of execution, and where it comes from.
+
+    `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
+    that was dumped, the warm-up's included. Unknown facts are empty.
+    """
+
+    tensors: tuple[DumpedTensor, ...]
+    operators: tuple[DumpedOperator, ...]
+    format: str = DUMP_FORMAT
+    complete: bool = True
+    engine: str = ""
+    engine_version: str = ""
+    driver: str = ""
+    device: str = ""
+    model: str = ""
+    model_sha256: str = ""
+    settings: dict[str, bool | int | float | str] = field(default_factory=dict)
+    iteration: int = 0
+
+
+class Dump:
+    """An index and the values behind it, each read when it is asked for and not kept."""
+
+    def __init__(
+        self, source: str, index: DumpIndex, read: Callable[[DumpedTensor], np.ndarray[Any, Any]]
+    ) -> None:
+        self.source = source
+        self.index = index
+        self._read = read
+        self._tensors = {tensor.key: tensor for tensor in index.tensors}
+        self._operators = {operator.key: operator for operator in index.operators}
+
+    def __iter__(self) -> Iterator[DumpedTensor]:
+        return iter(self.index.tensors)
+
+    def __len__(self) -> int:
+        return len(self.index.tensors)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._tensors
+
+    def tensor(self, key: str) -> DumpedTensor:
+        """Return the entry of a tensor.
+
+        Raises:
+            KeyError: the dump has none of that key.
+        """
+        return self._tensors[key]
+
+    def operator(self, key: str) -> DumpedOperator:
+        """Return the entry of an operator.
+
+        Raises:
+            KeyError: the dump has none of that key.
+        """
+        return self._operators[key]
+
+    def read(self, key: str) -> np.ndarray[Any, Any]:
+        """Read the values of a tensor, in the axes in which they are stored.
+
+        Raises:
+            DumpError: its file is missing or damaged.
+        """
+        return self._read(self._tensors[key])

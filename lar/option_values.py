@@ -1,0 +1,142 @@
+"""The values that options take: each function parses the text of one kind.
+
+Raises:
+    argparse.ArgumentTypeError: saying what is wrong with the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+# More iterations than this cannot be held: 32 bytes are kept for each.
+MOST_ITERATIONS = 10_000_000
+
+
+def parse_count(text: str) -> int:
+    """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
+    try:
+        count = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{count} is negative; give 0 or more")
+    if count > MOST_ITERATIONS:
+        raise argparse.ArgumentTypeError(f"{text} is too many; at most {MOST_ITERATIONS}")
+    return count
+
+
+def parse_seconds(text: str) -> float:
+    """Parse a time limit in seconds: a positive number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time limit; give seconds above 0")
+    return seconds
+
+
+def parse_stall(text: str) -> float | None:
+    """Parse the stall limit in seconds; 0 turns it off."""
+    return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)
+
+
+def parse_seed(text: str) -> int:
+    """Parse a seed: a whole number from 0."""
+    if not text.isascii() or not text.isdigit() or len(text) > 4000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; give a whole number from 0")
+    return int(text)
+
+
+def parse_device_id(text: str) -> int:
+    """Parse the number of a device: a whole number from 0."""
+    if not text.isascii() or not text.isdigit() or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a device number; give 0, 1, ...")
+    return int(text)
+
+
+def parse_positive(text: str) -> int:
+    """Parse a number of things, at least one: a batch."""
+    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
+
+
+def parse_threads(text: str) -> int:
+    """Parse a number of threads, 1 to 1024."""
+    count = parse_positive(text)
+    if count > 1024:
+        raise argparse.ArgumentTypeError(f"{count} threads are too many; at most 1024")
+    return count
+
+
+def parse_limit(text: str) -> float:
+    """Parse the largest absolute value that is allowed: a positive number."""
+    try:
+        limit = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < limit < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a limit; give a number above 0")
+    return limit
+
+
+def parse_check_interval(text: str) -> str:
+    """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
+    if not re.fullmatch(r"[1-9]\d{0,8}(:\d{1,9})?", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an interval, as 1 or 2:10")
+    return text.strip()
+
+
+def parse_pattern(text: str) -> str:
+    """Parse a regular expression; kept as text, as settings are."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def parse_bytes(text: str) -> int:
+    """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, as 1048576, 1M or 1G")
+    return int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+
+
+def parse_core_ids(text: str) -> str:
+    """Parse the cores that threads are bound to, `0,1`; kept as text, as settings are."""
+    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, as 0,1")
+    return text.strip()
+
+
+def parse_variable(text: str) -> str:
+    """Parse an environment variable, `KEY=VALUE`."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Parse the size of an image, height x width: `224x224` or `224,224`."""
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give HEIGHTxWIDTH, as 224x224")
+    height, width = int(parts[0]), int(parts[1])
+    if not (0 < height <= 65536 and 0 < width <= 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give 1 to 65536 pixels")
+    return height, width
+
+
+def parse_channel_values(text: str) -> tuple[float, ...]:
+    """Parse one number for all channels or one for each, comma-separated."""
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number or a list of them") from None
+    if not all(abs(value) < float("inf") for value in values):
+        raise argparse.ArgumentTypeError(f"{text!r} is not finite")
+    return values
