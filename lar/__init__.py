@@ -6,31 +6,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lar.api import read_info, run
-    from lar.errors import EngineMissing, LarError, UsageError
+    from lar.comparison.record import Comparison, read_comparison
+    from lar.dumps.binary import load_tensor_binary
+    from lar.dumps.index import open_dump
+    from lar.errors import DumpError, EngineMissing, LarError, UsageError
     from lar.records import RunResult, RunSpec, read_result, schema_of_result
+    from lar.sides import compare
 
 __version__ = "0.1.0"
 
 # The public API and where it lives; a name is imported when it is first used.
 _API = {
     "run": "lar.api",
+    "compare": "lar.sides",
     "RunSpec": "lar.records",
     "RunResult": "lar.records",
     "read_info": "lar.api",
     "read_result": "lar.records",
+    "Comparison": "lar.comparison.record",
+    "read_comparison": "lar.comparison.record",
     "schema_of_result": "lar.records",
+    "load_tensor_binary": "lar.dumps.binary",
+    "open_dump": "lar.dumps.index",
     "LarError": "lar.errors",
     "UsageError": "lar.errors",
+    "DumpError": "lar.errors",
     "EngineMissing": "lar.errors",
 }
 
 __all__ = [
+    "Comparison",
+    "DumpError",
     "EngineMissing",
     "LarError",
     "RunResult",
     "RunSpec",
     "UsageError",
     "__version__",
+    "compare",
+    "load_tensor_binary",
+    "open_dump",
+    "read_comparison",
     "read_info",
     "read_result",
     "run",

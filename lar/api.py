@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +16,7 @@ from lar.artifacts import deliver_artifacts, place_artifacts
 from lar.engines import ENGINES, engine_named, load_name
 from lar.environment import read_machine, read_model_file
 from lar.errors import LarError, error_with_code
-from lar.events import DevicesFound, Event, Listener, ModelRead
+from lar.events import DevicesFound, Event, Listener, ModelRead, Unpacked
 from lar.isolation import run_isolated
 from lar.plan import parse_values, plan_run, spec_of
 from lar.records import Failure, ModelInfo, RunResult, RunSpec
@@ -32,7 +36,7 @@ def run(
     """Run a model in a worker process and return the result, whatever became of it.
 
     Args:
-        model: a model file.
+        model: a model file, or a file or folder of testcases, all of which are run.
         inputs: what `--input` takes, or a mapping from input names to arrays or files.
         options: the flags of `lar run` by key, as `iter=100`, `warmup_iter=3`, `cuda=0`.
 
@@ -48,7 +52,10 @@ def run(
         if inputs is not None:
             values["input"] = items_of(inputs, Path(folder)) + (values.get("input") or [])
         plan = plan_run(str(model), values)
-        result = run_spec(spec_of(plan), plan.driver.path)
+        overwrite = bool(plan.values["overwrite"])
+        result = run_spec(
+            spec_of(plan), plan.driver.path, overwrite=overwrite, resume=plan.values["resume"]
+        )
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
@@ -61,16 +68,60 @@ def run_spec(
     *,
     started: WorkerProcess | None = None,
     in_process: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
 ) -> RunResult:
-    """Run a planned spec in a worker process, or in this one.
+    """Run a planned spec in a worker process, or in this one; dumps may `overwrite` others.
 
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    with place_artifacts(spec) as placed:
-        result = settle_spec(placed, path, listener, started=started, in_process=in_process)
-        if result.status == "ok":
-            deliver_artifacts(placed)
+    began = time.monotonic()
+    with (
+        place_artifacts(spec, overwrite=overwrite, resume=resume) as placed,
+        unpack_cases(placed, began) as ready,
+    ):
+        result = settle_spec(
+            ready, path, listener, started=started, in_process=in_process, began=began
+        )
+        result = deliver_artifacts(placed, result)
+    return told_of(spec, result, ready.model)
+
+
+@contextlib.contextmanager
+def unpack_cases(spec: RunSpec, began: float) -> Iterator[RunSpec]:
+    """Give a spec whose model is not in a file of testcases; it goes away in the end.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    if all(case.inputs for case in spec.cases):
+        yield spec
+        return
+    read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        listener = Collector(Unpacked)
+        unpacker, placed = ENGINES[spec.engine].unpacker, replace(spec, work_folder=folder)
+        run_task(placed, unpacker, "unpack", listener, began)
+        found: Unpacked = listener.found
+        yield replace(spec, model=found.model, cases=found.cases, packed_in=spec.model)
+
+
+def told_of(spec: RunSpec, result: RunResult, loaded: str) -> RunResult:
+    """Return the result of a spec, not of the one made from it; `loaded` was the model there."""
+    if spec.cases and spec.iterations:
+        cases = tuple(index // spec.iterations for index in range(len(result.samples.end_to_end)))
+        result = replace(result, samples=replace(result.samples, case=cases))
+    if loaded != spec.model:
+
+        def named(text: str) -> str:
+            folder = os.path.dirname(loaded) + os.sep
+            return text.replace(loaded, spec.model).replace(folder, f"{spec.model}: ")
+
+        failure = result.failure
+        if failure is not None:
+            failure = replace(failure, message=named(failure.message), hint=named(failure.hint))
+        result = replace(result, failure=failure, warnings=tuple(map(named, result.warnings)))
     return replace(result, spec=spec)
 
 
@@ -81,21 +132,67 @@ def settle_spec(
     *,
     started: WorkerProcess | None,
     in_process: bool,
+    began: float,
 ) -> RunResult:
-    """Run a spec, and then do what its engine needs done when a worker has ended."""
-    entry = ENGINES[spec.engine]
-    if not entry.settle or not set(entry.settles) & set(spec.settings):
-        return execute_spec(spec, path, listener, started=started, in_process=in_process)
+    """Run a spec, and then do what its engine needs done when a worker has ended.
+
+    The time limit counts from `began` on the monotonic clock.
+    """
+    entry, keys = ENGINES[spec.engine], set(spec.settings)
+    settles, staged = keys & set(entry.settles), keys & set(entry.stages)
+    if not settles and not staged:
+        return execute_spec(
+            spec, path, listener, started=started, in_process=in_process, began=began
+        )
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         placed = replace(spec, work_folder=folder)
-        result = execute_spec(placed, path, listener, started=started, in_process=in_process)
+        execute = run_in_stages if staged else execute_spec
+        result = execute(
+            placed, path, listener, started=started, in_process=in_process, began=began
+        )
         try:
-            load_name(entry.settle)(placed)
+            if settles:
+                load_name(entry.settle)(placed)
         except LarError as error:
             if result.status == "ok":
                 raise
             # Why the run itself did not end well comes first.
             result = replace(result, warnings=(*result.warnings, error.message))
+    return result
+
+
+def run_in_stages(
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None,
+    *,
+    started: WorkerProcess | None,
+    in_process: bool,
+    began: float,
+) -> RunResult:
+    """Have the engine make a run in several processes, all of them within the one time limit."""
+    listener = listener or Listener()
+    facts = functools.cache(lambda: read_facts(spec))
+
+    def step(stage: RunSpec, listener: Listener) -> RunResult:
+        return run_isolated(
+            stage, path, listener, before_start=facts, began=began, ask_progress=ask_progress
+        )
+
+    def run(stage: RunSpec) -> RunResult:
+        if in_process:
+            return execute_spec(stage, path, listener, started=None, in_process=True, began=began)
+        return run_isolated(
+            stage,
+            path,
+            listener,
+            before_start=facts,
+            started=started,
+            began=began,
+            ask_progress=ask_progress,
+        )
+
+    result: RunResult = load_name(ENGINES[spec.engine].staged)(spec, listener, step, run)
     return result
 
 
@@ -106,17 +203,33 @@ def execute_spec(
     *,
     started: WorkerProcess | None,
     in_process: bool,
+    began: float,
 ) -> RunResult:
     """Run a spec whose work folder, if it needs one, is there."""
-
-    def before_start() -> dict[str, Any]:
-        return {"machine": read_machine(), "model": read_model_file(Path(spec.model))}
-
     if in_process:
         from lar.worker import run_here
 
-        return run_here(spec, path, listener or Listener(), before_start())
-    return run_isolated(spec, path, listener, before_start=before_start, started=started)
+        return run_here(spec, path, listener or Listener(), read_facts(spec))
+    return run_isolated(
+        spec,
+        path,
+        listener,
+        before_start=lambda: read_facts(spec),
+        started=started,
+        began=began,
+        ask_progress=ask_progress,
+    )
+
+
+def ask_progress(spec: RunSpec) -> str:
+    """Return how far a run's preparation is, empty where its engine tells nothing."""
+    path = ENGINES[spec.engine].progress
+    return str(load_name(path)(spec)) if path else ""
+
+
+def read_facts(spec: RunSpec) -> dict[str, Any]:
+    """Return the fields of a result that are known before the run."""
+    return {"machine": read_machine(), "model": read_model_file(Path(spec.packed_in or spec.model))}
 
 
 def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
@@ -131,6 +244,8 @@ def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
     read_model_file(Path(spec.model))
     run_task(spec, ENGINES[spec.engine].reader, "info", listener)
     info: ModelInfo = listener.found.info
+    if spec.cases:
+        info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
     return info
 
 
@@ -148,13 +263,15 @@ def find_devices(engine: str) -> tuple[str, ...]:
     return devices
 
 
-def run_task(spec: RunSpec, path: str, task: str, listener: Collector) -> None:
+def run_task(
+    spec: RunSpec, path: str, task: str, listener: Collector, began: float | None = None
+) -> None:
     """Have a worker do a task and send one event of the listener's kind.
 
     Raises:
         LarError: it failed, crashed or hung.
     """
-    result = run_isolated(spec, path, listener, task=task)
+    result = run_isolated(spec, path, listener, task=task, began=began)
     if listener.found is None:
         if result.status == "interrupted":
             raise KeyboardInterrupt

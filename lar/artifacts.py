@@ -1,22 +1,32 @@
-"""The files that an engine writes during a run, as a dumped model.
+"""The files and folders that an engine writes during a run: a dumped model, dumped tensors.
 
-The engine writes them beside their places; they take their places whole, when the run has ended
-well, and what stood there before stays until then.
+The engine writes them beside their places; they take their places when the run has ended well,
+and what stood there before stays until then. Dumps do so however the run ended, since what there
+is before a crash is what one looks for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from lar.engines import ENGINES, load_name
+from lar.environment import read_model_file
 from lar.errors import UsageError
-from lar.options import BY_KEY
-from lar.records import RunSpec
+from lar.options import BY_KEY, flag_of
+from lar.records import RunResult, RunSpec
+
+# Of these the folder gets an index beside it. What is imported for dumps is so only when one is
+# made: each run reads this module.
+TENSORS = ("bin_io_dump", "bin_out_dump")
+STREAMS = ("stdout", "stderr")
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -29,40 +39,116 @@ def artifacts_of(spec: RunSpec) -> dict[str, Path]:
 
 
 @contextlib.contextmanager
-def place_artifacts(spec: RunSpec) -> Iterator[RunSpec]:
+def place_artifacts(
+    spec: RunSpec, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[RunSpec]:
     """Give a spec whose engine writes into folders beside the places, which go away in the end.
 
+    To `resume` a data set, it has the items left, and what is done stands where the rest will.
+
     Raises:
-        UsageError: a place cannot be written; the flag is named.
+        UsageError: a place cannot be written, or has a dump that may not be overwritten; the
+            flag is named.
     """
+    check_distinct(spec)
+    check_dumps_asked(spec, overwrite)
     with contextlib.ExitStack() as stack:
         written = {}
         for key, place in artifacts_of(spec).items():
-            flag = BY_KEY[key].flag
+            flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
             try:
-                check_place(place, flag, BY_KEY[key].writes)
-                beside = os.path.realpath(place.absolute().parent)
+                kept = resume and key == "bin_out_dump"
+                if not kept:
+                    check_place(place, flag, kind, overwrite)
+                if key in TENSORS:
+                    check_place(index_place(place), flag, "file", overwrite)
                 folder = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix=".lar-", dir=beside)
+                    tempfile.TemporaryDirectory(prefix=".lar-", dir=folder_beside(place, kind))
                 )
             except OSError as error:
                 raise cannot_write(flag, place, error) from None
             written[key] = os.path.join(folder, "written" + place.suffix)
+            if kept:
+                spec = go_on_with(spec, place, Path(written[key]))
         yield replace(spec, written=written) if written else spec
 
 
-def check_place(place: Path, flag: str, kind: str) -> None:
+def go_on_with(spec: RunSpec, place: Path, written: Path) -> RunSpec:
+    """Give the spec of the items that a dump of outputs lacks.
+
+    Raises:
+        UsageError: it is not of this run, or cannot be read.
+    """
+    from lar.datasets.resume import go_on
+
+    try:
+        return go_on(spec, place, written, read_model_file(Path(spec.model)).sha256)
+    except OSError as error:
+        raise cannot_write("--bin-out-dump", place, error) from None
+
+
+def check_distinct(spec: RunSpec) -> None:
+    """Refuse places that are one and the same, or the model's.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    taken: dict[str, str] = {}
+    for key, place in artifacts_of(spec).items():
+        if BY_KEY[key].writes in STREAMS:
+            continue
+        real = os.path.realpath(place)
+        if real in taken:
+            raise UsageError(
+                f"{flag_of(taken[real])} and {flag_of(key)} go to the same place, {place}",
+                "give each its own",
+            )
+        if real == os.path.realpath(spec.model):
+            raise UsageError(f"{flag_of(key)}: {place}: this is the model", "choose another name")
+        taken[real] = key
+
+
+def check_dumps_asked(spec: RunSpec, overwrite: bool) -> None:
+    """Refuse options of dumps where none is made.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    dumps = [key for key in artifacts_of(spec) if BY_KEY[key].group == "dump"]
+    flag = "--dump-filter" if "dump_filter" in spec.settings else "--overwrite" * overwrite
+    if flag and not dumps:
+        raise UsageError(f"{flag}: no dump is made", "add --bin-io-dump DIR, or another dump")
+
+
+def index_place(folder: Path) -> Path:
+    """Return where the index of a dumped folder stands (lar.dumps.index)."""
+    return Path(os.path.abspath(folder) + ".index.json")
+
+
+def folder_beside(place: Path, kind: str) -> str | None:
+    """Return the folder that a place is in, the nearest that exists where folders are made."""
+    if kind in STREAMS:
+        return None
+    parent = place.absolute().parent
+    while kind == "folder" and not parent.exists():
+        parent = parent.parent
+    return os.path.realpath(parent)
+
+
+def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
     """Refuse a place that does not fit.
 
     Raises:
         UsageError: a folder where a file should go, or a folder with something in it.
         OSError: it may not be written.
     """
+    if kind in STREAMS:
+        return
     if kind == "folder":
         if place.exists() and not place.is_dir():
             raise UsageError(f"{flag}: {place}: is not a folder", "choose another name")
         if place.is_dir() and any(place.iterdir()):
-            raise UsageError(f"{flag}: {place}: the folder is not empty", "give a new folder")
+            check_overwritten(place, flag, overwrite)
     elif place.is_dir():
         raise UsageError(f"{flag}: {place}: is a folder; give a file name")
     elif place.exists() and not place.is_file():
@@ -71,26 +157,109 @@ def check_place(place: Path, flag: str, kind: str) -> None:
         raise PermissionError(13, "permission denied")
 
 
-def deliver_artifacts(spec: RunSpec) -> None:
-    """Move what the engine has written to its places.
+def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
+    """Refuse a folder with something in it, unless it is a dump that may be overwritten.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not overwrite:
+        raise UsageError(
+            f"{flag}: {place}: the folder is not empty",
+            "give a new folder, or --overwrite to replace the dump in it",
+        )
+    from lar.dumps.delivery import is_dump
+
+    if not is_dump(place):
+        raise UsageError(
+            f"{flag}: {place}: --overwrite replaces dumps only, and something else is in it",
+            "give a new folder",
+        )
+
+
+def deliver_artifacts(spec: RunSpec, result: RunResult) -> RunResult:
+    """Move what the engine has written to its places; return the result with what is to say.
 
     Raises:
         UsageError: the engine wrote nothing, or the place cannot be written any more.
     """
+    ok, warnings = result.status == "ok", []
     for key, place in artifacts_of(spec).items():
         flag, source = BY_KEY[key].flag, Path(spec.written[key])
-        if not source.exists():
-            raise UsageError(f"{flag}: {place}: the engine has written nothing")
+        if not ok and BY_KEY[key].group != "dump":
+            continue
+        if not source.exists() or (source.is_dir() and not any(source.iterdir())):
+            if ok:
+                nothing_ran = spec.warmup_iterations + spec.iterations == 0
+                raise UsageError(
+                    f"{flag}: {place}: the engine has written nothing",
+                    "it writes when it runs: --iter 1" if nothing_ran else "",
+                )
+            continue
         try:
-            if source.is_dir():
-                with contextlib.suppress(FileNotFoundError):
-                    place.rmdir()  # it was empty when the run began
-            elif place.exists():
-                source.chmod(stat.S_IMODE(place.stat().st_mode))
-            # What a link leads to is replaced, not the link.
-            os.replace(source, os.path.realpath(place))
+            if BY_KEY[key].group == "dump":
+                finish(key, source, spec, result)
+            deliver(source, place, BY_KEY[key].writes)
         except OSError as error:
             raise cannot_write(flag, place, error) from None
+        if not ok:
+            where = f": {place}" if BY_KEY[key].writes not in STREAMS else ""
+            warnings.append(f"{flag}{where}: holds what was dumped before the run ended")
+    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+
+
+def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> None:
+    """Filter a dump, and write the index of one that is a folder.
+
+    Raises:
+        UsageError: it is damaged, or the filter leaves nothing.
+        OSError: it cannot be written.
+    """
+    from lar.dumps.delivery import finish_dump, finish_text
+
+    pattern = str(spec.settings.get("dump_filter", ""))
+    if key not in TENSORS:
+        finish_text(source, pattern, result.status == "ok")
+        return
+    describe = ENGINES[spec.engine].dumped
+    finish_dump(source, load_name(describe)(source), pattern, spec, result)
+
+
+def deliver(source: Path, place: Path, kind: str) -> None:
+    """Move what was written to its place.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    if kind in STREAMS:
+        with source.open(encoding="utf-8", errors="replace") as text:
+            shutil.copyfileobj(text, sys.stdout if kind == "stdout" else sys.stderr)
+    elif source.is_dir():
+        deliver_folder(source, place)
+    else:
+        if place.exists():
+            source.chmod(stat.S_IMODE(place.stat().st_mode))
+        # What a link leads to is replaced, not the link.
+        os.replace(source, os.path.realpath(place))
+
+
+def deliver_folder(source: Path, place: Path) -> None:
+    """Move a folder to its place, and its index if it has one; an old dump there goes.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    os.makedirs(place.absolute().parent, exist_ok=True)
+    if place.is_dir():  # it stays the folder that somebody may stand in, or have mounted
+        for old in [*place.iterdir()]:
+            old.unlink()
+        for new in source.iterdir():
+            shutil.move(new, place / new.name)
+    else:
+        os.replace(source, os.path.realpath(place))
+    index = index_place(source)
+    if index.exists():
+        os.replace(index, index_place(place))
 
 
 def cannot_write(flag: str, place: Path, error: OSError) -> UsageError:

@@ -101,7 +101,8 @@ def dispatch(words: list[str]) -> int:
     module.add_arguments(parser)
     arguments, unknown = parser.parse_known_args(normalize_flags(rest))
     if unknown:
-        refuse_unknown(unknown[0], parser)
+        # A command of several actions says which of their parsers read the words.
+        refuse_unknown(unknown[0], getattr(arguments, "parser", parser))
     code: int = module.main(arguments)
     return code
 

@@ -1,7 +1,9 @@
 """What lar tells its user when a run cannot be made.
 
     LarError             exit code 4   the engine, or lar, failed
+    ├── CheckFailed      exit code 1   a check that the user asked for found something
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
+    │   └── DumpError                  a dump is missing, damaged, or none
     ├── EngineMissing    exit code 3   the engine is not installed
     ├── OutOfTime        exit code 124 past the deadline, or hanging
     └── Interrupted      exit code 130 by the user
@@ -36,10 +38,20 @@ class LarError(Exception):
         self.detail = detail
 
 
+class CheckFailed(LarError):
+    """A check that the user asked for found something."""
+
+    exit_code = 1
+
+
 class UsageError(LarError):
     """A flag, a model file or an input that lar cannot use."""
 
     exit_code = 2
+
+
+class DumpError(UsageError):
+    """A dump that is missing or damaged, or a file that is none."""
 
 
 class EngineMissing(LarError):
@@ -62,7 +74,7 @@ class Interrupted(LarError):
 
 def error_with_code(exit_code: int, message: str, hint: str = "", detail: str = "") -> LarError:
     """Return the error of an exit code, for a failure that came from another process."""
-    kinds = (UsageError, EngineMissing, OutOfTime, Interrupted)
+    kinds = (CheckFailed, UsageError, EngineMissing, OutOfTime, Interrupted)
     kind = next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
     return kind(message, hint, detail)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from lar.datasets.item import ItemClasses
 from lar.measurement.rows import SampleRows
 from lar.records import (
     EngineFacts,
@@ -23,6 +24,7 @@ from lar.records import (
     TensorInfo,
     TimeSources,
 )
+from lar.testcases.cases import Case, Verdict, add_verdicts
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,32 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class CasesFound:
+    """The model has testcases; these are the outputs that they look at."""
+
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CaseStarted:
+    """The iterations of a testcase begin."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An iteration of a testcase is done and its outputs are compared; its row stands already.
+
+    Without verdicts there was nothing to compare with.
+    """
+
+    number: int
+    name: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
 class Finished:
     """All iterations are done."""
 
@@ -88,6 +116,30 @@ class DevicesFound:
 
 
 @dataclass(frozen=True)
+class Classified:
+    """An item of a data set has been run; its first output is taken for scores of classes."""
+
+    classes: ItemClasses
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The model of a file of testcases stands in a file of its own, and so do its testcases."""
+
+    model: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Testcases are packed: what each feeds, and the outputs that are expected."""
+
+    fed: tuple[tuple[FedInput, ...], ...]
+    outputs: tuple[TensorInfo, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Failed:
     """The worker ends here; nothing comes after this."""
 
@@ -100,9 +152,15 @@ Event = (
     | Loaded
     | Fed
     | Prepared
+    | CasesFound
+    | CaseStarted
+    | Judged
+    | Classified
     | Finished
     | ModelRead
     | DevicesFound
+    | Unpacked
+    | Packed
     | Failed
 )
 Emit = Callable[[Event], None]
@@ -115,9 +173,15 @@ EVENTS: Mapping[str, type[Any]] = {
         Loaded,
         Fed,
         Prepared,
+        CasesFound,
+        CaseStarted,
+        Judged,
+        Classified,
         Finished,
         ModelRead,
         DevicesFound,
+        Unpacked,
+        Packed,
         Failed,
     )
 }
@@ -135,9 +199,12 @@ class Listener:
     def on_log(self, text: bytes) -> None:
         """The engine printed something."""
 
+    def on_progress(self, text: str, elapsed: float) -> None:
+        """A long preparation has come so far, after that many seconds; no text: it is over."""
+
 
 # A worker ends after one of these.
-LAST_EVENTS = (Finished, ModelRead, DevicesFound, Failed)
+LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
 
 
 def line_of(event: Event) -> bytes:
@@ -171,7 +238,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
         case Loaded(seconds, inputs):
             return replace(result, load_seconds=seconds, inputs=inputs)
         case Fed(fed, warnings):
-            return replace(result, fed=fed, warnings=result.warnings + warnings)
+            return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
         case Prepared(seconds, sources):
             return replace(result, prepare_seconds=seconds, sources=sources)
         case Finished(outputs, peak, seconds, warnings):
@@ -184,7 +251,11 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
                 iterations_seconds=seconds,
                 warnings=result.warnings + warnings,
             )
-        case ModelRead() | DevicesFound():
+        case Judged(number, name, verdicts):
+            return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
+        case Classified(classes):
+            return replace(result, items=(*result.items, classes))
+        case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines import ENGINES, load_name, rows_of
 from lar.errors import LarError, UsageError, first_line
-from lar.events import Emit, EngineStarted, Fed, Finished, Loaded, PhaseEntered, Prepared
+from lar.events import (
+    CasesFound,
+    CaseStarted,
+    Emit,
+    EngineStarted,
+    Fed,
+    Finished,
+    Loaded,
+    PhaseEntered,
+    Prepared,
+)
+from lar.feeds import Look, feeds_of
 from lar.measurement.loop import is_failure, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import team_of
 from lar.records import OutputSummary, RunSpec, TimeSources
+
+if TYPE_CHECKING:
+    pass
 
 
 class Copies:
@@ -64,20 +81,31 @@ class Copies:
             return float(driver.clock() - began)
 
         seconds = sum(self.team.each(prepare))
-        self.meters = self.team.each(lambda runner: self.drivers[runner].meter())
+        if not self.meters:
+            self.meters = self.team.each(lambda runner: self.drivers[runner].meter())
         return seconds
 
-    def run(self, count: int) -> float:
+    def run(self, count: int, look: Look | None = None) -> float:
         """Run that many iterations of each, all at once; return the seconds from the first start
-        to the last end."""
+        to the last end.
+
+        `look` is given the outputs of each iteration of an only runner, outside the time taken.
+        """
 
         def run(runner: int) -> tuple[float, float]:
-            driver = self.drivers[runner]
+            driver, rows, meter = self.drivers[runner], self.tables[runner], self.meters[runner]
             began = driver.clock()
-            take_samples(driver, count, self.tables[runner], self.meters[runner])
+            if look is None:
+                take_samples(driver, count, rows, meter)
+            else:
+                for _ in range(count):
+                    take_samples(driver, 1, rows, meter)
+                    look(driver.outputs())
             return began, driver.clock()
 
-        times = self.team.together(run)
+        # What the first run of one prepares for all is not prepared by several at once.
+        alone = self.drivers[0].begins_alone and self.tables[0].count == 0
+        times = self.team.each(run) if alone else self.team.together(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
 
@@ -87,9 +115,6 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
     Raises:
         LarError: with the engine's message made clear where it is known.
     """
-    from lar.inputs import feed_of
-    from lar.inputs.batching import repeat_batches
-
     copies = Copies(spec, driver_path, tables)
     driver = copies.drivers[0]
     try:
@@ -97,34 +122,46 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         emit(PhaseEntered("load"))
         load_seconds = copies.load()
         infos = driver.inputs()
-        # A wrong input is told before any time is.
-        feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
-        arrays, fed = feed.arrays, feed.fed
-        if spec.batch_size is not None:
-            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
+        notes: list[str] = []
+        feeds = feeds_of(spec, infos, emit, notes)
+        first = next(feeds)  # a wrong input is told before any time is
         emit(Loaded(load_seconds, infos))
-        emit(Fed(fed, feed.warnings))
+        if first.judge is not None:
+            emit(CasesFound(first.judge.variables))
+        emit(Fed(first.fed, (*driver.notes, *first.warnings)))
         emit(PhaseEntered("prepare"))
-        prepare_seconds = copies.prepare(arrays)
+        prepare_seconds = copies.prepare(first.arrays)
         emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
 
         seconds = None
         if spec.warmup_iterations:
             emit(PhaseEntered("warmup"))
-            copies.run(spec.warmup_iterations)
+            if len(spec.items) < len(spec.item_names):
+                driver.run_number = None  # the run that this one goes on with has dumped it
+            copies.run(spec.warmup_iterations, first.look)
         if spec.iterations:
             emit(PhaseEntered("iterations"))
-            seconds = copies.run(spec.iterations)
+            with collected_once(max(len(spec.cases), len(spec.items)) > 1):
+                for number, feed in enumerate(chain([first], feeds)):
+                    if number:
+                        emit(Fed(feed.fed if spec.cases else (), feed.warnings))
+                        copies.prepare(feed.arrays)
+                    if feed.judge is not None:
+                        emit(CaseStarted(number))
+                    driver.run_number = spec.warmup_iterations + feed.number * feed.iterations
+                    seconds = copies.run(feed.iterations, feed.look)
+                    if feed.tell is not None:
+                        feed.tell(driver.outputs())
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         ran = spec.warmup_iterations + spec.iterations > 0
         folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
-        warnings = tuple(compare_runners(copies.drivers, outputs)) if ran else ()
+        notes += compare_runners(copies.drivers, outputs) if ran else []
         peak = read_peak_memory()
         for each in copies.drivers:
             each.close()
-        emit(Finished(outputs, peak, seconds if spec.runners > 1 else None, warnings))
+        emit(Finished(outputs, peak, seconds if spec.runners > 1 else None, tuple(notes)))
     except LarError:
         raise
     except MemoryError as error:
@@ -134,6 +171,20 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         if explained is None:
             raise
         raise explained from error
+
+
+@contextlib.contextmanager
+def collected_once(many: bool) -> Iterator[None]:
+    """Collect garbage now, and not before each of many feeds: it takes longer than some runs."""
+    if not many:
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def wait_and_copy(driver: Any) -> Callable[[], object]:

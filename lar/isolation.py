@@ -21,6 +21,7 @@ from lar import __version__
 from lar.errors import EXIT_CODES
 from lar.events import LAST_EVENTS, Listener, apply_event, event_of
 from lar.measurement.rows import join_samples
+from lar.progress import Ask, Progress
 from lar.records import Failure, RunResult, RunSpec, record_to_json
 from lar.worker_process import WorkerProcess, start_worker
 
@@ -40,14 +41,18 @@ def run_isolated(
     task: str = "run",
     before_start: Callable[[], dict[str, Any]] | None = None,
     started: WorkerProcess | None = None,
+    began: float | None = None,
+    ask_progress: Ask | None = None,
 ) -> RunResult:
     """Execute a spec in a worker process, `started` for it beforehand or now.
 
     `before_start` gives fields of the result; it runs while the worker loads its libraries and
-    before the worker may begin, so that it disturbs nothing that is timed.
+    before the worker may begin, so that it disturbs nothing that is timed. The time limit counts
+    from `began` on the monotonic clock, or from now. `ask_progress` tells how far the engine is
+    before its first iteration has ended; it never raises.
     """
     listener = listener or Listener()
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     result = RunResult(
         spec=spec,
         status="failed",
@@ -56,11 +61,12 @@ def run_isolated(
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
     with contextlib.ExitStack() as stack:
-        capacity = spec.warmup_iterations + spec.iterations
+        capacity = spec.sample_count
         worker = started or stack.enter_context(
             start_worker(task, path, capacity, spec.environment, spec.runners)
         )
-        watch = Watch(worker, spec, listener, result)
+        progress = Progress(spec, ask_progress, listener)
+        watch = Watch(worker, spec, listener, result, began, progress)
         try:
             if before_start is not None:
                 watch.result = replace(watch.result, **before_start())
@@ -71,6 +77,7 @@ def run_isolated(
             watch.give_up(
                 "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
             )
+        watch.progress.end()
         warmups = spec.warmup_iterations
         return replace(
             watch.result,
@@ -100,20 +107,27 @@ class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
     def __init__(
-        self, worker: WorkerProcess, spec: RunSpec, listener: Listener, result: RunResult
+        self,
+        worker: WorkerProcess,
+        spec: RunSpec,
+        listener: Listener,
+        result: RunResult,
+        began: float,
+        progress: Progress,
     ) -> None:
         self.worker = worker
         self.spec = spec
         self.listener = listener
         self.result = result
-        self.began = time.monotonic()
+        self.began = began
+        self.progress = progress
         self._seen_rows = [0] * len(worker.tables)
         self._partial = b""
         self._log = b""
         self._log_bytes = 0
         self._ended = False
-        self._progress: tuple[object, ...] = ()
-        self._progress_at = self.began
+        self._signs_of_life: tuple[object, ...] = ()
+        self._alive_at = time.monotonic()
 
     def follow(self) -> None:
         """Read events, samples and log until the end."""
@@ -132,6 +146,7 @@ class Watch:
                 closed = True
             if self._ended:
                 break
+            self.tell_progress()
             if (closed or not ready) and self.worker.poll_exit() is not None:
                 self.explain_exit()
             else:
@@ -193,21 +208,28 @@ class Watch:
                 finally:
                     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    def tell_progress(self) -> None:
+        """Tell how far the engine is before its first iteration has ended."""
+        if self.result.phase in ("start", "finish") or any(self._seen_rows):
+            self.progress.end()
+        else:
+            self.progress.tell()
+
     def check_time(self) -> None:
         """End the run when it is past its deadline, or has stood still for too long."""
         now = time.monotonic()
         limit, stall = self.spec.timeout_seconds, self.spec.stall_seconds
-        progress = (
+        signs = (
             *self._seen_rows,
             self._log_bytes,
             self.result.phase,
             self.worker.cpu_ticks(),
         )
-        if progress != self._progress:
-            self._progress, self._progress_at = progress, now
+        if signs != self._signs_of_life:
+            self._signs_of_life, self._alive_at = signs, now
         if limit is not None and now - self.began > limit:
             self.time_out(f"timed out after {limit:g} s in", "--timeout S gives it more time")
-        elif stall is not None and now - self._progress_at > stall:
+        elif stall is not None and now - self._alive_at > stall:
             self.time_out(
                 f"the engine hangs, it has neither computed nor answered for {stall:g} s in",
                 "--stall-timeout S waits longer, 0 for ever",

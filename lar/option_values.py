@@ -82,6 +82,11 @@ def parse_limit(text: str) -> float:
     return limit
 
 
+def parse_error(text: str) -> float:
+    """Parse the largest error that is allowed: a number from 0."""
+    return 0.0 if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_limit(text)
+
+
 def parse_check_interval(text: str) -> str:
     """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
     if not re.fullmatch(r"[1-9]\d{0,8}(:\d{1,9})?", text.strip()):

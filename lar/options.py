@@ -46,7 +46,8 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     repeatable: bool = False
     conflicts: Collection[str] = ()
-    writes: Literal["", "file", "folder"] = ""  # what the engine writes there during the run
+    # What the engine writes there during the run, or the stream on which that is printed then.
+    writes: Literal["", "file", "folder", "stdout", "stderr"] = ""
 
     @property
     def flag(self) -> str:
@@ -66,8 +67,8 @@ LAYOUT_CHOICES = LAYOUTS | {"layout_transform"}
 
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
-    Option("iter", "timed iterations; 0 loads and prepares only", "run", "run", parse_count, "N",
-           10),
+    Option("iter", "timed iterations (default 10, of each item of a data set 1); 0 loads and "
+           "prepares only", "run", "run", parse_count, "N"),
     Option("warmup_iter", "iterations before the timed ones (default 1)", "run", "run", parse_count,
            "N"),
     Option("engine", "the engine, instead of the one that the model file asks for", "run", "run",
@@ -160,22 +161,26 @@ OPTIONS: tuple[Option, ...] = (
     Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
            str, "NAME"),
     Option("io_dump", "write what each operator gave as text", "dump", "engine", str, "FILE",
-           writes="file"),
-    Option("io_dump_stdout", "the same, to standard output", "dump", "engine"),
-    Option("io_dump_stderr", "the same, to standard error", "dump", "engine"),
+           conflicts=("io_dump_stdout", "io_dump_stderr"), writes="file"),
+    Option("io_dump_stdout", "the same, to standard output when the run has ended", "dump",
+           "engine", conflicts=("io_dump", "io_dump_stderr"), writes="stdout"),
+    Option("io_dump_stderr", "the same, to standard error", "dump", "engine",
+           conflicts=("io_dump", "io_dump_stdout"), writes="stderr"),
     Option("bin_io_dump", "write what each operator gave, a file a tensor, into this new folder",
            "dump", "engine", str, "DIR", writes="folder"),
     Option("bin_out_dump", "write the outputs of each run, a file a tensor, into this new folder",
            "dump", "engine", str, "DIR", writes="folder"),
     Option("dump_filter", "dump those variables whose name or operator matches", "dump", "engine",
            parse_pattern, "REGEX"),
+    Option("overwrite", "replace the dump in a folder that is not empty", "dump", "run"),
     Option("disable_assert_throw", "go on when an output is not the packed expected one", "check",
            "engine"),
     Option("range", "fail when a value is above that, below its negative, or NaN", "check",
-           "engine", parse_limit, "LIMIT"),
-    Option("check_var_value", "every I-th run, from run J on, fail when a value has changed that "
-           "no operator should have changed", "check", "engine", parse_check_interval, "I[:J]"),
-    Option("check_dispatch", "fail when an operator computes while it is dispatched", "check",
+           "engine", parse_limit, "LIMIT", conflicts=("get_static_mem_info",)),
+    Option("check_var_value", "fail when a variable has another value than in the first run: I "
+           "runs for each, from number J on", "check", "engine", parse_check_interval, "I[:J]",
+           conflicts=("get_static_mem_info",)),
+    Option("check_dispatch", "fail when an operator gives the CPU no kernel to run", "check",
            "engine"),
     Option("model_dump", "write the model as it is after the options set", "model", "engine", str,
            "FILE", writes="file"),
@@ -211,9 +216,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("fill", "how generated data is drawn (default uniform)", "input", "input", str,
            default="uniform", choices=("uniform", "normal", "zeros", "ones")),
     Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),
+    Option("labels", "the class of each item of a data set, or the names of the classes; tells "
+           "the top-1 and top-5", "input", "run", str, "FILE"),
+    Option("resume", "go on with a data set whose outputs are dumped in part", "input", "run"),
     Option("model_info", "print what the model holds before it runs", "info", "report"),
+    # The checkers run small graphs of their own, whose memory would be recorded instead.
     Option("get_static_mem_info", "write the plan of the static memory into this new folder",
-           "info", "engine", str, "DIR", writes="folder"),
+           "info", "engine", str, "DIR", writes="folder", conflicts=("range", "check_var_value")),
     Option("verbose", "show what the engine itself prints", "info", "engine"),
     Option("json", "write the whole result as JSON; - is standard output", "report", "report", str,
            "FILE"),
@@ -239,15 +248,20 @@ def add_arguments(parser: argparse.ArgumentParser, support: Mapping[str, Sequenc
             groups[option.group] = parser.add_argument_group(option.group)
         engines = support.get(option.key)
         text = option.help + (f" [{', '.join(engines)}]" if engines else "")
-        keywords: dict[str, Any] = {"dest": option.key, "help": text.replace("%", "%%")}
-        if option.parse is None:
-            keywords |= {"action": "store_true", "default": False}
-        else:
-            keywords |= {"type": option.parse, "default": option.default}
-            keywords |= {"choices": option.choices} if option.choices else {}
-            keywords |= {"metavar": option.metavar} if option.metavar else {}
-            keywords |= {"action": "append", "default": None} if option.repeatable else {}
-        groups[option.group].add_argument(option.flag, **keywords)
+        add_option(groups[option.group], option, text)
+
+
+def add_option(parser: argparse._ActionsContainer, option: Option, text: str) -> None:
+    """Add one option to a parser or a group, with that help."""
+    keywords: dict[str, Any] = {"dest": option.key, "help": text.replace("%", "%%")}
+    if option.parse is None:
+        keywords |= {"action": "store_true", "default": False}
+    else:
+        keywords |= {"type": option.parse, "default": option.default}
+        keywords |= {"choices": option.choices} if option.choices else {}
+        keywords |= {"metavar": option.metavar} if option.metavar else {}
+        keywords |= {"action": "append", "default": None} if option.repeatable else {}
+    parser.add_argument(option.flag, **keywords)
 
 
 def is_set(value: Any) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines import driver_for, engine_for, load_name
 from lar.engines.table import DriverEntry, EngineEntry
 from lar.errors import EngineMissing, UsageError, nearest
+from lar.option_values import MOST_ITERATIONS
 from lar.options import (
     BY_KEY,
     OPTIONS,
@@ -21,6 +22,7 @@ from lar.options import (
     flag_of,
     is_set,
 )
+from lar.testcases.source import Source, cases_of, check_options, source_of
 
 if TYPE_CHECKING:
     from lar.records import Channels, RunSpec
@@ -36,6 +38,14 @@ class Plan(NamedTuple):
     driver: DriverEntry
     warmup_iterations: int
     iterations: int
+    source: Source
+    items: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples each runner takes."""
+        feeds = max(1, self.source.case_count, len(self.items))
+        return self.warmup_iterations + self.iterations * feeds
 
     @property
     def runners(self) -> int:
@@ -61,25 +71,67 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_conflicts(values)
+    source = source_of(model)
+    model = source.model
     entry = engine_for(Path(model), values["engine"])
     settings = collect_settings(values)
+    check_options(source, values, settings)
     driver = driver_for(entry, settings, values["driver"])
     require_engine(entry, model)
+    items = find_items(values)
     iterations, warmups = values["iter"], values["warmup_iter"]
+    if iterations is None:
+        iterations = 1 if items else 10
     if warmups is None:
         warmups = 1 if iterations else 0
-    plan = Plan(model, values, settings, entry, driver, warmups, iterations)
+    plan = Plan(model, values, settings, entry, driver, warmups, iterations, source, items)
+    if plan.sample_count > 2 * MOST_ITERATIONS:
+        what = f"{len(items)} items" if items else f"{source.case_count} testcases"
+        raise UsageError(
+            f"--iter {iterations}: too many for {what}", f"all together at most {MOST_ITERATIONS}"
+        )
     if entry.check and settings:
         load_name(entry.check)(settings, {**os.environ, **plan.environment})
     return plan
 
 
+def find_items(values: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """Return the items of a data set that `--input` names, none for the data of one run.
+
+    Raises:
+        UsageError: it is not whole, or an option cannot go with it, or needs it.
+    """
+    items = None
+    if values["input"]:
+        from lar.datasets.items import items_in  # few runs need it
+
+        items = items_in(values["input"])
+    if items is None:
+        for key in ("labels", "resume"):
+            if values[key]:
+                raise UsageError(
+                    f"{flag_of(key)}: there is no data set", "give --input a folder or a list"
+                )
+    elif (values["thread"] or 1) > 1:
+        raise UsageError(
+            "--thread: the items of a data set are run one after the other", "leave --thread out"
+        )
+    if values["resume"] and not values["bin_out_dump"]:
+        raise UsageError(
+            "--resume: what is done is known by the outputs dumped", "add --bin-out-dump DIR"
+        )
+    return items or ()
+
+
 def spec_of(plan: Plan) -> RunSpec:
     """Return the spec of a planned run."""
     # Not before: an error in the command line should cost no more than it must.
+    from lar.datasets.item import Item
+    from lar.datasets.labels import read_labels
     from lar.records import ImageSettings, RunSpec
 
     values, settings = plan.values, plan.settings
+    labels = read_labels(values["labels"], [name for name, _ in plan.items])
     channels: Channels | None = "bgr" if values["bgr"] else "rgb" if values["rgb"] else None
     return RunSpec(
         model=plan.model,
@@ -104,6 +156,16 @@ def spec_of(plan: Plan) -> RunSpec:
         timeout_seconds=values["timeout"],
         stall_seconds=values["stall_timeout"],
         environment=plan.environment,
+        items=tuple(
+            Item(number=number, name=name, inputs=tuple(inputs), label=label)
+            for number, ((name, inputs), label) in enumerate(
+                zip(plan.items, labels.truths or [None] * len(plan.items), strict=True)
+            )
+        ),
+        item_names=tuple(name for name, _ in plan.items),
+        tell_classes=values["labels"] is not None,
+        class_names=labels.names,
+        cases=tuple(cases_of(plan.source)),
     )
 
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from lar.datasets.item import Item, ItemClasses
+from lar.testcases.cases import Case, CaseResult, Packing, case_of
+
 # History of the result format (`RunResult.format`):
 #   lar.result/1  first version
 RESULT_FORMAT = "lar.result/1"
@@ -60,6 +63,14 @@ class RunSpec:
     `written` says where the engine writes the files that options ask for, by key: they are moved
     to their places when the run has ended well. `keep_outputs` has the outputs of the last
     iteration written into the work folder. The parent sets these and `model_sha256`.
+
+    With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
+    all of the set, also those that an earlier run has done. `tell_classes` has the first
+    output taken for scores of classes, which `class_names` names.
+
+    With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
+    `packed_in` is the file of testcases that `model` was taken from. `packing` is for a packing
+    of testcases alone, one for each text of `inputs`.
     """
 
     model: str
@@ -82,11 +93,23 @@ class RunSpec:
     written: dict[str, str] = field(default_factory=dict)
     keep_outputs: bool = False
     model_sha256: str = ""
+    items: tuple[Item, ...] = ()
+    item_names: tuple[str, ...] = ()
+    tell_classes: bool = False
+    class_names: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+    packed_in: str = ""
+    packing: Packing | None = None
 
     @property
     def runners(self) -> int:
         """How many copies of the model run at once, each in a thread of its own."""
         return int(self.settings.get("thread", 1))
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples each runner takes, those of the warm-up included."""
+        return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
 
 
 @dataclass(frozen=True)
@@ -177,7 +200,8 @@ class Samples:
     dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of
     the process stood ready without a CPU. Where one reading covers several iterations because a
     reading for each would have disturbed them, its share stands at each. None: not measured.
-    With several runners, those of the first come first, and `runner` tells whose each is.
+    With several runners, those of the first come first, and `runner` tells whose each is. `case`
+    tells the testcase, where there are any.
     """
 
     end_to_end: tuple[float, ...] = ()
@@ -185,6 +209,7 @@ class Samples:
     device: tuple[float | None, ...] = ()
     queue_delay: tuple[float | None, ...] = ()
     runner: tuple[int, ...] = ()
+    case: tuple[int, ...] = ()
 
     def of_runner(self, runner: int) -> Samples:
         """Return the samples of one runner."""
@@ -200,11 +225,42 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlgorithmChoice:
+    """The algorithm that the engine ran for one kind of convolution.
+
+    `winograd` names it, as F(4,3), empty for any other. `seconds` is what the search measured,
+    None where it did not; the `other` algorithm is the one that runs where winograd is passed over.
+    """
+
+    operator: str
+    shapes: str
+    algorithm: str
+    winograd: str = ""
+    seconds: float | None = None
+    other_algorithm: str = ""
+    other_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericError:
+    """By how much an output differs from that of a run with other algorithms, at most.
+
+    `relative` is |a - b| / max(|a|, |b|, 1). None: one has a NaN or infinity, the other has not.
+    """
+
+    output: str
+    absolute: float | None
+    relative: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """Everything known about one run, whether it ended well or not.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners; it is known where there are several and all have ended.
+    last, over all runners; it is known where there are several and all have ended. `algorithms`
+    and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
+    were run, `items` the classes of a data set's items.
     """
 
     spec: RunSpec
@@ -225,6 +281,10 @@ class RunResult:
     samples: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
     iterations_seconds: float | None = None
+    algorithms: tuple[AlgorithmChoice, ...] = ()
+    numeric_errors: tuple[NumericError, ...] = ()
+    cases: tuple[CaseResult, ...] = ()
+    items: tuple[ItemClasses, ...] = ()
     wall_seconds: float = 0.0
     peak_memory_bytes: int | None = None
     warnings: tuple[str, ...] = ()
@@ -264,8 +324,20 @@ def read_spec(data: bytes | str) -> RunSpec:
 
     fields = json.loads(data)
     image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
+    cases = tuple(case_of(case) for case in fields.pop("cases", ()))
+    packing = fields.pop("packing", None)
+    items = tuple(
+        Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
+        for each in fields.pop("items", ())
+    )
     others = {key: tuplify(value) for key, value in fields.items()}
-    return RunSpec(image=ImageSettings(**image), **others)
+    return RunSpec(
+        image=ImageSettings(**image),
+        cases=cases,
+        items=items,
+        packing=Packing(**packing) if packing else None,
+        **others,
+    )
 
 
 def tuplify(value: Any) -> Any:

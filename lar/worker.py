@@ -30,7 +30,9 @@ from lar.events import (
     Failed,
     Listener,
     ModelRead,
+    Packed,
     PhaseEntered,
+    Unpacked,
     apply_event,
     line_of,
 )
@@ -60,10 +62,28 @@ def find_devices(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRo
     emit(DevicesFound(load_name(path)()))
 
 
+def unpack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Unpack the testcases in the spec's model file."""
+    from lar.engines import load_name
+
+    emit(PhaseEntered("load"))
+    emit(Unpacked(*load_name(path)(spec)))
+
+
+def pack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Pack testcases into the spec's model."""
+    from lar.testcases.packing import pack
+
+    emit(PhaseEntered("load"))
+    emit(Packed(*pack(spec, path)))
+
+
 TASKS: Mapping[str, Callable[[RunSpec, str, Emit, Sequence[SampleRows]], None]] = {
     "run": execute_run,
     "info": read_model,
     "devices": find_devices,
+    "unpack": unpack_cases,
+    "pack": pack_cases,
 }
 
 
@@ -95,7 +115,7 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
         **facts,
     )
     os.environ.update(spec.environment)
-    capacity = spec.warmup_iterations + spec.iterations
+    capacity = spec.sample_count
     tables = open_rows(-1, capacity, spec.runners)
     seen = [0] * len(tables)
 
@@ -154,10 +174,11 @@ def main(argv: list[str]) -> None:
         if task == "run":
             importlib.import_module("lar.execution")
             importlib.import_module("lar.inputs")
+        gc.freeze()  # what was imported is no garbage: collections need not look at it again
         gc.enable()
         spec = read_spec(sys.stdin.buffer.read())
-        capacity = spec.warmup_iterations + spec.iterations
-        TASKS[task](spec, path, emit, open_rows(sample_file, capacity, spec.runners))
+        tables = open_rows(sample_file, spec.sample_count, spec.runners)
+        TASKS[task](spec, path, emit, tables)
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -6,12 +6,20 @@ from typing import get_args
 
 import pytest
 
-from lar.errors import EXIT_CODES, EngineMissing, LarError, UsageError, error_with_code, nearest
+from lar.errors import (
+    EXIT_CODES,
+    CheckFailed,
+    EngineMissing,
+    LarError,
+    UsageError,
+    error_with_code,
+    nearest,
+)
 from lar.records import Status
 
 
 @pytest.mark.parametrize(
-    ("kind", "exit_code"), [(LarError, 4), (UsageError, 2), (EngineMissing, 3)]
+    ("kind", "exit_code"), [(LarError, 4), (CheckFailed, 1), (UsageError, 2), (EngineMissing, 3)]
 )
 def test_each_error_has_its_exit_code(kind: type[LarError], exit_code: int) -> None:
     error = kind("what is wrong", "what to do")
@@ -24,7 +32,7 @@ def test_each_error_has_its_exit_code(kind: type[LarError], exit_code: int) -> N
 
 
 def test_each_exit_code_of_a_failure_has_its_error() -> None:
-    for code in (2, 3, 4, 124, 130):
+    for code in (1, 2, 3, 4, 124, 130):
         error = error_with_code(code, "what", "hint", "detail")
         assert (error.exit_code, error.message, error.hint) == (code, "what", "hint")
         assert error.detail == "detail"

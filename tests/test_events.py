@@ -6,20 +6,27 @@ from typing import Any, get_args
 
 import pytest
 
+from lar.datasets.item import ItemClasses
 from lar.events import (
     EVENTS,
     LAST_EVENTS,
+    CasesFound,
+    CaseStarted,
+    Classified,
     DevicesFound,
     EngineStarted,
     Event,
     Failed,
     Fed,
     Finished,
+    Judged,
     Listener,
     Loaded,
     ModelRead,
+    Packed,
     PhaseEntered,
     Prepared,
+    Unpacked,
     apply_event,
     event_of,
     line_of,
@@ -36,6 +43,7 @@ from lar.records import (
     TensorInfo,
     TimeSources,
 )
+from lar.testcases.cases import Case, CaseResult, Expected, Verdict
 
 ENGINE = EngineFacts(name="fake", version="1", driver="script", device="cpu")
 INFO = TensorInfo(name="data", dtype="float32", shape=(None, 3))
@@ -62,6 +70,21 @@ MODEL = ModelInfo(
 )
 FAILURE = Failure("broken: \n two lines, ünïcode", "mend it", 2, "detail")
 
+VERDICT = Verdict(
+    output="prob",
+    name="assert_eq(prob:expect,prob)[7]",
+    id=7,
+    shown=True,
+    error=0.5,
+    limit=1e-4,
+    passed=False,
+    index=(0, 1),
+    actual="0.75",
+    expected="0.25",
+)
+CLASSES = ItemClasses(number=1, name="cat.jpg", classes=(7, 0), scores=(0.75, 0.25), label=7)
+CASE = Case(name="testcase 0", inputs=(("data", "0.npy"),), expected=(Expected(file="1.npy"),))
+
 # An event, and the fields of the result that it sets.
 CASES: list[tuple[Event, dict[str, Any]]] = [
     (EngineStarted(ENGINE), {"engine": ENGINE}),
@@ -69,12 +92,21 @@ CASES: list[tuple[Event, dict[str, Any]]] = [
     (Loaded(0.5, (INFO,)), {"load_seconds": 0.5, "inputs": (INFO,)}),
     (Fed((FED,), ("odd",)), {"fed": (FED,), "warnings": ("before", "odd")}),
     (Prepared(0.25, SOURCES), {"prepare_seconds": 0.25, "sources": SOURCES}),
+    (CasesFound(("assert_eq(prob:expect,prob)[7]{}",)), {}),
+    (CaseStarted(1), {}),
+    (
+        Judged(0, "testcase 0", (VERDICT,)),
+        {"cases": (CaseResult(name="testcase 0", passed=False, verdicts=(VERDICT,)),)},
+    ),
+    (Classified(CLASSES), {"items": (CLASSES,)}),
     (
         Finished((OUTPUT,), 4096),
         {"status": "ok", "phase": "done", "outputs": (OUTPUT,), "peak_memory_bytes": 4096},
     ),
     (ModelRead(MODEL), {"status": "ok", "phase": "done"}),
     (DevicesFound(("cpu", "cuda:0")), {"status": "ok", "phase": "done"}),
+    (Unpacked("model.mge", (CASE,)), {"status": "ok", "phase": "done"}),
+    (Packed(((FED,),), (INFO,), ("odd",)), {"status": "ok", "phase": "done"}),
     (Failed(FAILURE), {"status": "failed", "failure": FAILURE}),
 ]
 each_event = pytest.mark.parametrize(

@@ -23,14 +23,22 @@ each_module = pytest.mark.parametrize("name", MODULES)
 # the row entry it belongs to itself; the longest entry that begins its name counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("lar",),  # the package itself: the version
+    ("lar.testcases.cases", "lar.datasets.item"),
     ("lar.errors", "lar.records", "lar.option_values"),
     ("lar.options", "lar.environment", "lar.engines.table", "lar.measurement"),
-    ("lar.engines", "lar.inputs", "lar.events", "lar.dumps"),
+    (
+        *("lar.engines", "lar.inputs", "lar.events", "lar.dumps", "lar.datasets"),
+        *("lar.testcases.packed_file",),
+    ),
+    ("lar.testcases.source", "lar.datasets.resume"),
     ("lar.engines.base", "lar.engines.flops", "lar.plan", "lar.worker_process", "lar.artifacts"),
     ("lar.progress",),
     ("lar.isolation", "lar.comparison", "lar.testcases"),
     ("lar.engines.megengine", "lar.engines.onnxruntime", "lar.engines.fake"),
-    ("lar.reports", "lar.api", "lar.execution"),
+    ("lar.reports", "lar.api", "lar.feeds"),
+    ("lar.execution",),
+    ("lar.testcases.packing",),
+    ("lar.sides",),
     ("lar.worker",),
     ("lar.commands",),
     ("lar.cli",),
@@ -143,6 +151,8 @@ def test_no_module_is_long(name: str) -> None:
         ["--version"],
         ["run", "--help"],
         ["info", "--help"],
+        ["compare", "--help"],
+        ["compare", "one", "--rtol", "x"],
         ["models/digits_cnn.onnx", "--itre", "3"],
         ["models/digits_cnn.onnx", "--iter", "x"],
         ["models/digits_cnn.onnx", "--cuda", "--cpu"],

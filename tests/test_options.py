@@ -89,7 +89,7 @@ def test_no_flag_gives_the_defaults() -> None:
     assert values == {
         option.key: False if option.parse is None else option.default for option in OPTIONS
     }
-    assert (values["iter"], values["warmup_iter"], values["stall_timeout"]) == (10, None, 30.0)
+    assert (values["iter"], values["warmup_iter"], values["stall_timeout"]) == (None, None, 30.0)
 
 
 def test_flags_give_their_values() -> None:

@@ -30,7 +30,9 @@ LOAD_AND_RUN = [PYTHON, "-m", "megengine.tools.load_network_and_run"]
 ONE_OPERATOR = str(ROOT / "models" / "one_operator.mge")
 ONE_OPERATOR_ONNX = str(ROOT / "models" / "one_operator.onnx")
 RESNET50 = str(ROOT / "models" / "large" / "resnet50.mge")
+MOBILENET = str(ROOT / "models" / "mobilenet_v2.mge")
 BARE_LOOP = [PYTHON, str(ROOT / "tools" / "bare_loop.py")]
+BARE_SEARCH = [PYTHON, str(ROOT / "tools" / "bare_search.py")]
 
 Figure = Callable[[], float]
 
@@ -116,6 +118,26 @@ def read_bare_median(model: str, warmup: int, count: int) -> Figure:
 
     def measure() -> float:
         return float(run_quietly([*BARE_LOOP, model, str(warmup), str(count)]).stdout)
+
+    return measure
+
+
+def read_search(model: str) -> Figure:
+    """The seconds of the first iteration of `lar --fast-run`, which searches."""
+
+    def measure() -> float:
+        flags = ["--fill", "ones", "--fast-run", "--iter", "1", "--json", "-"]
+        times = json.loads(run_quietly([LAR, model, *flags]).stdout)["warmup"]["end_to_end"]
+        return float(times[0])
+
+    return measure
+
+
+def read_bare_search(model: str) -> Figure:
+    """The seconds of the engine's own search in a bare script."""
+
+    def measure() -> float:
+        return float(run_quietly([*BARE_SEARCH, model]).stdout)
 
     return measure
 
@@ -260,6 +282,18 @@ CASES = (
         ratio,
         format_percent,
         lambda value: abs(value - 1) < 0.02,
+        11,
+    ),
+    Case(
+        "search",
+        "search of `--fast-run`, MobileNetV2 .mge",
+        "the engine's own, in a bare script",
+        "within 5 %",
+        read_search(MOBILENET),
+        read_bare_search(MOBILENET),
+        ratio,
+        format_percent,
+        lambda value: abs(value - 1) < 0.05,
         11,
     ),
 )

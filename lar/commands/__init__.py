@@ -8,6 +8,8 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("lar.commands.run", "run a model and time it; `lar MODEL` is the same"),
     "info": ("lar.commands.info", "what a model holds: inputs, operators, parameters, FLOPs"),
+    "pack": ("lar.commands.pack", "pack inputs and the outputs computed here with a model"),
+    "compare": ("lar.commands.compare", "two dumps or models: what differs, and which operator"),
     "cache": ("lar.commands.cache", "show, compare, merge and edit fast-run cache files"),
     "engines": ("lar.commands.engines", "installed engines, their devices and options"),
 }

@@ -1,4 +1,7 @@
-"""`lar cache`: fast-run cache files shown, compared, merged and edited."""
+"""`lar cache`: fast-run cache files shown, compared, merged and edited.
+
+Those of ONNX Runtime, which hold a model and no algorithms, are the business of `cached_model`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lar.commands.cached_model import (
+    diff_cached_models,
+    is_cached_model,
+    refuse_cached_models,
+    show_cached_model,
+)
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, merge_caches, read_cache
 from lar.engines.megengine.cache_choices import (
     Operator,
@@ -50,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action: argparse.ArgumentParser = actions.add_parser(
             name, help=text, description=text, allow_abbrev=False
         )
-        action.set_defaults(run=run)
+        action.set_defaults(run=run, parser=action)
         action.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return action
 
@@ -90,6 +99,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def show_cache(arguments: argparse.Namespace) -> int:
     """Print the choices of a file."""
+    if is_cached_model(arguments.file):
+        return show_cached_model(arguments, CACHE_FORMAT)
     cache = read_cache(arguments.file)
     operators = matching(operators_of(cache), arguments.operator)
     if arguments.operator and not operators:
@@ -114,6 +125,8 @@ def show_cache(arguments: argparse.Namespace) -> int:
 def diff_caches(arguments: argparse.Namespace) -> int:
     """Print what two files choose differently; return 1 when they do."""
     first, second = arguments.first, arguments.second
+    if is_cached_model(first) or is_cached_model(second):
+        return diff_cached_models(first, second)
     difference = compare_caches(read_cache(first), read_cache(second))
     for name, only in ((first, difference.only_first), (second, difference.only_second)):
         if only:
@@ -130,6 +143,7 @@ def diff_caches(arguments: argparse.Namespace) -> int:
 
 def merge_files(arguments: argparse.Namespace) -> int:
     """Write one file with what all of them know."""
+    refuse_cached_models([*arguments.files, arguments.output], "merge")
     merged = AlgorithmCache()
     for name in arguments.files:
         merged = merge_caches(merged, read_cache(name))
@@ -141,6 +155,8 @@ def merge_files(arguments: argparse.Namespace) -> int:
 
 def pick_algorithm(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in a copy of it."""
+
+    refuse_cached_models([arguments.file, *filter(None, [arguments.output])], "pick from")
 
     def choose(cache: AlgorithmCache) -> AlgorithmCache:
         return choose_algorithm(cache, arguments.operator, arguments.algorithm)

@@ -12,7 +12,11 @@ from lar.reports.output import OutputFile, check_places
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
+    )
     parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
     parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")

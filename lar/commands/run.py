@@ -9,9 +9,11 @@ from lar.options import add_arguments as add_options
 from lar.plan import plan_run
 from lar.worker_process import start_worker
 
+MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
     add_options(parser, support_of_options())
 
 
@@ -23,8 +25,8 @@ def main(arguments: argparse.Namespace) -> int:
 
         return run_on_console(plan, None)
     # The worker loads its libraries while this process loads its own.
-    capacity = plan.warmup_iterations + plan.iterations
-    with start_worker("run", plan.driver.path, capacity, plan.environment, plan.runners) as worker:
+    count, runners = plan.sample_count, plan.runners
+    with start_worker("run", plan.driver.path, count, plan.environment, runners) as worker:
         from lar.commands.run_console import run_on_console
 
         return run_on_console(plan, worker)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TextIO
 
 from lar.api import error_of, read_info, run_spec
+from lar.commands.progress_line import ProgressLine
 from lar.engines import load_name
-from lar.errors import EXIT_CODES
-from lar.events import Event, Listener
+from lar.errors import EXIT_CODES, UsageError, printable
+from lar.events import Classified, Event, Judged, Listener
 from lar.measurement.rows import SampleRows
 from lar.plan import Plan, spec_of
 from lar.records import RunResult, RunSpec, record_to_json
+from lar.reports.algorithms_text import format_algorithms
+from lar.reports.case_text import CaseLines
+from lar.reports.class_text import format_accuracy, format_classes
 from lar.reports.info_text import format_info
 from lar.reports.output import OutputFile, check_places
 from lar.reports.run_csv import format_csv
@@ -55,11 +60,25 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
             ],
         )
         # A report on standard output stands there alone.
-        lines = sys.stderr if any(file.to_stdout for file in outputs.values()) else sys.stdout
+        on_stdout = [f"--{key}" for key, file in outputs.items() if file.to_stdout]
+        if on_stdout and "io_dump_stdout" in spec.settings:
+            raise UsageError(
+                f"--io-dump-stdout and {on_stdout[0]} both go to standard output",
+                "give one of them a file: --io-dump FILE",
+            )
+        lines = sys.stderr if on_stdout else sys.stdout
         printer = LinePrinter(spec, lines)
         if values["model_info"]:
             print_lines(lines, format_info(read_info(spec.model, engine=spec.engine)))
-        result = run_spec(spec, path, printer, started=started, in_process=started is None)
+        result = run_spec(
+            spec,
+            path,
+            printer,
+            started=started,
+            in_process=started is None,
+            overwrite=bool(values["overwrite"]),
+            resume=bool(values["resume"]),
+        )
         printer.finish(result)
         if result.status == "ok" and plan.engine.hints:
             hints = load_name(plan.engine.hints)(spec.settings, {**os.environ, **spec.environment})
@@ -91,28 +110,58 @@ class LinePrinter(Listener):
         self.spec = spec
         self.lines = lines
         self.show_log = bool(spec.settings.get("verbose"))
+        self.began = time.monotonic()
+        self.progress = ProgressLine(sys.stderr)
+        self.told: set[str] = set()  # of the result's warnings
+        self.cases = CaseLines(spec) if spec.cases else None
 
     def on_event(self, event: Event, result: RunResult) -> None:
+        self.progress.clear()
+        self.told.update(result.warnings)
         line = format_event(event, self.spec)
-        print_lines(self.lines, [line] if line else [])
+        lines = [line] if line else []
+        if self.cases and isinstance(event, Judged):
+            lines += self.cases.take(event)
+        if isinstance(event, Classified):
+            lines.append(printable(format_classes(event.classes, self.spec)))
+        print_lines(self.lines, lines)
         print_lines(sys.stderr, format_note(event, self.spec))
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        self.progress.clear()
+        if self.cases:
+            self.cases.add(rows, first, last)  # printed when they are judged
+            return
+        spec = result.spec
         print_lines(
             self.lines,
-            [
-                format_row(index, rows.row(index), self.spec, rows.runner)
-                for index in range(first, last)
-            ],
+            [format_row(index, rows.row(index), spec, rows.runner) for index in range(first, last)],
         )
+        if spec.items and not self.lines.isatty():
+            done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
+            elapsed = time.monotonic() - self.began
+            self.progress.show(f"{done} of {len(spec.items)} items", elapsed)
 
     def on_log(self, text: bytes) -> None:
         if self.show_log:
+            self.progress.clear()
             sys.stderr.write(text.decode(errors="replace"))
             sys.stderr.flush()
 
+    def on_progress(self, text: str, elapsed: float) -> None:
+        if text:
+            self.progress.show(text, elapsed)
+        else:
+            self.progress.end()
+
     def finish(self, result: RunResult) -> None:
         """Print what follows the last iteration."""
-        print_lines(self.lines, format_finish(result))
+        self.progress.end()
+        lines = self.cases.finish(result) if self.cases else format_finish(result)
+        print_lines(self.lines, lines)
         print_lines(self.lines, format_summary(result))
+        print_lines(self.lines, format_algorithms(result))
+        print_lines(self.lines, format_accuracy(result))
+        untold = [text for text in result.warnings if text not in self.told]
+        print_lines(sys.stderr, [printable(f"lar: warning: {text}") for text in untold])
         print_lines(sys.stderr, format_last_words(result))

@@ -23,7 +23,8 @@ class DumpedTensor:
     `QuantizedS8`, or of one that NumPy lacks. `shape` is that of the stored array; `layout`
     names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ...) and is empty where the axes are
     plain or unknown. `operator` is the key of the operator that made it, empty where unknown;
-    `slot` counts that operator's outputs.
+    `slot` counts that operator's outputs. `run` counts the iterations, the warm-up's included,
+    where a dump keeps the outputs of each.
     """
 
     key: str
@@ -33,6 +34,7 @@ class DumpedTensor:
     layout: str = ""
     operator: str = ""
     slot: int = 0
+    run: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,8 @@ class DumpIndex:
     """What a dump holds, in the order of execution, and where it comes from.
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
-    that was dumped, the warm-up's included. Unknown facts are empty.
+    that was dumped, the warm-up's included. `items` are those of a data set, each of which was
+    run for `iterations` iterations. Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -73,6 +76,9 @@ class DumpIndex:
     model_sha256: str = ""
     settings: dict[str, bool | int | float | str] = field(default_factory=dict)
     iteration: int = 0
+    items: tuple[str, ...] = ()
+    warmup_iterations: int = 0
+    iterations: int = 0
 
 
 class Dump:

@@ -38,7 +38,15 @@ ENGINES: Mapping[str, EngineEntry] = {
             check="lar.engines.megengine.quirks:check_settings",
             hints="lar.engines.megengine.quirks:hints_for",
             settle="lar.engines.megengine.algorithms:keep_search",
-            settles=("fast_run_algo_policy",),
+            settles=("fast_run_algo_policy", "fast_run", "full_run", "tensorrt_cache"),
+            staged="lar.engines.megengine.winograd:run_with_winograd",
+            stages=("winograd_transform",),
+            progress="lar.engines.megengine.search_progress:describe_search",
+            unpacker="lar.engines.megengine.testcases:unpack",
+            dumped="lar.engines.megengine.dumping:describe_dump",
+            packer="lar.engines.megengine.testcases:write_testcases",
+            packs_with="graph",
+            packs="file",
         ),
         EngineEntry(
             name="onnxruntime",
@@ -54,6 +62,15 @@ ENGINES: Mapping[str, EngineEntry] = {
             reader="lar.engines.onnxruntime.model_file:read_model",
             probe="lar.engines.onnxruntime.session:find_devices",
             install_hint="pip install onnxruntime",
+            packer="lar.engines.onnxruntime.testcases:write_testcases",
+            packs_with="session",
+            packs="folder",
+            settle="lar.engines.onnxruntime.cache:remove_build",
+            settles=(
+                *("fast_run_algo_policy", "range"),
+                *("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr"),
+            ),
+            dumped="lar.engines.onnxruntime.dumping:describe_dump",
         ),
         EngineEntry(
             name="fake",
@@ -65,6 +82,7 @@ ENGINES: Mapping[str, EngineEntry] = {
             reader="lar.engines.fake:read_model",
             probe="lar.engines.fake:find_devices",
             install_hint="",
+            progress="lar.engines.fake:describe_progress",
         ),
     )
 }

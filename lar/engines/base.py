@@ -44,6 +44,9 @@ class Driver(abc.ABC):
     rearm: Callable[[], object] | None = None
     """Makes the engine ready for the next start, outside the timed region."""
 
+    after_iteration: Callable[[], object] | None = None
+    """Keeps what an iteration gave when it has ended, outside the timed region."""
+
     device_seconds: Callable[[], float] | None = None
     """The device's own time of the last iteration, where the engine measures it."""
 
@@ -51,11 +54,25 @@ class Driver(abc.ABC):
         """Import the engine; loads nothing yet."""
         self.spec = spec
         self.rows = rows
+        # What a hook has to tell the user besides; the run prints it as a warning.
+        self.notes: list[str] = []
+        self._fired: set[str] = set()
         self.runner = 0
         self.first: Driver = self
+        # The number of the next run, the warm-up's being the first, for what is dumped of it;
+        # None: an earlier process has dumped it.
+        self.run_number: int | None = 0
+        # Whether the first run prepares what all runners use, so that they must not begin together.
+        self.begins_alone = False
 
     def fire_hooks(self, stage: str) -> None:
-        """Call the hooks of one stage for the options that are set, in the table's order."""
+        """Call the hooks of one stage for the options that are set, in the table's order.
+
+        Each stage comes once, before_run when the first inputs are fed.
+        """
+        if stage in self._fired:
+            return
+        self._fired.add(stage)
         for key, row in self.rows.items():
             hook = getattr(row, stage)
             if hook is not None and key in self.spec.settings:
@@ -75,7 +92,10 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Convert and upload the inputs, once, and make the first iteration possible."""
+        """Convert and upload the inputs, and make the next iteration possible.
+
+        It may be called again, with other arrays of the same or of other shapes.
+        """
 
     @abc.abstractmethod
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:

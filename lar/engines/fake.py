@@ -11,8 +11,8 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
 
 `times` are end to end, host and device of one iteration after another, warm-up first, and begin
 again at their end. The script has a clock of its own, so that the times are exact; with
-`"real_time": true` it sleeps them. A fault happens `at` load, feed, start or outputs (the
-`index`-th iteration) and does one of `FAULTS`.
+`"real_time": true` it sleeps them. `progress` is what it tells while it prepares. A fault happens
+`at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Script:
     faults: tuple[Fault, ...] = ()
     real_time: bool = False
     prints: str = ""
+    progress: str = ""
 
 
 def read_script(path: Path) -> Script:
@@ -137,6 +138,14 @@ def read_model(path: Path) -> ModelInfo:
         weight_bytes=0,
         flops=0,
     )
+
+
+def describe_progress(spec: RunSpec) -> str:
+    """Return what the script says of its preparation."""
+    try:
+        return read_script(Path(spec.model)).progress
+    except UsageError:  # the file went away meanwhile
+        return ""
 
 
 def find_devices() -> tuple[str, ...]:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Hook = Callable[[Any, Any], None]
+
+
+def calling(path: str) -> Hook:
+    """Return a hook that calls `module:function`, imported when it is needed: the table is read
+    for every command line, and those modules are slow to import."""
+    module, _, name = path.partition(":")
+
+    def call(driver: Any, value: Any) -> None:
+        getattr(importlib.import_module(module), name)(driver, value)
+
+    return call
 
 
 class OptionRow(NamedTuple):
@@ -38,7 +50,13 @@ class EngineEntry(NamedTuple):
     `module:name` of its option table and of the function that reads a model file. `check` refuses
     settings that are known to fail here, `hints` says what a run should know afterwards; both
     take the settings and the worker's environment. `settle` takes the spec when the worker has
-    ended, however it did, for runs with one of the options `settles`.
+    ended, however it did, for runs with one of the options `settles`. `staged` makes a run with
+    one of the options `stages` in several worker processes (`lar.api.run_in_stages` calls it).
+    `progress` takes the spec of a run that goes on and tells how far its preparation is, in a
+    few words or none; it never raises. `unpacker` takes the testcases out of a file that the
+    drivers do not read; `dumped` takes the folder of a dump and returns what is known of it
+    besides the names of its tensors; `packer` writes testcases, with what the driver `packs_with`
+    computes, into what `packs` says: a file or a folder.
     """
 
     name: str
@@ -54,3 +72,11 @@ class EngineEntry(NamedTuple):
     hints: str = ""
     settle: str = ""
     settles: tuple[str, ...] = ()
+    staged: str = ""
+    stages: tuple[str, ...] = ()
+    progress: str = ""
+    unpacker: str = ""
+    dumped: str = ""
+    packer: str = ""
+    packs_with: str = ""
+    packs: str = ""

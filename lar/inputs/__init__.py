@@ -10,13 +10,13 @@ Used in the worker process only: everything here may import NumPy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
-from lar.inputs.grammar import Item, NumbersItem, ShapeItem, items_of
+from lar.inputs.grammar import Item, LoadedItem, NumbersItem, ShapeItem, items_of
 from lar.inputs.images import (
     apply_settings,
     check_channels,
@@ -59,7 +59,7 @@ class Feed:
 
 
 def feed_of(
-    texts: Sequence[str],
+    texts: Sequence[str | Item],
     infos: Sequence[TensorInfo],
     *,
     image: ImageSettings,
@@ -67,6 +67,8 @@ def feed_of(
     seed: int,
 ) -> Feed:
     """Read what the texts of `--input` say; without texts, generate data for all inputs.
+
+    An item, as the grammar makes it of a text, may stand in a text's place.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -100,7 +102,7 @@ def feed_of(
     return Feed(arrays, tuple(fed), tuple(filter(None, warnings)))
 
 
-def _collect(texts: Sequence[str], infos: Sequence[TensorInfo]) -> dict[str, Given]:
+def _collect(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> dict[str, Given]:
     """Return what each input of the model is given, by name."""
     if not texts:
         return {info.name: ShapeItem("", shape_to_generate(info.shape)) for info in infos}
@@ -128,6 +130,10 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
             yield info, Loaded(drop_outer_axis(read_numbers(item.text), info), source, "text")
         except ValueError as error:
             raise input_error(source, str(error)) from None
+    elif isinstance(item, LoadedItem):
+        for loaded in item.loaded:
+            info = input_of(loaded, item.name, infos)
+            yield info, replace(loaded, array=drop_outer_axis(loaded.array, info))
     else:
         if item.name:
             input_named(item.name, infos, item.path)
@@ -139,10 +145,10 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return inline values without their outer axis of 1 where only that fits the model.
+    """Return values without their outer axis of 1 where only that fits the model.
 
     load_and_run gives `[1,2,3]` the shape (1,3), which leaves no way to feed an input of one
-    axis in brackets.
+    axis in brackets; and a slice of a stack has the stack's first axis.
     """
     fits = find_misfit(array.shape, info) == ""
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]

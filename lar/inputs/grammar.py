@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lar.errors import UsageError
-from lar.inputs.loaded import input_error
+from lar.inputs.loaded import Loaded, input_error
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)", re.IGNORECASE)
@@ -60,17 +60,30 @@ class ShapeItem:
     text: str = ""
 
 
-Item = PathItem | NumbersItem | ShapeItem
+@dataclass(frozen=True, eq=False)
+class LoadedItem:
+    """What a reader has read already; no text makes one."""
+
+    name: str
+    loaded: tuple[Loaded, ...]
 
 
-def items_of(texts: Sequence[str], names: Sequence[str] = ()) -> tuple[Item, ...]:
+Item = PathItem | NumbersItem | ShapeItem | LoadedItem
+
+
+def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[Item, ...]:
     """Split the texts of all `--input` flags into items; `names` are the model's inputs.
+
+    What is an item already stays one.
 
     Raises:
         UsageError: a text is empty or an item is none of the forms.
     """
-    items = []
+    items: list[Item] = []
     for text in texts:
+        if not isinstance(text, str):
+            items.append(text)
+            continue
         parts = [part.strip() for part in text.split(";") if part.strip()]
         if not parts:
             raise UsageError("--input: the text is empty", FORMS)

@@ -27,7 +27,7 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
         Exception: what the driver's `failure` returns, when an iteration failed.
     """
     start, wait, now, rearm = driver.start, driver.wait, driver.clock, driver.rearm
-    device_seconds = driver.device_seconds
+    device_seconds, after_iteration = driver.device_seconds, driver.after_iteration
     pending = rows.count
     collecting = gc.isenabled()  # it is not while several runners are timed
     if collecting:
@@ -61,6 +61,11 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
                 pending = rows.count + 1
                 last_reading = now()
             rows.append(ended - began, dispatched - began, device, delay)
+            if after_iteration is not None:
+                after_iteration()
+                if meter is not None and pending == rows.count:
+                    meter.read()  # what that took is no part of the next iteration
+                    last_reading = now()
         if meter is not None and pending < rows.count:
             rows.set_queue_delay(
                 pending, rows.count, meter.read().queue_delay / (rows.count - pending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
 from lar.records import RunResult, Samples
 
@@ -49,20 +50,24 @@ def format_csv(result: RunResult) -> str:
     facts = facts_of(result)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["phase", "index", "runner", *SAMPLE_COLUMNS, *facts])
+    writer.writerow(["phase", "index", "runner", *SAMPLE_COLUMNS, "case", *facts])
     rows = [*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples)]
-    for row in rows or [[result.phase, *[None] * 6]]:
+    for row in rows or [[result.phase, *[None] * 7]]:
         writer.writerow([*row, *facts.values()])
     return text.getvalue()
 
 
 def rows_of(phase: str, samples: Samples) -> list[list[object]]:
-    """Return a row of cells for each sample; each runner's iterations count from 0."""
+    """Return a row of cells for each sample; each runner's or testcase's iterations count from
+    0."""
     rows: list[list[object]] = []
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
         columns = (own.end_to_end, own.host, own.device, own.queue_delay)
-        rows += [
-            [phase, index, runner, *cells] for index, cells in enumerate(zip(*columns, strict=True))
-        ]
+        cases: Sequence[int | None] = own.case or [None] * len(own.end_to_end)
+        counts: dict[int | None, int] = {}
+        for case, *cells in zip(cases, *columns, strict=True):
+            index = counts.get(case, 0)
+            counts[case] = index + 1
+            rows.append([phase, index, runner, *cells, case])
     return rows

@@ -12,7 +12,17 @@ import time
 from lar import __version__
 from lar.engines import ENGINES
 from lar.errors import EXIT_CODES, printable
-from lar.events import EngineStarted, Event, Fed, Finished, Loaded, PhaseEntered, Prepared
+from lar.events import (
+    CasesFound,
+    CaseStarted,
+    EngineStarted,
+    Event,
+    Fed,
+    Finished,
+    Loaded,
+    PhaseEntered,
+    Prepared,
+)
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
@@ -46,8 +56,13 @@ def format_event(event: Event, spec: RunSpec) -> str:
         case Prepared(seconds, _):
             ahead = "; going to warmup" if spec.warmup_iterations else ""
             return f"=== prepare: {format_ms(seconds)}ms{ahead}"
-        case PhaseEntered("iterations"):
-            return f"=== going to run input for {spec.iterations} times"
+        case CasesFound(variables):
+            told = ", ".join(variables) or "none"
+            return f"=== going to run {len(spec.cases)} testcases; output vars: {told}"
+        case CaseStarted(number):
+            return f"=== going to run test #{number} for {spec.iterations} times"
+        case PhaseEntered("iterations") if not spec.cases:
+            return f"=== going to run input for {spec.iterations * feeds_in(spec)} times"
         case _:
             return ""
 
@@ -62,7 +77,7 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
         return []
     generated = [fed for fed in event.fed if fed.generated]
     notes = [f"lar: warning: {text}" for text in event.warnings]
-    if generated and not spec.inputs:
+    if generated and not spec.inputs and not spec.cases:
         shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
         notes.append(f"lar: note: no --input: data is generated ({generated[0].source}): {shapes}")
     return [printable(note) for note in notes]
@@ -81,10 +96,20 @@ def format_row(
     whose = format_runner(runner, spec)
     if index < spec.warmup_iterations:
         return f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
+    position, iteration = divmod(index - spec.warmup_iterations, max(1, spec.iterations))
+    if spec.items:
+        item = spec.items[position]
+        iteration += item.number * spec.iterations
+        whose = f" {printable(item.name)}"
     return (
-        f"iter {index - spec.warmup_iterations}/{spec.iterations}: {format_ms(end_to_end)}ms "
+        f"iter {iteration}/{spec.iterations * feeds_in(spec)}: {format_ms(end_to_end)}ms "
         f"(exec={format_ms(host)},device={format_ms(device)}){whose}"
     )
+
+
+def feeds_in(spec: RunSpec) -> int:
+    """Return how many feeds the iterations are counted over: the items of a data set."""
+    return max(1, len(spec.item_names))
 
 
 def format_runner(runner: int, spec: RunSpec) -> str:
@@ -104,15 +129,19 @@ def format_finish(result: RunResult) -> list[str]:
     for runner in range(result.spec.runners):
         statistics = statistics_of(result.samples.of_runner(runner).end_to_end)
         if statistics is not None:
-            deviation = statistics.standard_deviation
-            lines.append(
-                f"=== finished test #0: time={format_ms(statistics.total)}ms "
-                f"avg_time={format_ms(statistics.mean)}ms "
-                f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
-                f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
-                + format_runner(runner, result.spec)
-            )
+            lines.append(format_finished(0, statistics) + format_runner(runner, result.spec))
     return lines
+
+
+def format_finished(number: int, statistics: Statistics) -> str:
+    """Return the line that ends a test."""
+    deviation = statistics.standard_deviation
+    return (
+        f"=== finished test #{number}: time={format_ms(statistics.total)}ms "
+        f"avg_time={format_ms(statistics.mean)}ms "
+        f"sd={format_ms(deviation)}{'ms' if deviation is not None else ''} "
+        f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
+    )
 
 
 def format_summary(result: RunResult) -> list[str]:
@@ -126,7 +155,8 @@ def format_summary(result: RunResult) -> list[str]:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
     lines += format_disturbance(result)
     done = len(result.samples.end_to_end)
-    asked = result.spec.iterations * result.spec.runners
+    asked = result.spec.sample_count - result.spec.warmup_iterations
+    asked *= result.spec.runners
     if result.status != "ok" and done:
         lines.append(f"note: {done} of {asked} iterations were run")
     lines += [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli import Parser
+from lar.cli import Parser, dispatch
 from lar.commands import cache as command
 from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, bytes_of, read_cache
 from lar.engines.megengine.cache_choices import operators_of
@@ -279,6 +279,23 @@ def test_mistakes_are_told(run: Run, words: tuple[str, ...], message: str) -> No
     with pytest.raises(UsageError) as caught:
         run(*words)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "hint"),
+    [
+        (["show", "a", "--jsn", "b"], "--jsn", "did you mean --json?"),
+        (["show", "a", "--al"], "--al", "did you mean --all?"),
+        (["pick", "a", "1", "x", "--ouptut=b"], "--ouptut", "did you mean --output?"),
+        (["diff", "a", "b", "--json"], "--json", "`lar cache diff --help` lists the flags"),
+    ],
+)
+def test_an_unknown_flag_is_told_with_the_nearest_of_its_action(
+    words: list[str], unknown: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        dispatch(["cache", *words])
+    assert (caught.value.message, caught.value.hint) == (f"unknown flag {unknown}", hint)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["pick", "--help"], ["show", str(REAL)]])

@@ -861,19 +861,20 @@ def run_limited(root: Path, kibibytes: int, *words: str, timeout: float = 60) ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is not limited elsewhere")
 @pytest.mark.parametrize(
-    ("suffix", "kibibytes", "rows"),
+    ("suffix", "kibibytes", "rows", "fill"),
     [
-        ("onnx", 2_500_000, 12_000_000),  # in the engine
-        ("onnx", 2_500_000, 50_000_000),  # while data is generated
-        pytest.param("mge", 2_800_000, 4_000_000, marks=needs_megengine),
-        pytest.param("mge", 2_800_000, 50_000_000, marks=needs_megengine),
+        ("onnx", 2_500_000, 12_000_000, "zeros"),  # in the engine
+        ("onnx", 2_500_000, 50_000_000, "uniform"),  # while data is generated
+        pytest.param("mge", 2_800_000, 4_000_000, "zeros", marks=needs_megengine),
+        pytest.param("mge", 2_800_000, 50_000_000, "uniform", marks=needs_megengine),
     ],
 )
-def test_memory_that_runs_out(root: Path, suffix: str, kibibytes: int, rows: int) -> None:
+def test_memory_that_runs_out(
+    root: Path, suffix: str, kibibytes: int, rows: int, fill: str
+) -> None:
     began = time.monotonic()
-    done = run_limited(
-        root, kibibytes, f"models/dynamic_batch.{suffix}", "--input", f"{{{rows},16}}"
-    )
+    model, shape = f"models/dynamic_batch.{suffix}", f"{{{rows},16}}"
+    done = run_limited(root, kibibytes, model, "--input", shape, "--fill", fill)
     assert done.returncode in (2, 4)
     check_error(done, done.returncode, "memory")
     assert time.monotonic() - began < 30

@@ -1,4 +1,10 @@
-"""The FLOP formulas, and that both engines' readers agree on twins of one network."""
+"""The FLOP formulas, and that both engines' readers agree on twins of one network.
+
+MegEngine makes and reads models in processes of their own, since it changes the one that imports
+it. For making them this file is the program:
+
+    python tests/engines/test_flops.py FOLDER
+"""
 
 from __future__ import annotations
 
@@ -6,29 +12,48 @@ import importlib
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
+from lar.engines.megengine import graph_file
+from lar.engines.onnxruntime import model_file
 from lar.records import ModelInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))
+ReadTwins = Callable[[Path, str], tuple[ModelInfo, ModelInfo]]
 
 
 def operation(kind: str | None, inputs: Any = (), outputs: Any = (), **rest: int) -> Operation:
     return Operation(type="Any", kind=kind, inputs=inputs, outputs=outputs, **rest)
 
 
-def read_twins(folder: Path, name: str) -> tuple[ModelInfo, ModelInfo]:
-    """Read the .mge and the .onnx of a network."""
-    from lar.engines.megengine import graph_file
-    from lar.engines.onnxruntime import model_file
+def dump_resnet50(folder: str) -> None:
+    """The program: make ResNet-50 for both engines."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    network = importlib.import_module("model_zoo").describe_resnet50()
+    importlib.import_module("megengine_twin").dump_megengine(network, Path(folder, "resnet50.mge"))
+    model = importlib.import_module("onnx_twin").onnx_of(network)
+    Path(folder, "resnet50.onnx").write_bytes(model.SerializeToString())
 
-    mge = graph_file.read_model(folder / f"{name}.mge")
-    return mge, model_file.read_model(folder / f"{name}.onnx")
+
+if __name__ == "__main__":
+    dump_resnet50(*sys.argv[1:])
+
+
+@pytest.fixture
+def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
+    """Read the .mge and the .onnx of a network."""
+
+    def read(folder: Path, name: str) -> tuple[ModelInfo, ModelInfo]:
+        mge = elsewhere(graph_file.read_model, folder / f"{name}.mge")
+        return mge, model_file.read_model(folder / f"{name}.onnx")
+
+    return read
 
 
 @pytest.mark.parametrize(
@@ -116,7 +141,7 @@ def test_the_models_of_the_repository_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_twins_agree(name: str) -> None:
+def test_twins_agree(read_twins: ReadTwins, name: str) -> None:
     mge, onnx = read_twins(ROOT / "models", name)
     for theirs, ours in ((onnx.inputs, mge.inputs), (onnx.outputs, mge.outputs)):
         assert [(it.name, it.dtype) for it in theirs] == [(it.name, it.dtype) for it in ours]
@@ -132,13 +157,11 @@ def test_twins_agree(name: str) -> None:
 
 
 def test_resnet50_is_twice_4_1_billion_multiply_accumulates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read_twins: ReadTwins, tmp_path: Path
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    network = importlib.import_module("model_zoo").describe_resnet50()
-    importlib.import_module("megengine_twin").dump_megengine(network, tmp_path / "resnet50.mge")
-    model = importlib.import_module("onnx_twin").onnx_of(network)
-    (tmp_path / "resnet50.onnx").write_bytes(model.SerializeToString())
+    script = [sys.executable, __file__, str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
     for info in read_twins(tmp_path, "resnet50"):
         assert info.flops == pytest.approx(2 * 4.1e9, rel=0.01)
         assert info.parameter_count == pytest.approx(25.5e6, rel=0.01)

@@ -101,6 +101,23 @@ def test_no_iterations_take_no_samples() -> None:
     assert "start" not in driver.calls
 
 
+def test_what_an_iteration_gave_is_kept_after_it_and_outside_the_clock() -> None:
+    driver = StepDriver(host=0.125, rest=0.5)
+    driver.after_iteration = driver.step("keep", lambda: 8.0)
+    assert taken(driver, 2).end_to_end == (0.625, 0.625)
+    assert driver.calls[-12:] == ["clock", "start", "clock", "wait", "clock", "keep"] * 2
+
+
+def test_keeping_it_is_no_part_of_the_next_reading() -> None:
+    driver = StepDriver(host=0.125, rest=LONG)
+    driver.after_iteration = driver.step("keep", lambda: 8.0)
+    taken(driver, 2, StepMeter(driver))
+    assert [call for call in driver.calls if call in ("start", "keep", "meter")] == [
+        *("meter", "start", "meter", "keep", "meter"),
+        *("start", "meter", "keep", "meter"),
+    ]
+
+
 def test_the_engine_is_rearmed_before_each_start_and_outside_the_clock() -> None:
     driver = StepDriver(host=0.125, rest=0.5)
     driver.rearm = driver.step("rearm", lambda: 8.0)

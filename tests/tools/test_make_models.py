@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -27,12 +29,76 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run_changed(change: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script after the statements `change`."""
-    code = f"import sys, make_models\n{change}\nsys.exit(make_models.main(sys.argv[1:]))"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=TOOLS
-    )
+# Runs the script several times, each after a statement: its imports take longest.
+SEVERAL = """
+import contextlib, io, json, sys
+import digits_training, make_models
+right = make_models.run_onnx
+answers = []
+for change, arguments in json.loads(sys.argv[1]):
+    exec(change)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = make_models.main(arguments)
+        except SystemExit as leaving:
+            code = leaving.code
+    answers.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(answers))
+"""
+# One epoch of training is too little.
+ONE_EPOCH = "digits_training.EPOCH_COUNT = 1"
+ADD_ERROR = "make_models.run_onnx = lambda *a: {{key: v + {} for key, v in right(*a).items()}}"
+
+
+class Answer(NamedTuple):
+    """What a run of the script gave: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_several(*asked: tuple[str, list[str]]) -> list[Answer]:
+    """Run the script in one process with several command lines, each after a statement."""
+    command = [sys.executable, "-c", SEVERAL, json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TOOLS)
+    assert done.returncode == 0, done.stderr
+    return [Answer(*answer) for answer in json.loads(done.stdout.splitlines()[-1])]
+
+
+MadeTwice = dict[str, tuple[Answer, Path]]
+
+
+@pytest.fixture(scope="module")
+def made_twice(tmp_path_factory: pytest.TempPathFactory) -> MadeTwice:
+    """What the script answers, and where it writes, in two processes at once."""
+    folder = tmp_path_factory.mktemp("made")
+
+    def ask(*asked: tuple[str, str, list[str]]) -> MadeTwice:
+        folders = [folder / key for key, _, _ in asked]
+        answers = run_several(
+            *(
+                (change, [*words, "--output-dir", str(target)])
+                for (_, change, words), target in zip(asked, folders, strict=True)
+            )
+        )
+        keys = [key for key, _, _ in asked]
+        return dict(zip(keys, zip(answers, folders, strict=True), strict=True))
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(
+            ask,
+            ("training", ONE_EPOCH, ["digits_cnn", "int8"]),
+            ("off by 0.01", ADD_ERROR.format(0.01), ["multi_input"]),
+            ("not a number", ADD_ERROR.format("float('nan')"), ["multi_input"]),
+            ("list", "", ["--list"]),
+            ("unknown", "", ["resnet51"]),
+        )
+        second = pool.submit(
+            ask, ("training again", ONE_EPOCH, ["digits_cnn", "int8"]), ("again", "", [*CHEAP])
+        )
+        return first.result() | second.result()
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +135,11 @@ def test_makes_both_formats_of_each_name(cheap_folder: Path) -> None:
     assert made == sorted(f"{name}{suffix}" for name in CHEAP for suffix in suffixes)
 
 
-def test_second_run_writes_the_same_bytes(cheap_folder: Path, tmp_path: Path) -> None:
-    assert run_script(*CHEAP, "--output-dir", str(tmp_path)).returncode == 0
+def test_second_run_writes_the_same_bytes(cheap_folder: Path, made_twice: MadeTwice) -> None:
+    answer, folder = made_twice["again"]
+    assert answer.code == 0
     for path in cheap_folder.iterdir():
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+        assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 @pytest.mark.parametrize("name", SAME_EVERYWHERE)
@@ -92,42 +159,37 @@ def test_reports_what_it_made(cheap_run: tuple[Path, str]) -> None:
 
 @pytest.mark.parametrize(
     ("error", "printed"),
-    [("0.01", "greatest difference 0.01"), ("float('nan')", "greatest difference nan")],
+    [("off by 0.01", "greatest difference 0.01"), ("not a number", "greatest difference nan")],
 )
-def test_disagreeing_twins_fail(error: str, printed: str, tmp_path: Path) -> None:
-    change = (
-        "right = make_models.run_onnx\n"
-        f"make_models.run_onnx = lambda *a: {{k: v + {error} for k, v in right(*a).items()}}"
+def test_disagreeing_twins_fail(error: str, printed: str, made_twice: MadeTwice) -> None:
+    answer, _ = made_twice[error]
+    assert answer.code == 1
+    assert printed in answer.out
+    assert "FAILED" in answer.out
+
+
+def test_training_is_reproducible_and_must_reach_its_accuracy(made_twice: MadeTwice) -> None:
+    (first, first_folder), (second, second_folder) = (
+        made_twice[key] for key in ("training", "training again")
     )
-    done = run_changed(change, "multi_input", "--output-dir", str(tmp_path))
-    assert done.returncode == 1
-    assert printed in done.stdout
-    assert "FAILED" in done.stdout
-
-
-def test_training_is_reproducible_and_must_reach_its_accuracy(tmp_path: Path) -> None:
-    folders = [tmp_path / "first", tmp_path / "second"]
-    for folder in folders:
-        one_epoch = "import digits_training\ndigits_training.EPOCH_COUNT = 1"
-        done = run_changed(one_epoch, "digits_cnn", "int8", "--output-dir", str(folder))
-        # One epoch is too little.
-        assert done.returncode == 1
-        assert "test accuracy" in done.stdout
+    for answer in (first, second):
+        assert answer.code == 1
+        assert "test accuracy" in answer.out
     for name in ("digits_cnn.mge", "digits_cnn.onnx", "int8.mge", "int8.onnx"):
-        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
+        assert (first_folder / name).read_bytes() == (second_folder / name).read_bytes(), name
 
 
-def test_lists_all_names() -> None:
-    done = run_script("--list")
-    assert done.returncode == 0
-    names = {line.split()[0] for line in done.stdout.splitlines()}
+def test_lists_all_names(made_twice: MadeTwice) -> None:
+    answer, _ = made_twice["list"]
+    assert answer.code == 0
+    names = {line.split()[0] for line in answer.out.splitlines()}
     assert names == {*CHEAP, "digits_cnn", "int8", "mobilenet_v2", "resnet18", "resnet50"}
 
 
-def test_unknown_name_is_a_usage_error() -> None:
-    done = run_script("resnet51")
-    assert done.returncode == 2
-    assert "no model 'resnet51'; there are digits_cnn" in done.stderr
+def test_unknown_name_is_a_usage_error(made_twice: MadeTwice) -> None:
+    answer, _ = made_twice["unknown"]
+    assert answer.code == 2
+    assert "no model 'resnet51'; there are digits_cnn" in answer.err
 
 
 @pytest.mark.parametrize(

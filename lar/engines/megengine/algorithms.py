@@ -12,12 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.cache import read_cache
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
 from lar.records import RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
+
+
+def is_search(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a run measures algorithms."""
+    return bool(settings.get("fast_run") or settings.get("full_run"))
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
@@ -27,7 +32,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
         UsageError: the engine has none for them.
     """
     reproducible = bool(settings.get("reproducible"))
-    if settings.get("fast_run") or settings.get("full_run"):
+    if is_search(settings):
         if reproducible:
             return PROFILE | REPRODUCIBLE
         return PROFILE | (OPTIMIZED if settings.get("fast_run") else 0)
@@ -54,18 +59,41 @@ def choose_algorithms(driver: Any) -> None:
     if (batch or equal) and not searching:
         flag = "--fast-run-shared-batch-size" if batch else "--binary-equal-between-batch"
         raise UsageError(f"{flag} says how to measure, and nothing is measured", "add --fast-run")
+    driver.begins_alone = searching
+    spec = driver.spec
+    if searching and spec.runners > 1 and spec.iterations and not spec.warmup_iterations:
+        raise UsageError(
+            "--thread: runners would search at once, and damage what they find",
+            "give --warmup-iter 1: then the first one searches",
+        )
     driver.network_setup.append(
         lambda network: network.set_network_algo_policy(strategy, batch, equal)
     )
     if settings.get("fast_run_algo_policy"):
         use_cache(driver, Path(str(settings["fast_run_algo_policy"])), searching=searching)
+    elif searching and driver.spec.work_folder:
+        use_cache(driver, None, searching=True)  # what is found is thrown away, its progress told
 
 
-def use_cache(driver: Any, path: Path, *, searching: bool) -> None:
+def use_cache(driver: Any, path: Path | None, *, searching: bool) -> None:
     """Have the engine read a cache file; a search adds to a copy in the work folder.
 
     The user's file is never the engine's: `keep_search` merges the copy into it, whole, when the
     worker has ended, also one that was interrupted.
+
+    Raises:
+        UsageError: the file is missing though nothing is searched, damaged, or not writable.
+    """
+    known = path is not None and check_cache(path, searching=searching)
+    if driver.runner:  # the cache is one for the whole process
+        return
+    copy = work_copy(driver.spec)
+    copy.write_bytes(path.read_bytes() if path and known else bytes(4))  # no categories
+    driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
+
+
+def check_cache(path: Path, *, searching: bool) -> bool:
+    """Refuse a cache file that cannot be used; tell whether it is there.
 
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
@@ -82,9 +110,7 @@ def use_cache(driver: Any, path: Path, *, searching: bool) -> None:
         raise UsageError(
             f"--fast-run-algo-policy: {path}: cannot be written", "choose another file"
         )
-    copy = work_copy(driver.spec)
-    copy.write_bytes(path.read_bytes() if known else bytes(4))  # no categories
-    driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
+    return known
 
 
 def work_copy(spec: RunSpec) -> Path:
@@ -98,8 +124,12 @@ def keep_search(spec: RunSpec) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    settings, copy = spec.settings, work_copy(spec)
-    if not copy.exists() or copy.stat().st_size == 0:  # nothing ran
-        return
-    if settings.get("fast_run") or settings.get("full_run"):
-        write_cache_merged(Path(str(settings["fast_run_algo_policy"])), read_cache(copy))
+    policy, found = spec.settings.get("fast_run_algo_policy"), found_by(spec)
+    if policy and found and is_search(spec.settings):
+        write_cache_merged(Path(str(policy)), found)
+
+
+def found_by(spec: RunSpec) -> AlgorithmCache | None:
+    """Return what the engine's own copy of the cache holds, None where it measured nothing."""
+    copy = work_copy(spec)
+    return read_cache(copy) if copy.exists() and copy.stat().st_size else None

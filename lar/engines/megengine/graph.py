@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from lar.engines.base import Driver
+from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.model_dump import open_graph
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError
 from lar.records import EngineFacts, RunSpec, TensorInfo
@@ -34,8 +36,7 @@ def import_megengine() -> Any:
         EngineMissing: it is not installed, or does not load on this machine.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that pkg_resources is deprecated
+        with lean_import():
             import megengine
         # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
         warnings.filterwarnings("ignore", "The value of the smallest subnormal")
@@ -66,9 +67,15 @@ class GraphDriver(Driver):
         self.output_vars: list[Any] = []
         self.output_nodes: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._tensors: dict[str, Any] = {}
+        self._nodes: dict[str, Any] = {}
+        self._started = False
         # What the hooks of the options set.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
+        self.optimize_options: int | None = None  # as a model file tells them
+        self.dispatch_check: Any = None
 
     def facts(self) -> EngineFacts:
         return EngineFacts(
@@ -84,14 +91,14 @@ class GraphDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        self.loaded = self.graph_api.load_graph(self.spec.model)
+        self.loaded = self.graph_api.load_graph(open_graph(self.spec.model))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)
         self.output_vars = list(self.loaded.output_vars_list)
         names = [var.name for var in self.output_vars]
         if self.inference_options is not None:
-            optimized, _ = self.graph_api.optimize_for_inference(
+            optimized, self.optimize_options = self.graph_api.optimize_for_inference(
                 self.output_vars, **self.inference_options
             )
             self.output_vars = list(optimized)
@@ -112,7 +119,25 @@ class GraphDriver(Driver):
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        nodes = {
+        tensors = {
+            name: self.megengine.Tensor(array, dtype=array.dtype, device="xpux")._dev_tensor()
+            for name, array in arrays.items()
+        }
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if shapes != self._shapes:
+            self._compile(arrays)
+            self._shapes = shapes
+        self._tensors = tensors
+        if self.rearm is None:
+            self.rearm = self._arm
+        self.start = self.function.execute
+        self.wait = self.function.wait
+        self.device_seconds = self.function.get_prev_exec_time
+        self.fire_hooks("before_run")
+
+    def _compile(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Make the function that computes the outputs for inputs of these shapes."""
+        self._nodes = {
             name: self.graph_api.InputNode(
                 device="xpux",
                 dtype=array.dtype,
@@ -122,35 +147,25 @@ class GraphDriver(Driver):
             )
             for name, array in arrays.items()
         }
+        for name, node in self._nodes.items():
+            node.outputs[0].name = name  # for what is told of it; it has a made-up one
         replaced = self.tools.replace_vars(
             self.output_vars,
-            {self.input_vars[name]: node.outputs[0] for name, node in nodes.items()},
+            {self.input_vars[name]: node.outputs[0] for name, node in self._nodes.items()},
         )
         output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
         self.output_nodes = dict(zip(self.output_names, output_nodes, strict=True))
-        tensors = {
-            name: self.megengine.Tensor(array, dtype=array.dtype, device="xpux")._dev_tensor()
-            for name, array in arrays.items()
-        }
-        function = self.graph.compile([node.outputs[0] for node in output_nodes])
-        started = False
+        self.function = self.graph.compile([node.outputs[0] for node in output_nodes])
+        self._started = False
 
-        def rearm() -> None:
-            # Inputs are consumed by each execution, and each output must be taken before the
-            # next: the engine waits forever otherwise.
-            nonlocal started
-            if started:
-                self._take_outputs()
-            started = True
-            self._values = {}
-            for name, node in nodes.items():
-                node.set_value(tensors[name])
-
-        self.rearm = rearm
-        self.start = function.execute
-        self.wait = function.wait
-        self.device_seconds = function.get_prev_exec_time
-        self.fire_hooks("before_run")
+    def _arm(self) -> None:
+        # Inputs are consumed by each execution, and each output must be taken before the next:
+        # the engine waits forever otherwise.
+        if self._started:
+            self._take_outputs()
+        self._started, self._values = True, {}
+        for name, node in self._nodes.items():
+            node.set_value(self._tensors[name])
 
     def _take_outputs(self) -> dict[str, Any]:
         if not self._values:

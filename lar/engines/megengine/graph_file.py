@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
@@ -16,16 +15,18 @@ from typing import Any
 
 from lar.engines import ENGINES, engine_in_file, read_head
 from lar.engines.flops import count_flops
+from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import BROKEN, explain_megengine
 from lar.engines.megengine.operations import operation_of, shape_of
+from lar.engines.megengine.packed_model import (
+    PACKED_MAGIC,
+    PackedModel,
+    plain_graph,
+    unpack_model,
+)
 from lar.errors import EngineMissing, UsageError
 from lar.records import ModelInfo, TensorInfo
-
-TESTCASE_HEADER = struct.Struct("<8sI")
-TESTCASE_MAGIC = b"mgbtest0"
-PACKED_MAGIC = b"packed_model"
-GRAPH_IDENTIFIER = b"mgv2"
-GRAPH_IDENTIFIER_OFFSET = 8
+from lar.testcases.packed_file import MAGIC, graphs_in
 
 # Operators that are data.
 INPUT = "Host2DeviceCopy"
@@ -54,9 +55,10 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: the file cannot be read, or is no MegEngine model, or a damaged one.
         EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
-    graph, testcases = read_graph(path)
+    graph, container = read_graph(path)
     try:
-        from megengine.core.tensor import megbrain_graph
+        with lean_import():
+            from megengine.core.tensor import megbrain_graph
     except ImportError as error:
         raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
     try:
@@ -67,16 +69,14 @@ def read_model(path: Path) -> ModelInfo:
     except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         damage = UsageError(f"{path}: not a MegEngine model, or a damaged one", BROKEN)
         raise explain_megengine(str(error), str(path), loading=True) or damage from error
-    if testcases is not None:
-        metadata["testcases"] = str(testcases)
-    return ModelInfo(engine="megengine", metadata=metadata, **info)
+    return ModelInfo(engine="megengine", metadata={**metadata, **container}, **info)
 
 
-def read_graph(path: Path) -> tuple[bytes, int | None]:
-    """Read a model file; return the graph in it and the number of testcases behind that.
+def read_graph(path: Path) -> tuple[bytes, dict[str, str]]:
+    """Read a model file; return the graph in it and what else the file holds.
 
     Raises:
-        UsageError: missing, unreadable, empty, or of another engine.
+        UsageError: missing, unreadable, empty, damaged, or of another engine.
     """
     found = engine_in_file(read_head(path))
     if found not in (None, "megengine"):
@@ -85,16 +85,21 @@ def read_graph(path: Path) -> tuple[bytes, int | None]:
             f"rename it to {ENGINES[found].suffixes[0]}",
         )
     data = path.read_bytes()
-    if data.startswith(TESTCASE_MAGIC):
-        if len(data) <= TESTCASE_HEADER.size:
-            raise UsageError(f"{path}: the file is cut short", BROKEN)
-        return data[TESTCASE_HEADER.size :], TESTCASE_HEADER.unpack_from(data)[1]
+    if data.startswith(MAGIC):
+        (begin, end), *others = graphs_in(str(path))
+        return data[begin:end], {"testcases": str(len(others))}
     if data.startswith(PACKED_MAGIC):
-        start = data.find(GRAPH_IDENTIFIER) - GRAPH_IDENTIFIER_OFFSET
-        if start < 0:
-            raise UsageError(f"{path}: a packed model without a plain graph in it", BROKEN)
-        return data[start:], None
-    return data, None
+        packed = unpack_model(data, str(path))
+        return bytes(plain_graph(packed, str(path))), {"packed": describe_packed(packed)}
+    return data, {}
+
+
+def describe_packed(packed: PackedModel) -> str:
+    """Say what a packed file holds beside the model."""
+    parts = [packed.name or "without a name"]
+    parts += ["with settings"] if packed.info is not None else []
+    parts += ["with a fast-run cache"] if packed.cache is not None else []
+    return ", ".join(parts)
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:

@@ -6,8 +6,6 @@ import ctypes
 import glob
 import importlib.util
 import os
-import sys
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,18 +14,14 @@ from typing import Any
 import numpy as np
 
 from lar.engines.base import Driver
+from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.packed_model import is_packed
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
+from lar.options import flag_of
 from lar.records import EngineFacts, RunSpec, TensorInfo
-
-# The wheel imports these only to look for another MegEngine and to open remote paths, which a
-# local run never does; they would cost more than half of the start-up.
-UNUSED_LIBRARIES: Mapping[str, Mapping[str, Any]] = {
-    "megfile": {"smart_open": open},
-    "pkg_resources": {"working_set": ()},
-}
 
 
 def import_lite() -> Any:
@@ -36,22 +30,15 @@ def import_lite() -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    stand_ins = [name for name in UNUSED_LIBRARIES if name not in sys.modules]
-    for name in stand_ins:
-        module = types.ModuleType(name)
-        vars(module).update(UNUSED_LIBRARIES[name])
-        sys.modules[name] = module
     try:
         load_library_lazily()
-        import megenginelite
+        with lean_import():
+            import megenginelite
 
         # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
         warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     except ImportError as error:
         raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
-    finally:
-        for name in stand_ins:
-            del sys.modules[name]
     return megenginelite
 
 
@@ -86,6 +73,8 @@ class LiteDriver(Driver):
         # What the hooks of the options set.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
+        self.load_file: Callable[[LiteDriver], None] = load_from_path
+        self.mapping: Any = None  # of a file that the network computes on
         self.algorithms_chosen = False
 
     def facts(self) -> EngineFacts:
@@ -125,9 +114,31 @@ class LiteDriver(Driver):
         self.network = self.lite.LiteNetwork(config=self.config)
         for set_up in self.network_setup:
             set_up(self.network)
-        # Not LiteNetwork.load: that copies the file twice in memory.
-        self.network._api.LITE_load_model_from_path(self.network._network, self.spec.model.encode())
+        if is_packed(self.spec.model):
+            check_packed(self)
+        self.load_file(self)
+        self.check_device()
         self.fire_hooks("after_load")
+
+    def check_device(self) -> None:
+        """Check that the network is on the device of the spec: a packed model can name another.
+
+        Raises:
+            UsageError: it is not.
+        """
+        number = ctypes.c_int()
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
+        read_device_type = kind(("LITE_get_device_type", self.network._api))
+        if read_device_type(self.network._network, ctypes.byref(number)):
+            raise self.failure()
+        names = {0: "cpu", 1: f"cuda:{self.network.device_id}"}  # LiteDeviceType
+        device = names.get(number.value, f"device type {number.value}")
+        if device != self.spec.device:
+            raise UsageError(
+                f"{self.spec.model}: the model is on {device}, not on {self.spec.device}: its "
+                "file asks for that",
+                "give --cuda" if device.startswith("cuda") else "pack it again for this device",
+            )
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(
@@ -136,12 +147,31 @@ class LiteDriver(Driver):
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        if self.lite_options.get("const_shape"):
+            self.check_shapes(arrays)
         for name, array in arrays.items():
             self.network.get_io_tensor(name).set_data_by_copy(array)
         api, handle = self.network._api, self.network._network
         self.start = partial(raw_function(api, "LITE_forward"), handle)
         self.wait = partial(raw_function(api, "LITE_wait"), handle)
         self.fire_hooks("before_run")
+
+    def check_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Check that a network whose shapes are constant is fed with those of its file.
+
+        Raises:
+            UsageError: it is not; the engine would crash, or complain of something else.
+        """
+        key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
+        for info in self.inputs():
+            shape = arrays[info.name].shape
+            if shape != info.shape:
+                fed, fixed = (",".join(map(str, each)) for each in (shape, info.shape))
+                raise UsageError(
+                    f"{flag_of(key)} fixes the shape of input {info.name} to {{{fixed}}}, that "
+                    f"of the model file; {{{fed}}} is fed",
+                    "feed that shape, or leave the flag out",
+                )
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each of the network's threads to a core, once it is loaded.
@@ -184,6 +214,23 @@ class LiteDriver(Driver):
         return explain_megengine(
             str(error), self.spec.model, loading=loading, settings=self.spec.settings
         )
+
+
+def load_from_path(driver: LiteDriver) -> None:
+    """Load the file; `LiteNetwork.load` would copy it twice in memory."""
+    network = driver.network
+    network._api.LITE_load_model_from_path(network._network, driver.spec.model.encode())
+
+
+def check_packed(driver: LiteDriver) -> None:
+    """Check a packed model before lite, which does not, follows what stands in it.
+
+    Raises:
+        UsageError: it is damaged, or its settings are at odds with the options.
+    """
+    from lar.engines.megengine.packing import check_packed_model  # few runs need it
+
+    check_packed_model(driver)
 
 
 class LiteOutputs(Mapping[str, Any]):

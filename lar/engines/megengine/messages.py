@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lar.errors import LarError, UsageError
-from lar.options import LAYOUTS, flag_of
+from lar.errors import CheckFailed, LarError, UsageError
+from lar.options import LAYOUT_CHOICES, flag_of
 
 BROKEN = "copy or export it again"
 
@@ -25,18 +25,57 @@ BROKEN_FILE: tuple[tuple[str, str], ...] = (
         r"invalid model format|access invalid Maybe value",
         "this is not a MegEngine model, or it is damaged",
     ),
+    (r"device < nr_gpu", "it asks for a CUDA device, and this machine has no such one"),
 )
+
+# What the checkers say: the graph's variable and the place of its first wrong element, as in
+#   var: {id:9, ..., owner:relu(x)[8]{Elemwise}, name:y, slot:0, ...}
+OUT_OF_RANGE = re.compile(
+    r"float value out of range: var: \{.*, owner:.*\{(?P<type>\w+)\}, name:(?P<name>.*), slot:.*"
+    r"\n value=(?P<value>\S+) range=(?P<limit>\S+) index=(?P<index>\S+)/(?P<shape>\S+)"
+)
+CHANGED = re.compile(
+    r"Unequal value\nValue of: .* owner:get:\{.*?, owner:.*?\{(?P<type>\w+)\}, "
+    r"name:(?P<name>.*?), slot:.*\n +Actual: (?P<value>\S+)\nExpected: .*\nWhich is: (?P<first>\S+)"
+    r"\nAt index: (?P<index>\S+)/(?P<shape>\S+)"
+)
+
+
+def explain_check(message: str) -> CheckFailed | None:
+    """Return what one of the engine's checkers has found, None for another message."""
+    if found := OUT_OF_RANGE.search(message):
+        return CheckFailed(
+            "--range {limit}: {name} has the value {value} at index {index} of {shape}".format(
+                **found.groupdict()
+            ),
+            f"the operator that computes it is of type {found['type']}",
+        )
+    if found := CHANGED.search(message):
+        return CheckFailed(
+            "--check-var-value: {name} has the value {value} at index {index} of {shape}, it had "
+            "{first} in the first run".format(**found.groupdict()),
+            f"the operator that computes it is of type {found['type']}; those that draw random "
+            "numbers change by nature",
+        )
+    return None
 
 
 def explain_megengine(
     message: str, model: str, *, loading: bool, settings: Iterable[str] = ()
 ) -> LarError | None:
     """Return the clear error behind a message of the engine, None for an unknown one."""
+    if failed := explain_check(message):
+        return failed
     for pattern, what in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", BROKEN)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
+    if "ExternCOprRunner::load" in message:
+        return UsageError(
+            f"{model}: it has an operator in C that no loaded library has",
+            "name its library: lar run --c-opr-lib FILE",
+        )
     said = message.strip().splitlines()[0] if message.strip() else "nothing"
     if "attempt to modify ExecutionPolicy" in message:
         return UsageError(
@@ -48,7 +87,7 @@ def explain_megengine(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",
             f"leave the flag out; it says: {said}",
         )
-    for key in LAYOUTS.intersection(settings):
+    for key in LAYOUT_CHOICES.intersection(settings):
         return UsageError(
             f"{flag_of(key)}: MegEngine cannot run {model} in this layout",
             f"leave the flag out, or fold batch normalisation before the dump; it says: {said}",

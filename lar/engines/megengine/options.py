@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lar.engines.table import Hook, OptionRow
+from lar.engines.megengine.file_options import FILE_ROWS
+from lar.engines.table import Hook, OptionRow, calling
 from lar.errors import UsageError
 
 BOTH = ("lite", "graph")
@@ -34,6 +35,10 @@ def show_engine_log(driver: Any, _: bool) -> None:
 
 def run_in_calling_thread(driver: Any, _: bool) -> None:
     driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
+    # A packed model with settings has lite take the device from the config again, and this mode
+    # is a device: DEVICE_CPU_DEFAULT or DEVICE_MULTITHREAD_DEFAULT of CompNode::Locator.
+    several = driver.spec.settings.get("multithread_default", 1) > 1
+    driver.config.device_id = -1025 if several else -1024
 
 
 def run_on_threads(driver: Any, count: int) -> None:
@@ -52,7 +57,7 @@ def run_beside_others(driver: Any, count: int) -> None:
     if "cuda" in settings:
         driver.network_setup.append(lambda network: setattr(network, "stream_id", runner))
     elif "multithread" in settings:
-        driver.network_setup.append(lambda network: setattr(network, "device_id", runner))
+        driver.config.device_id = runner  # not network.device_id, which a packed model resets
     elif count > 1 and not {"cpu_default", "multithread_default"} & settings.keys():
         run_in_calling_thread(driver, True)
 
@@ -141,6 +146,23 @@ def row_of_layout(name: str) -> OptionRow:
     )
 
 
+def row_of_text_dump(key: str) -> OptionRow:
+    """Return the row of a text dump, which differ in where lar prints it."""
+
+    def dump(driver: Any, _: object) -> None:
+        from lar.engines.megengine.dumping import dump_text
+
+        dump_text(driver, key)
+
+    return OptionRow(
+        key,
+        LITE,
+        "io_txt_dump(), in inplace mode",
+        before_load=calling("lar.engines.megengine.dumping:compute_in_calling_thread"),
+        after_load=dump,
+    )
+
+
 def fix_engine(driver: Any, name: str) -> None:
     from lar.engines.megengine.x2apic import apply_fix
 
@@ -151,7 +173,7 @@ ROWS = (
     OptionRow("cpu", BOTH, "the default device"),
     OptionRow("cuda", LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
     OptionRow("verbose", BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
-    OptionRow("engine_fix", LITE, "writes into the loaded library", before_load=fix_engine),
+    OptionRow("engine_fix", BOTH, "writes into the loaded library", before_load=fix_engine),
     OptionRow("cpu_default", LITE, "inplace mode", before_load=run_in_calling_thread),
     OptionRow("multithread", LITE, "threads_number", before_load=run_on_threads),
     OptionRow(
@@ -180,6 +202,19 @@ ROWS = (
         "LiteOptions.enable_nhwcd4",
         before_load=set_lite_option(enable_nhwcd4=1),
     ),
+    OptionRow(
+        "layout_transform",
+        LITE,
+        "enable_global_layout_transform()",
+        before_load=calling("lar.engines.megengine.layout_search:search_layouts"),
+        after_load=calling("lar.engines.megengine.layout_search:read_layouts"),
+    ),
+    OptionRow(
+        "layout_transform_dump",
+        LITE,
+        "dump_layout_transform_model(), names mended",
+        after_load=calling("lar.engines.megengine.layout_search:write_layouts"),
+    ),
     OptionRow("fast_run", LITE, "PROFILE | OPTIMIZED", before_load=choose_algorithms),
     OptionRow("full_run", LITE, "PROFILE", before_load=choose_algorithms),
     OptionRow(
@@ -200,7 +235,12 @@ ROWS = (
     OptionRow(
         "weight_preprocess", BOTH, "weights transformed ahead", before_load=preprocess_weights
     ),
-    OptionRow("winograd_transform", BOTH, "as --weight-preprocess", before_load=preprocess_weights),
+    OptionRow(
+        "winograd_transform",
+        BOTH,
+        "as --weight-preprocess; winograd algorithms preferred where a cache has them",
+        before_load=preprocess_weights,
+    ),
     OptionRow(
         "optimize_for_inference",
         GRAPH,
@@ -234,6 +274,25 @@ ROWS = (
         before_load=set_inference_option(enable_ioc16=True),
     ),
     OptionRow(
+        "enable_jit",
+        LITE,
+        "LiteOptions.jit_level 1, on CUDA alone",
+        before_load=set_lite_option(jit_level=1),
+    ),
+    OptionRow(
+        "tensorrt",
+        LITE,
+        "use_tensorrt(), on CUDA alone",
+        before_load=calling("lar.engines.megengine.tensorrt:use_tensorrt"),
+    ),
+    OptionRow(
+        "tensorrt_cache",
+        LITE,
+        "TensorRT's engine cache",
+        before_load=calling("lar.engines.megengine.tensorrt:use_cache"),
+        after_run=calling("lar.engines.megengine.tensorrt:keep_cache"),
+    ),
+    OptionRow(
         "const_shape", LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
     ),
     OptionRow(
@@ -258,4 +317,54 @@ ROWS = (
         ),
     ),
     OptionRow("disable_mem_opt", GRAPH, "seq_opt", before_load=disable_memory_reuse),
+    OptionRow("disable_assert_throw", BOTH, "an output that is not the expected one warns"),
+    OptionRow(
+        "range",
+        GRAPH,
+        "NumRangeChecker",
+        before_load=calling("lar.engines.megengine.checkers:check_range"),
+    ),
+    OptionRow(
+        "check_var_value",
+        GRAPH,
+        "VarValueChecker",
+        before_load=calling("lar.engines.megengine.checkers:check_values"),
+    ),
+    OptionRow(
+        "check_dispatch",
+        GRAPH,
+        "CPUDispatchChecker",
+        before_load=calling("lar.engines.megengine.checkers:check_dispatch"),
+        before_run=calling("lar.engines.megengine.checkers:collect_at_each_run"),
+        after_run=calling("lar.engines.megengine.checkers:finish_check_dispatch"),
+    ),
+    OptionRow(
+        "c_opr_lib",
+        BOTH,
+        "the library's mgb_c_opr_init",
+        before_load=calling("lar.engines.megengine.c_operators:load_operators"),
+    ),
+    OptionRow(
+        "get_static_mem_info",
+        GRAPH,
+        "get_static_memory_alloc_info()",
+        before_run=calling("lar.engines.megengine.static_memory:begin_recording"),
+        after_run=calling("lar.engines.megengine.static_memory:finish_recording"),
+    ),
+    *map(row_of_text_dump, ("io_dump", "io_dump_stdout", "io_dump_stderr")),
+    OptionRow(
+        "bin_io_dump",
+        LITE,
+        "io_bin_dump(), in inplace mode",
+        before_load=calling("lar.engines.megengine.dumping:compute_in_calling_thread"),
+        after_load=calling("lar.engines.megengine.dumping:dump_tensors"),
+    ),
+    OptionRow(
+        "bin_out_dump",
+        BOTH,
+        "the outputs, written after each iteration",
+        before_run=calling("lar.engines.megengine.dumping:dump_outputs"),
+    ),
+    OptionRow("dump_filter", BOTH, "what it leaves out is removed when the run has ended"),
+    *FILE_ROWS,
 )

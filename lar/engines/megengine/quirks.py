@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from lar.engines.megengine.dump_options import DUMPS, check_dumps
 from lar.environment import read_field
 from lar.errors import UsageError
+from lar.options import BY_KEY, flag_of
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"
 AMD = "AuthenticAMD"
+
+# What an option is for.
+NEEDED_OPTIONS = {
+    "layout_transform_dump": "layout_transform",
+    "pack_info_json": "packed_model_dump",
+    "pack_cache": "packed_model_dump",
+}
 
 # The fix of `nchw88-x2apic`, as --engine-fix names it; x2apic.py applies it.
 X2APIC_FIX = "x2apic"
@@ -84,12 +93,12 @@ QUIRKS: tuple[Quirk, ...] = (
     ),
     Quirk(
         "nchw88-x2apic",
-        "--enable-nchw88 hangs: MKL-DNN can read the number of cores on Intel alone",
+        "nchw88 and --layout-transform hang: MKL-DNN knows the cores of Intel alone",
         f"a vendor other than {INTEL}",
         f"--engine-fix {X2APIC_FIX}",
         safe=False,  # it writes into the loaded library
         applies=hangs_on_nchw88,
-        settings=frozenset({"enable_nchw88"}),
+        settings=frozenset({"enable_nchw88", "layout_transform"}),
     ),
     Quirk(
         "ioc16-max-pool",
@@ -129,6 +138,24 @@ QUIRKS: tuple[Quirk, ...] = (
             {"enable_nchw44", "enable_nchw44_dot", "enable_nchw88", "enable_nhwcd4"}
         ),
     ),
+    Quirk(
+        "layout-8-channels",
+        "--layout-transform may give wrong numbers in convolutions of 8 channels",
+        "a run reads the layouts that were found, and warns",
+        "--enable-nchw88",
+        safe=False,  # the search takes plain inputs there, which the kernel reads as blocks of 8
+        applies=always,
+        settings=frozenset({"layout_transform"}),
+    ),
+    Quirk(
+        "dumped-in-blocks",
+        "models that MegEngine itself dumps in nchw44 crash lite: unaligned weights",
+        "always, on the CPU",
+        "--driver graph; its --model-dump writes a file that lite can run",
+        safe=False,
+        applies=always,
+        settings=frozenset({"driver"}),  # a model meets it, which no engine option tells
+    ),
 )
 
 
@@ -150,22 +177,86 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def check_settings(settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    """Refuse a planned run that is known to hang here.
+    """Refuse a planned run that is known to hang or to fail here.
 
     Raises:
-        UsageError: naming the defect and the fix.
+        UsageError: naming the defect and the fix, or what is missing.
     """
+    refuse_incomplete(settings)
     refuse_hanging(settings, environment, [str(settings.get("engine_fix", ""))])
+    refuse_without_cuda(settings)
+    check_dumps(settings)
+
+
+def refuse_incomplete(settings: Mapping[str, Any]) -> None:
+    """Refuse options that say how to do what nothing asks for, or for a device that is not used.
+
+    Raises:
+        UsageError: naming the option and the one that it needs.
+    """
+    for key, needed in NEEDED_OPTIONS.items():
+        if key in settings and needed not in settings:
+            raise UsageError(
+                f"{flag_of(key)} is for {flag_of(needed)}, which is not given",
+                f"add {flag_of(needed)} {BY_KEY[needed].metavar}",
+            )
+    if {"layout_transform", "record_comp_seq2"} <= settings.keys():
+        raise UsageError(
+            "--layout-transform and --record-comp-seq2 cannot go together: recording frees the "
+            "graph before what was found is read",
+            "take --record-comp-seq",
+        )
+    target, device = settings.get("layout_transform"), "cuda" if "cuda" in settings else "cpu"
+    if target not in (None, device, "unspec"):
+        raise UsageError(
+            f"--layout-transform {target}: MegEngine searches on the device that it runs on, "
+            f"which is {device}",
+            "add --cuda" if target == "cuda" else f"give {device} or unspec",
+        )
+
+
+def refuse_without_cuda(settings: Mapping[str, Any]) -> None:
+    """Refuse what MegEngine has for CUDA devices alone.
+
+    Raises:
+        UsageError: another device is asked for, or the cache of TensorRT without TensorRT.
+    """
+    if "tensorrt_cache" in settings and "tensorrt" not in settings:
+        raise UsageError("--tensorrt-cache: TensorRT is not asked for", "add --tensorrt")
+    for key, what in (
+        ("enable_jit", "MegEngine compiles elementwise operators for CUDA devices alone"),
+        ("tensorrt", "TensorRT runs on CUDA devices alone"),
+    ):
+        if key in settings and "cuda" not in settings:
+            raise UsageError(f"{flag_of(key)}: {what}", "add --cuda, or leave the flag out")
 
 
 def hints_for(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """Return what a finished run should know of the quirks that it met for certain."""
+    """Return what a finished run should know: the quirks that it met for certain, and what it
+    left undone."""
     certain = ("mkl-generic-path", "ioc16-max-pool", "nhwcd4-depthwise")
-    return [
+    hints = [
         f"{quirk.effect}; way round: {quirk.way_round}"
         for quirk in quirks_here(settings, environment)
         if quirk.name in certain
     ]
+    if dumped := next((key for key in DUMPS if key in settings), ""):
+        hints.append(
+            f"the times are those of a run with {flag_of(dumped)}: MegEngine dumps in every "
+            "iteration; --warmup-iter 0 --iter 1 dumps once"
+        )
+    searched = {"fast_run", "full_run", "fast_run_algo_policy"} & settings.keys()
+    if "winograd_transform" in settings and not searched:
+        hints.append(
+            "without a search or its cache --winograd-transform prefers no algorithm; "
+            "add --fast-run, or --fast-run-algo-policy FILE"
+        )
+    if "check_var_value" in settings:
+        hints.append(
+            "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
+            "--iter reaches more"
+        )
+    return hints
 
 
 def refuse_hanging(
@@ -179,8 +270,9 @@ def refuse_hanging(
     if X2APIC_FIX in fixes:
         return
     if any(quirk.name == "nchw88-x2apic" for quirk in quirks_here(settings, environment)):
+        flag = flag_of("enable_nchw88" if "enable_nchw88" in settings else "layout_transform")
         raise UsageError(
-            "--enable-nchw88 hangs on processors other than Intel's: MKL-DNN cannot read the "
+            f"{flag} hangs on processors other than Intel's: MKL-DNN cannot read the "
             "number of cores",
             f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
         )

@@ -9,7 +9,17 @@ from lar.errors import LarError, UsageError
 BROKEN = "copy or export it again"
 
 # Pattern in the engine's message, what is wrong, what to do; the first that matches counts.
-BROKEN_FILE: tuple[tuple[str, str, str], ...] = (
+WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
+    (
+        r"contains compiled nodes",
+        "the provider compiles it, so that its optimised graph cannot be saved",
+        "leave out --model-dump and --range",
+    ),
+    (
+        r"Failed to write external initializers|Protobuf serialization failed",
+        "its optimised graph cannot be saved",
+        "make room on the disk; --model-dump can write 2 GiB",
+    ),
     (
         r"Protobuf parsing failed|INVALID_PROTOBUF",
         "this is not an ONNX model, or it is damaged or cut short",
@@ -46,7 +56,7 @@ def explain_onnxruntime(message: str, model: str, *, loading: bool) -> LarError 
             "there is no falling back to the CPU; check the device's driver and libraries "
             "(--verbose shows what ONNX Runtime says), or choose another provider",
         )
-    for pattern, what, hint in BROKEN_FILE if loading else ():
+    for pattern, what, hint in WHILE_LOADING if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", f"{hint} (ONNX Runtime: {one_line(message)})")
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):

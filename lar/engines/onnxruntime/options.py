@@ -1,15 +1,24 @@
 """How ONNX Runtime honours each option: one row an option, its functions side by side.
 
 The functions set the driver's `options`, which are the session's SessionOptions, and its
-`disabled_optimizers`.
+`disabled_optimizers`. The providers' are in `providers`.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
+from lar.engines.onnxruntime.providers import (
+    choose_cuda,
+    choose_provider,
+    choose_tensorrt,
+    flag_for,
+    keep_tensorrt_engines,
+    measure_algorithms,
+)
 from lar.engines.table import OptionRow
 from lar.errors import UsageError, nearest
 from lar.options import flag_of
@@ -27,13 +36,7 @@ LEVELS = {
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
 
-
-def choose_cuda(driver: Any, device_id: int) -> None:
-    driver.choose_cuda(device_id)
-
-
-def choose_provider(driver: Any, name: str) -> None:
-    driver.choose_provider(name)
+DUMPED = "every tensor of the optimised model, before the warm-up, in sessions of their own"
 
 
 def show_engine_log(driver: Any, _: bool) -> None:
@@ -120,7 +123,7 @@ def use_blocked_layout(driver: Any, _: bool) -> None:
     """Make sure that the blocked layout is used.
 
     Raises:
-        UsageError: another flag turns it off.
+        UsageError: another flag turns it off, or the engine has none for this processor.
     """
     settings = driver.spec.settings
     level = settings.get("graph_optimization_level", "all")
@@ -134,11 +137,115 @@ def use_blocked_layout(driver: Any, _: bool) -> None:
             f"--enable-nchw88 and --disable-optimizer {BLOCKED_LAYOUT} exclude each other"
         )
     if not driver.runs_on_cpu():
-        flag = "--cuda" if "cuda" in settings else "--provider"
         raise UsageError(
-            f"--enable-nchw88 and {flag} exclude each other", "the layout is one of the CPU alone"
+            f"--enable-nchw88 and {flag_for(settings)} exclude each other",
+            "the layout is one of the CPU alone",
+        )
+    from lar.engines.onnxruntime.blocked_layout import block_size
+
+    if block_size(driver.onnxruntime) == 1:
+        raise UsageError(
+            "--enable-nchw88: this ONNX Runtime has no blocked layout for this processor",
+            "leave the flag out",
         )
     set_optimization_level(driver, "all")
+
+
+def use_cache(driver: Any, file: str) -> None:
+    """Load the optimised model from a cache file.
+
+    Raises:
+        UsageError: another device than the CPU is asked for.
+    """
+    if not driver.runs_on_cpu():
+        raise UsageError(
+            "--fast-run-algo-policy: ONNX Runtime keeps a cache for the CPU alone",
+            "leave the flag out",
+        )
+    from lar.engines.onnxruntime.cache import open_cached
+
+    driver.open = lambda: open_cached(driver, Path(file))
+
+
+def verify_cache(driver: Any, _: str) -> None:
+    from lar.engines.onnxruntime.cache import verify_data
+
+    verify_data(driver)
+
+
+def forbid_memory_reuse(driver: Any, _: bool) -> None:
+    driver.options.enable_mem_pattern = False
+    driver.options.enable_mem_reuse = False
+    # It would hand on what one operator has released to the next.
+    driver.options.enable_cpu_mem_arena = False
+
+
+def check_range(driver: Any, limit: float) -> None:
+    from lar.engines.onnxruntime.value_range import check_range as check
+
+    check(driver, limit)
+    driver.feed_checks.append(lambda: check(driver, limit))
+
+
+def row_of_text_dump(key: str) -> OptionRow:
+    """Return the row of a text dump, which differ in where lar prints it."""
+
+    def dump(driver: Any, _: object) -> None:
+        from lar.engines.onnxruntime.dumping import dump_text
+
+        dump_text(driver, key)
+
+    return OptionRow(key, SESSION, DUMPED, before_load=save_source, before_run=dump)
+
+
+def save_source(driver: Any, value: object) -> None:
+    from lar.engines.onnxruntime.dumping import save_source as save
+
+    save(driver, value)
+
+
+def dump_tensors(driver: Any, value: object) -> None:
+    from lar.engines.onnxruntime.dumping import dump_tensors as dump
+
+    dump(driver, value)
+
+
+def dump_outputs(driver: Any, value: object) -> None:
+    from lar.engines.onnxruntime.dumping import dump_outputs as dump
+
+    dump(driver, value)
+
+
+def start_model_dump(driver: Any, _: str) -> None:
+    from lar.engines.onnxruntime.saving import start_model_dump as start
+
+    start(driver)
+
+
+def finish_model_dump(driver: Any, _: str) -> None:
+    from lar.engines.onnxruntime.saving import finish_model_dump as finish
+
+    finish(driver)
+
+
+def load_operators(driver: Any, file: str) -> None:
+    """Load a library of operators.
+
+    Raises:
+        UsageError: there is none, or it is not one for ONNX Runtime.
+    """
+    path = os.path.abspath(file)  # a bare name would be looked for among the system's libraries
+    if not os.path.isfile(path):
+        raise UsageError(f"--c-opr-lib: {file}: no such file", "check the path")
+    try:
+        driver.options.register_custom_ops_library(path)
+    except Exception as error:  # the engine has no one kind for these
+        from lar.engines.onnxruntime.messages import one_line
+
+        raise UsageError(
+            f"--c-opr-lib: {file}: is not a library of operators for ONNX Runtime",
+            f"it must export RegisterCustomOps; ONNX Runtime says: {one_line(str(error))}",
+        ) from error
 
 
 def compute_deterministically(driver: Any, _: bool) -> None:
@@ -214,4 +321,66 @@ ROWS = (
         "weights are prepacked, which is the default",
         before_load=preprocess_weights,
     ),
+    OptionRow(
+        "fast_run",
+        SESSION,
+        "builds the file of --fast-run-algo-policy; on CUDA, cudnn_conv_algo_search is EXHAUSTIVE",
+        before_load=measure_algorithms,
+    ),
+    OptionRow(
+        "fast_run_algo_policy",
+        SESSION,
+        "the optimised model in FILE, its weights, as operators take them, in a file beside it",
+        before_load=use_cache,
+        before_run=verify_cache,
+    ),
+    OptionRow(
+        "tensorrt",
+        SESSION,
+        "TensorrtExecutionProvider, then CUDA, without falling back to the CPU",
+        before_load=choose_tensorrt,
+    ),
+    OptionRow(
+        "tensorrt_cache",
+        SESSION,
+        "trt_engine_cache_path and trt_engine_cache_prefix",
+        before_load=keep_tensorrt_engines,
+    ),
+    OptionRow(
+        "disable_mem_opt",
+        SESSION,
+        "enable_mem_pattern, enable_mem_reuse and enable_cpu_mem_arena are off",
+        before_load=forbid_memory_reuse,
+    ),
+    OptionRow("disable_assert_throw", SESSION, "an output that is not the expected one warns"),
+    OptionRow(
+        "range",
+        SESSION,
+        "every floating-point tensor, once, before the warm-up, in a session of its own",
+        before_run=check_range,
+    ),
+    OptionRow(
+        "model_dump",
+        SESSION,
+        "optimized_model_filepath, with all weights in the file",
+        before_load=start_model_dump,
+        after_load=finish_model_dump,
+    ),
+    OptionRow("c_opr_lib", SESSION, "register_custom_ops_library", before_load=load_operators),
+    # Last: what is dumped is saved with all that the others have set.
+    *map(row_of_text_dump, ("io_dump", "io_dump_stdout", "io_dump_stderr")),
+    OptionRow(
+        "bin_io_dump",
+        SESSION,
+        DUMPED,
+        before_load=save_source,
+        before_run=dump_tensors,
+    ),
+    OptionRow(
+        "bin_out_dump",
+        SESSION,
+        "the outputs, written after each iteration",
+        before_run=dump_outputs,
+    ),
+    OptionRow("dump_filter", SESSION, "what it leaves out is removed when the run has ended"),
 )

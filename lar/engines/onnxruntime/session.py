@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.engines.base import Driver
 from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.model_fields import inputs_without_rank, is_ort_format, mapped
+from lar.engines.onnxruntime.providers import (
+    CPU,
+    CUDA,
+    DEVICES,
+    flag_for,
+    provider_for,
+    short_name,
+)
+from lar.engines.onnxruntime.saving import SavedModel
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options import flag_of
 from lar.records import EngineFacts, RunSpec, TensorInfo
-
-CUDA = "CUDAExecutionProvider"
-CPU = "CPUExecutionProvider"
-SUFFIX = "ExecutionProvider"
-
-# The device that a provider's inputs and outputs lie on, where it is not the CPU.
-DEVICES: Mapping[str, str] = {CUDA: "cuda", "TensorrtExecutionProvider": "cuda"}
-
-# The package of ONNX Runtime that has a provider.
-PACKAGES: Mapping[str, str] = {
-    CUDA: "onnxruntime-gpu",
-    "TensorrtExecutionProvider": "onnxruntime-gpu",
-    "OpenVINOExecutionProvider": "onnxruntime-openvino",
-    "DmlExecutionProvider": "onnxruntime-directml",
-    "QNNExecutionProvider": "onnxruntime-qnn",
-}
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -72,17 +66,26 @@ class SessionDriver(Driver):
         super().__init__(spec, rows)
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
-        self.providers: list[Any] = [CPU]
         self.device = ("cpu", 0)
+        # What the hooks of the options set.
+        self.providers: list[str] = [CPU]
+        self.provider_options: dict[str, dict[str, str]] = {}
         self.disabled_optimizers: list[str] = []
+        self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
+        self.open: Callable[[], Any] = partial(self.open_session, spec.model)
+        # The optimised model, where the session was loaded from one, and its weights unchecked.
+        self.saved: SavedModel | None = None
+        self.unverified: Any = None
+        # The optimised model that is dumped.
+        self.dump_source: SavedModel | None = None
 
     def facts(self) -> EngineFacts:
         # What is asked for is what runs: `load` fails where it would be another provider.
         provider = self.asked_provider()
         installed = provider in self.onnxruntime.get_available_providers()
         device = self.spec.device
-        if "provider" in self.spec.settings:
-            device = f"{DEVICES[provider]}:0" if provider in DEVICES else "cpu"
+        if provider in DEVICES and "cuda" not in self.spec.settings:
+            device = f"{DEVICES[provider]}:0"
         return EngineFacts(
             name="onnxruntime",
             version=self.onnxruntime.__version__,
@@ -93,80 +96,48 @@ class SessionDriver(Driver):
 
     def asked_provider(self) -> str:
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""
-        settings = self.spec.settings
-        asked = CUDA if "cuda" in settings else str(settings.get("provider", CPU))
-        known = self.onnxruntime.get_all_providers()
-        return next((name for name in known if short_name(name) == short_name(asked)), asked)
+        return provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
 
     def runs_on_cpu(self) -> bool:
         return self.asked_provider() == CPU
-
-    def choose_cuda(self, device_id: int) -> None:
-        """Run on that CUDA device, and nowhere else.
-
-        Raises:
-            UsageError: the installed ONNX Runtime has no CUDA provider.
-        """
-        if CUDA not in self.onnxruntime.get_available_providers():
-            raise UsageError(
-                "--cuda: the installed ONNX Runtime has no CUDA provider",
-                "pip install onnxruntime-gpu in its place; `lar engines` lists the devices",
-            )
-        self.forbid_fallback()
-        self.providers = [(CUDA, {"device_id": device_id})]
-        self.device = ("cuda", device_id)
-
-    def choose_provider(self, name: str) -> None:
-        """Run on that provider, and on no other.
-
-        Raises:
-            UsageError: the installed ONNX Runtime has no such provider, or a flag asks for the CPU.
-        """
-        provider = self.asked_provider()
-        installed = self.onnxruntime.get_available_providers()
-        if provider not in installed:
-            package = PACKAGES.get(provider)
-            raise UsageError(
-                f"--provider: the installed ONNX Runtime has no provider {name!r}",
-                f"installed: {', '.join(map(short_name, installed))}"
-                + (f"; pip install {package} in its place" if package else ""),
-            )
-        if provider == CPU:
-            return
-        for key in ("cpu", "cpu_default"):
-            if key in self.spec.settings:
-                raise UsageError(f"{flag_of(key)} and --provider {name} exclude each other")
-        self.forbid_fallback()
-        self.providers = [provider]
-        self.device = (DEVICES.get(provider, "cpu"), 0)
-
-    def forbid_fallback(self) -> None:
-        """Have the session fail where it would run on the CPU what its provider cannot."""
-        self.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
 
     def set_log_level_verbose(self) -> None:
         self.options.log_severity_level = 0
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        self.session = self.onnxruntime.InferenceSession(
-            self.spec.model,
-            self.options,
-            providers=self.providers,
-            disabled_optimizers=self.disabled_optimizers,
-        )
+        self.session = self.open()
         ran_on = self.session.get_providers()
         asked = self.asked_provider()
         if asked not in ran_on:
-            flag = "--cuda" if "cuda" in self.spec.settings else f"--provider {short_name(asked)}"
+            flag, offered = flag_for(self.spec.settings), ", ".join(ran_on)
+            name = f" {short_name(asked)}" if flag == "--provider" else ""
             raise UsageError(
-                f"{flag}: ONNX Runtime could not use the device, it offers {', '.join(ran_on)}",
+                f"{flag}{name}: ONNX Runtime could not use the device, it offers {offered}",
                 "check the device's driver and the libraries that the provider needs",
             )
         self.fire_hooks("after_load")
 
+    def open_session(self, model: str | bytes) -> Any:
+        """Return a session of a model, with the options as they are now."""
+        return self.onnxruntime.InferenceSession(
+            model,
+            self.options,
+            providers=self.providers,
+            provider_options=[self.options_of(provider) for provider in self.providers],
+            disabled_optimizers=self.disabled_optimizers,
+        )
+
+    def options_of(self, provider: str) -> dict[str, str]:
+        """Return a provider's options: those that hooks have set, and its device."""
+        device = {"device_id": str(self.device[1])} if provider in DEVICES else {}
+        return {**self.provider_options.get(provider, {}), **device}
+
     def inputs(self) -> tuple[TensorInfo, ...]:
-        return tuple(info_of(node) for node in self.session.get_inputs())
+        infos = tuple(info_of(node) for node in self.session.get_inputs())
+        if unclear := [info.name for info in infos if not info.shape]:
+            refuse_unknown_ranks(self.spec.model, unclear)
+        return infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         device, device_id = self.device
@@ -185,6 +156,8 @@ class SessionDriver(Driver):
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
         self.wait = binding.synchronize_outputs if device == "cuda" else bool
+        for check in self.feed_checks:
+            check()
         self.fire_hooks("before_run")
 
     def outputs(self) -> Mapping[str, Any]:
@@ -212,9 +185,20 @@ class SessionOutputs(Mapping[str, Any]):
         return len(self._nodes)
 
 
-def short_name(provider: str) -> str:
-    """Return what a provider is called for short: `CUDAExecutionProvider` is `cuda`."""
-    return provider.lower().removesuffix(SUFFIX.lower())
+def refuse_unknown_ranks(model: str, names: Sequence[str]) -> None:
+    """Refuse inputs of any number of axes, of which the engine says the same as of a number.
+
+    Raises:
+        UsageError: naming the input.
+    """
+    with mapped(Path(model)) as data:
+        without = set() if is_ort_format(data) else inputs_without_rank(data)
+    for name in names:
+        if name in without:
+            raise UsageError(
+                f"{model}: it does not say how many axes its input {name} has, which lar must know",
+                "export it with the shapes of its inputs",
+            )
 
 
 def info_of(node: Any) -> TensorInfo:

@@ -445,3 +445,14 @@ def test_the_result_tells_the_options(run_lar: RunLar, tmp_path: Path) -> None:
         "reproducible": True,
         "workspace_limit": 1 << 20,
     }
+
+
+def test_one_runner_searches_for_all(run_lar: Any, tmp_path: Path) -> None:
+    cache = tmp_path / "digits.cache"
+    flags = ["--thread", "2", "--fast-run", "--fast-run-algo-policy", str(cache), "--iter", "1"]
+    done = run_lar(DIGITS, *flags)
+    assert done.returncode == 0, done.stderr
+    assert read_cache(cache).categories
+    done = run_lar(DIGITS, *flags, "--warmup-iter", "0")
+    assert done.returncode == 2
+    assert "give --warmup-iter 1" in done.stderr

@@ -6,6 +6,7 @@ PROFILE | OPTIMIZED, by MegEngine 1.13.0 on an x86 processor.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -58,6 +59,9 @@ MODEL = REPOSITORY / "models" / "digits_cnn.mge"
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 WINOGRAD = "CONVOLUTION_DEFAULT_WINOGRAD:FB_GI_F32_MK4_4x8:4:4:24:3"
 EMPTY_FILE = number_bytes(0)
+needs_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megenginelite") is None, reason="MegEngine is not installed"
+)
 
 
 def algorithm(name: str, seconds: str = "1.5e-05", workspace: int = 64) -> Algorithm:
@@ -687,8 +691,8 @@ def search(cache: Path, dumped: Path) -> str:
     return done.stderr
 
 
+@needs_megengine
 def test_the_engine_runs_what_was_chosen_by_hand(tmp_path: Path) -> None:
-    pytest.importorskip("megenginelite")
     searched, edited, dumped = (tmp_path / name for name in ("searched", "edited", "dumped"))
 
     search(searched, searched)
@@ -711,8 +715,8 @@ def test_the_engine_runs_what_was_chosen_by_hand(tmp_path: Path) -> None:
     assert merge_caches(read_cache(edited), read_cache(dumped)) == read_cache(edited)
 
 
+@needs_megengine
 def test_the_engine_takes_the_longest_category_that_is_read(tmp_path: Path) -> None:
-    pytest.importorskip("megenginelite")
     longest = AlgorithmCache((Category("x" * LONGEST_CATEGORY, (Entry(b"key", other=b"v"),)),))
     path, dumped = tmp_path / "a.cache", tmp_path / "dumped"
     path.write_bytes(bytes_of(merge_caches(cache_of(REAL), longest)))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import _ctypes
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines import ENGINES, rows_of
+from lar.engines.onnxruntime import blocked_layout
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.errors import UsageError
@@ -380,6 +384,88 @@ def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has the layout's operators only where it has the layout."""
+    load(enable_nchw88=True)
+    probe = blocked_layout.PROBE.replace(b"ReorderInput", b"NoSuchInput_")
+    monkeypatch.setattr(blocked_layout, "PROBE", probe)
+    with pytest.raises(UsageError, match="has no blocked layout for this processor"):
+        load(enable_nchw88=True)
+
+
+# ---- memory ----
+
+
+def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_path: Path) -> None:
+    """A chain of 20 operators on tensors of 4 MiB."""
+    shape, names = [1024, 1024], [f"t{index}" for index in range(21)]
+    nodes = [
+        helper.make_node(("Sin", "Cos")[index % 2], [before], [after])
+        for index, (before, after) in enumerate(pairwise(names))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        *(
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+            for name in (names[0], names[-1])
+        ),
+    )
+    path = tmp_path / "chain.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+
+    def peak(*flags: str) -> int:
+        ended = run_lar(str(path), "--iter", "1", "--json", "-", *flags)
+        assert ended.returncode == 0, ended.stderr
+        return int(json.loads(ended.stdout)["peak_memory_bytes"])
+
+    assert peak("--disable-mem-opt") - peak() > 4 * 4 * 2**20
+
+
+# ---- libraries of operators ----
+
+# It is called with the session's options and the engine's interface, and has no operators.
+LIBRARY = """
+#include <stdio.h>
+void *RegisterCustomOps(void *options, const void *api) {
+    FILE *file = fopen("called", "a");
+    fprintf(file, "%d%d", options != 0, api != 0);
+    fclose(file);
+    return 0;
+}
+"""
+
+
+def test_a_library_of_operators_is_loaded(run_lar: RunLar, tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler, cc")
+    (tmp_path / "operators.c").write_text(LIBRARY)
+    command = [compiler, "-shared", "-fPIC", "-o", "operators.so", "operators.c"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    ended = run_lar(str(DIGITS), "--c-opr-lib", "operators.so", "--iter", "1", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "called").read_text() == "11"
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint", "hint"),
+    [
+        ("nowhere.so", "no such file", "check the path"),
+        (str(MODELS), "no such file", "check the path"),
+        (str(DIGITS), "is not a library of operators", "invalid ELF header"),
+        (_ctypes.__file__, "is not a library of operators", "must export RegisterCustomOps"),
+    ],
+)
+def test_what_is_no_library_of_operators_is_refused(name: str, complaint: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(c_opr_lib=name)
+    assert caught.value.message.startswith(f"--c-opr-lib: {name}: {complaint}")
+    assert hint in caught.value.hint
+
+
 # ---- results ----
 
 
@@ -414,6 +500,7 @@ def test_weight_preprocess_prepacks_weights_as_the_default_does() -> None:
         {"enable_nchw88": True},
         {"reproducible": True},
         {"weight_preprocess": True},
+        {"disable_mem_opt": True},
     ],
     ids=lambda settings: " ".join(f"{key}={value}" for key, value in settings.items()),
 )

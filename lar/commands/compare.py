@@ -1,0 +1,100 @@
+"""`lar compare A B`: what differs between two dumps or models, and the operator at fault."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from pathlib import Path
+
+from lar.engines import load_name
+from lar.errors import UsageError
+from lar.option_values import parse_limit
+from lar.options import OPTIONS, add_option
+from lar.reports.output import OutputFile, check_places
+
+SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
+
+FORMATS = {
+    ".html": "lar.reports.compare_html:format_html",
+    ".json": "lar.reports.compare_text:format_json",
+    ".csv": "lar.reports.compare_csv:format_csv",
+}
+
+INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.scope == "input")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("actual", metavar="A", help=SIDE)
+    parser.add_argument("expected", metavar="B", help="the same: what A should be")
+    group = parser.add_argument_group("tolerance")
+    group.add_argument(
+        "--rtol",
+        type=parse_tolerance,
+        metavar="R",
+        help="an element may be apart by R times the expected one (default 1e-4 for float32)",
+    )
+    group.add_argument(
+        "--atol",
+        type=parse_tolerance,
+        metavar="D",
+        help="and by D (default R times the tensor's root mean square)",
+    )
+    group.add_argument(
+        "-e",
+        "--max-err",
+        type=parse_tolerance,
+        metavar="E",
+        help="instead of both: |a-e| / max(|a|, |e|, 1) may be E",
+    )
+    group = parser.add_argument_group("report")
+    group.add_argument("--all", action="store_true", help="print every tensor")
+    group.add_argument(
+        "--report",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write all that was found to FILE.html, FILE.json or FILE.csv; may be given again",
+    )
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group = parser.add_argument_group("input of models, on both sides")
+    for option in OPTIONS:
+        if option.key in INPUT_KEYS:
+            # Texts: the runs parse them, as they do those in the sides.
+            parse = str if option.parse else None
+            add_option(group, option._replace(parse=parse, default=None), option.help)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
+    # Not before: the tensors' library would slow down the help.
+    from lar.reports.compare_text import format_comparison
+    from lar.sides import compare, side_of
+
+    if arguments.max_err is not None and (arguments.rtol, arguments.atol) != (None, None):
+        raise UsageError("--max-err and --rtol or --atol exclude each other")
+    for name in arguments.report:
+        if Path(name).suffix.lower() not in FORMATS:
+            raise UsageError(
+                f"--report: {name}: its format is not known", "name it .html, .json or .csv"
+            )
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
+        check_places(files, [arguments.actual, arguments.expected])
+        sides = [side_of(arguments.actual), side_of(arguments.expected)]
+        comparison = compare(
+            *sides,
+            rtol=arguments.rtol,
+            atol=arguments.atol,
+            max_error=arguments.max_err,
+            **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
+        )
+        print("\n".join(format_comparison(comparison, everything=arguments.all)), flush=True)
+        for file in files:
+            file.write(load_name(FORMATS[file.path.suffix.lower()])(comparison))
+    return 0 if comparison.same else 1
+
+
+def parse_tolerance(text: str) -> float:
+    """Parse a tolerance: 0 or more."""
+    return 0.0 if re.fullmatch(r"0+(\.0*)?", text) else parse_limit(text)

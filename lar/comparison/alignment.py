@@ -1,0 +1,111 @@
+"""Which tensor of one dump is which of another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lar.comparison.graph import Graph, Node
+from lar.comparison.matching import Matching, Pair, is_generic
+from lar.comparison.record import MatchedBy
+from lar.comparison.signatures import Values
+from lar.dumps.dump import DumpedTensor
+
+
+class ConstantPair(NamedTuple):
+    """Two constants that are twins."""
+
+    actual: DumpedTensor
+    expected: DumpedTensor
+    by: MatchedBy
+
+
+class Alignment(NamedTuple):
+    """The twins of two dumps, and for tensors that were merely moved, those they hold the data
+    of."""
+
+    pairs: list[Pair]
+    constants: list[ConstantPair]
+    originals: Mapping[Node, Node]
+
+
+def align(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Alignment:
+    """Find the twins of two dumps.
+
+    Two dumps of one graph are gone through side by side; for others each tensor is read, one at
+    a time.
+
+    Raises:
+        DumpError: a tensor is missing or damaged.
+    """
+    alone = len(actual.dump) == len(expected.dump) == 1
+    if alone or is_same_graph(actual, expected):
+        return pair_in_step(actual, expected)
+    matching = Matching(actual, expected, values)
+    pairs = matching.match()
+    constants = pair_constants(actual, expected, pairs, values)
+    return Alignment(pairs, constants, matching.originals)
+
+
+def is_same_graph(actual: Graph, expected: Graph) -> bool:
+    """Tell whether two dumps have the same tensors of the same operators in the same order."""
+    names = [[tensor.name for tensor in graph.dump] for graph in (actual, expected)]
+    if any(node.operator for node in actual.nodes):
+        names = [["" if is_generic(name) else name for name in side] for side in names]
+    return names[0] == names[1] and fingerprint(actual) == fingerprint(expected)
+
+
+def fingerprint(graph: Graph) -> list[tuple[Any, ...]]:
+    places = {tensor.key: place for place, tensor in enumerate(graph.dump)}
+    found = []
+    for tensor in graph.dump:
+        maker = graph.makers.get(tensor.key)
+        taken = [places.get(key, -1) for key in maker.inputs] if maker else []
+        kind = (maker.type, maker.constant) if maker else ("", False)
+        form = (tensor.slot, tensor.run, tensor.layout, tensor.dtype, tensor.shape)
+        found.append((*kind, *form, taken))
+    return found
+
+
+def pair_in_step(actual: Graph, expected: Graph) -> Alignment:
+    """Pair the tensors of two dumps of one graph."""
+    pairs, constants = [], []
+    for one, other in zip(actual.dump, expected.dump, strict=True):
+        by: MatchedBy = "name" if one.name == other.name else "graph"
+        if one.key in actual.constants or other.key in expected.constants:
+            constants.append(ConstantPair(one, other, by))
+        else:
+            pairs.append(Pair(actual.nodes_by_key[one.key], expected.nodes_by_key[other.key], by))
+    return Alignment(pairs, constants, {})
+
+
+def pair_constants(
+    actual: Graph, expected: Graph, pairs: Sequence[Pair], values: tuple[Values, Values]
+) -> list[ConstantPair]:
+    """Pair constants of the same shape: by name, else by their place among an operator's inputs."""
+    stores = [
+        {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
+        for graph in (actual, expected)
+    ]
+    counts = [Counter(tensor.name for tensor in store.values()) for store in stores]
+    named = {tensor.name: tensor for tensor in stores[1].values()}
+    found: dict[str, ConstantPair] = {}
+    used: set[str] = set()
+
+    def add(one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
+        same_shape = values[0].shape_of(one) == values[1].shape_of(other)
+        if same_shape and one.key not in found and other.key not in used:
+            found[one.key] = ConstantPair(one, other, by)
+            used.add(other.key)
+
+    for one in stores[0].values():
+        if not is_generic(one.name) and counts[0][one.name] == counts[1][one.name] == 1:
+            add(one, named[one.name], "name")
+    for pair in pairs:
+        places = dict(pair.expected.constants)
+        for place, key in pair.actual.constants:
+            other_key = places.get(place, "")
+            if key in stores[0] and other_key in stores[1]:
+                add(stores[0][key], stores[1][other_key], "graph")
+    return list(found.values())

@@ -1,0 +1,317 @@
+"""The comparison of two dumps: twins are found, each pair is measured, and culprits are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from math import prod
+from threading import Lock
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lar.comparison.alignment import Alignment, ConstantPair, align
+from lar.comparison.divergence import Blame, Divergence, Judge
+from lar.comparison.graph import Graph, Node, name_of, results_of
+from lar.comparison.matching import Pair
+from lar.comparison.metrics import bounds_of, measure
+from lar.comparison.record import (
+    Comparison,
+    Culprit,
+    Finding,
+    MatchedBy,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+    UnmatchedTensor,
+)
+from lar.comparison.signatures import Values, squeezed
+from lar.dumps.dump import Dump, DumpedTensor
+
+Array = npt.NDArray[Any]
+
+# NumPy lets go of the interpreter while it computes; more threads would wait for the memory.
+THREADS = 2
+
+# Pairs with more elements are measured one at a time, so that memory holds one of them only.
+LARGE = 1 << 22
+
+
+def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
+    """Compare two dumps.
+
+    Raises:
+        DumpError: a tensor is missing or damaged.
+    """
+    return DumpComparison(actual, expected, tolerance or Tolerance()).run()
+
+
+class DumpComparison:
+    """Two dumps, their graphs and what has been found so far."""
+
+    def __init__(self, actual: Dump, expected: Dump, tolerance: Tolerance) -> None:
+        self.dumps = (actual, expected)
+        self.graphs = (Graph(actual), Graph(expected))
+        self.values = (Values(actual), Values(expected))
+        self.tolerance = tolerance
+        self.compared: dict[Node, TensorComparison] = {}
+        self.originals: Mapping[Node, Node] = {}
+
+    def run(self) -> Comparison:
+        alignment = align(*self.graphs, self.values)
+        self.originals = alignment.originals
+        self.compared, constants = self.measure_all(alignment)
+        judge = Judge(alignment, self.compared, self.compare_nodes)
+        divergence = judge.judge()
+        pairs = judge.pairs()
+        tensors = [self.compared[pair.actual] for pair in pairs]
+        unmatched = self.find_unmatched(pairs, alignment.constants)
+        tensors += constants.values()
+        return Comparison(
+            actual=side_facts(self.dumps[0]),
+            expected=side_facts(self.dumps[1]),
+            tolerance=self.tolerance,
+            finding=self.find_finding(tensors, unmatched, divergence),
+            culprits=tuple(self.culprit_of(blame, constants) for blame in divergence.blames),
+            tensors=tuple(tensors),
+            unmatched=tuple(unmatched),
+            notes=tuple(self.find_notes(pairs, divergence)),
+        )
+
+    def measure_all(
+        self, alignment: Alignment
+    ) -> tuple[dict[Node, TensorComparison], dict[str, TensorComparison]]:
+        """Measure every pair, a few at a time; return what was found of computed tensors by
+        their actual node, and of constants by the actual key."""
+
+        large = Lock()
+
+        def measure_pair(pair: Pair) -> TensorComparison:
+            actual, expected = pair.actual.tensor, pair.expected.tensor
+            assert actual
+            assert expected
+            with large if prod(actual.shape) > LARGE else nullcontext():
+                return self.compare_tensors(
+                    actual,
+                    expected,
+                    pair.by,
+                    pair.expected.depth,
+                    apart_by_bias=pair.apart_by_bias,
+                )
+
+        def measure_constant(pair: ConstantPair) -> TensorComparison:
+            with large if prod(pair.actual.shape) > LARGE else nullcontext():
+                return self.compare_tensors(pair.actual, pair.expected, pair.by, None)
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            computed = threads.map(measure_pair, alignment.pairs)
+            constant = threads.map(measure_constant, alignment.constants)
+            return (
+                dict(zip((pair.actual for pair in alignment.pairs), computed, strict=True)),
+                dict(zip((pair.actual.key for pair in alignment.constants), constant, strict=True)),
+            )
+
+    def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
+        """Compare two tensors that are no twins, None where their values or shapes forbid it."""
+        if not actual.tensor or not expected.tensor:
+            return None
+        found = self.compare_tensors(actual.tensor, expected.tensor, "graph", expected.depth)
+        return found if found.figures else None
+
+    def compare_tensors(
+        self,
+        actual: DumpedTensor,
+        expected: DumpedTensor,
+        by: MatchedBy,
+        depth: int | None,
+        *,
+        apart_by_bias: bool = False,
+    ) -> TensorComparison:
+        """Compare two tensors; `depth` is None for constants."""
+        if (actual.shape, actual.layout) == (expected.shape, expected.layout):
+            arrays = [self.dumps[0].read(actual.key), self.dumps[1].read(expected.key)]
+        else:
+            arrays = [self.values[0].read(actual), self.values[1].read(expected)]
+        problem, figures = "", None
+        if arrays[0].shape != arrays[1].shape and squeezed(arrays[0].shape) == squeezed(
+            arrays[1].shape
+        ):
+            arrays[0] = arrays[0].reshape(arrays[1].shape)
+        if arrays[0].shape != arrays[1].shape:
+            problem = f"shapes differ: {arrays[0].shape} and {arrays[1].shape}"
+        else:
+            if apart_by_bias:
+                arrays[1] = with_bias_of(*arrays)
+            figures = measure(arrays[0], arrays[1], bounds_of(self.tolerance, expected.dtype))
+        return TensorComparison(
+            actual=self.tensor_facts(0, actual),
+            expected=self.tensor_facts(1, expected),
+            matched_by=by,
+            passed=figures is not None and not figures.mismatches,
+            depth=depth or 0,
+            constant=depth is None,
+            apart_by_bias=apart_by_bias,
+            figures=figures,
+            problem=problem,
+        )
+
+    def tensor_facts(self, side: int, tensor: DumpedTensor) -> TensorFacts:
+        maker = self.graphs[side].makers.get(tensor.key)
+        return TensorFacts(
+            key=tensor.key,
+            name=name_of(tensor),
+            dtype=tensor.dtype,
+            shape=self.values[side].shape_of(tensor),
+            layout=tensor.layout,
+            operator=maker.name if maker else "",
+            operator_type=maker.type if maker else "",
+        )
+
+    def culprit_of(self, blame: Blame, constants: dict[str, TensorComparison]) -> Culprit:
+        """Return the record of a culprit, its own weights that differ among it."""
+        taken = [key for node in blame.actual for _, key in node.constants]
+        return Culprit(
+            actual=tuple(map(operator_facts, blame.actual)),
+            expected=tuple(map(operator_facts, blame.expected)),
+            inputs=tuple(self.compared[pair.actual] for pair in blame.inputs),
+            output=blame.output,
+            parameters=tuple(
+                constants[key]
+                for key in dict.fromkeys(taken)
+                if key in constants and not is_identical(constants[key])
+            ),
+        )
+
+    def find_unmatched(
+        self, pairs: list[Pair], constants: list[ConstantPair]
+    ) -> list[UnmatchedTensor]:
+        """Describe every tensor without a twin."""
+        by_node = {node: pair for pair in pairs for node in pair[:2]}
+        known = {pair.actual.key for pair in constants}, {pair.expected.key for pair in constants}
+        found = []
+        names: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
+        for side, name in enumerate(names):
+            graph = self.graphs[side]
+            for node in graph.present:
+                if node in by_node or node.tensor is None:
+                    continue
+                reason = describe_fused(node, by_node, side)
+                if node in self.originals:
+                    reason = f"the data of {self.originals[node].name}"
+                found.append(
+                    UnmatchedTensor(
+                        side=name,
+                        tensor=self.tensor_facts(side, node.tensor),
+                        fused=bool(reason),
+                        reason=reason or "the other side has no such tensor",
+                    )
+                )
+            for tensor in graph.dump:
+                if tensor.key in graph.constants and tensor.key not in known[side]:
+                    facts = self.tensor_facts(side, tensor)
+                    reason = "a constant that the other side holds in another form, or not at all"
+                    found.append(
+                        UnmatchedTensor(
+                            side=name, tensor=facts, fused=True, reason=reason, constant=True
+                        )
+                    )
+        return found
+
+    def find_finding(
+        self,
+        tensors: list[TensorComparison],
+        unmatched: list[UnmatchedTensor],
+        divergence: Divergence,
+    ) -> Finding:
+        if divergence.blames:
+            return "fault"
+        if all(tensor.passed for tensor in tensors):
+            complete = tensors and all(each.fused for each in unmatched)
+            return "same" if complete else "different"
+        return "rounding" if divergence.steepest and not self.wrong_inputs() else "different"
+
+    def wrong_inputs(self) -> list[TensorComparison]:
+        """Return what was found of inputs of the model that differ."""
+        return [
+            found
+            for node, found in self.compared.items()
+            if node.steps == ("input",) and node.children and not found.passed
+        ]
+
+    def find_notes(self, pairs: list[Pair], divergence: Divergence) -> Iterator[str]:
+        """Yield what a reader should know besides."""
+        for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
+            if not dump.index.complete:
+                yield f"the {side} dump is not complete: its run did not end well"
+        if not pairs:
+            yield "no tensor of one side has a twin on the other"
+        for found in self.wrong_inputs():
+            yield f"the input {found.expected.name} differs: the sides were fed with other data"
+        if divergence.no_twins:
+            names = ", ".join(pair.expected.name for pair in divergence.no_twins[:5])
+            yield f"taken for other quantities, since all that follows agrees: {names}"
+        if divergence.steepest:
+            pair, growth = divergence.steepest
+            yield (
+                "no operator stands out: errors grow gradually, most at "
+                f"{pair.expected.name}, to {growth:.3g} times those of its inputs"
+            )
+
+
+def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:
+    """Say what the other side computes a tensor within, empty where it does not."""
+    results = results_of(node, by_node)
+    if results:
+        pair = by_node[results[0]]
+        twin = pair.actual if side else pair.expected
+        maker = twin.operator.type if twin.operator else "an operator"
+        return f"within {maker} that gives {twin.name}"
+    if any(node.operator is it.operator is not None for it in by_node):
+        return "an output beside one that has a twin"
+    return ""
+
+
+def with_bias_of(actual: Array, expected: Array) -> Array:
+    """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
+    axes = tuple(axis for axis in range(actual.ndim) if axis != 1)
+    apart = np.subtract(actual, expected, dtype=np.float64)
+    bias = apart.mean(axis=axes, keepdims=True)
+    shifted: Array = (expected + bias).astype(expected.dtype)
+    return shifted
+
+
+def side_facts(dump: Dump) -> SideFacts:
+    index = dump.index
+    return SideFacts(
+        source=dump.source,
+        tensors=len(dump),
+        engine=index.engine,
+        engine_version=index.engine_version,
+        driver=index.driver,
+        device=index.device,
+        model=index.model,
+        model_sha256=index.model_sha256,
+        settings=index.settings,
+        complete=index.complete,
+    )
+
+
+def operator_facts(node: Node) -> OperatorFacts:
+    assert node.operator
+    return OperatorFacts(
+        key=node.operator.key,
+        name=node.operator.name,
+        type=node.operator.type,
+        parameters=node.operator.parameters,
+        algorithm=node.operator.algorithm,
+        output=node.name,
+        layout=node.tensor.layout if node.tensor else "",
+    )
+
+
+def is_identical(found: TensorComparison) -> bool:
+    return found.figures is not None and found.figures.max_absolute in (0.0, None)

@@ -1,0 +1,264 @@
+"""The operators at fault: their inputs agree with the other side's, their output does not.
+
+Between tensors with twins there may be others that only one side has, because the other fused
+operators. What computes a tensor from the nearest tensors with twins is its region; where the
+operands within two regions can be compared, the fault is narrowed down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from lar.comparison.alignment import Alignment
+from lar.comparison.graph import Node, region_of, results_of, sources_of
+from lar.comparison.kinds import DISCRETE, HEAVY, do_same, kind_score
+from lar.comparison.matching import Pair
+from lar.comparison.metrics import DEFAULT_RTOL
+from lar.comparison.record import TensorComparison
+from lar.comparison.signatures import NEAR
+
+# An error that is that many times its inputs' was made by the operator. What rounding adds in one
+# operator, or makes of errors that come in, stays below.
+JUMP = 10.0
+
+# Where the end of a run differs, a jump may also be past this share of the tolerance only: behind
+# it, errors grow as rounding does.
+SUSPECT = 0.2
+
+Compare = Callable[[Node, Node], TensorComparison | None]
+
+
+class Blame(NamedTuple):
+    """What computes an output that is wrong: nodes of both sides, and the pairs that go in."""
+
+    actual: tuple[Node, ...]
+    expected: tuple[Node, ...]
+    inputs: tuple[Pair, ...]
+    output: TensorComparison
+
+
+class Divergence(NamedTuple):
+    """The culprits; the pairs that turned out to be no twins; where errors grow most, and how
+    many times, where no operator stands out."""
+
+    blames: tuple[Blame, ...]
+    no_twins: tuple[Pair, ...]
+    steepest: tuple[Pair, float] | None
+
+
+class Judge:
+    """Finds culprits in pairs that have been compared.
+
+    `compared` has what was found of each pair by its actual node; `compare` compares two tensors
+    that are no twins, None where that cannot be.
+    """
+
+    def __init__(
+        self, alignment: Alignment, compared: Mapping[Node, TensorComparison], compare: Compare
+    ) -> None:
+        self.compared = compared
+        self.compare = compare
+        self.originals = alignment.originals
+        self.by_node: dict[Node, Pair] = {}
+        for pair in alignment.pairs:
+            self.by_node[pair.actual] = self.by_node[pair.expected] = pair
+
+    def judge(self) -> Divergence:
+        """Find what is to blame."""
+        dropped: list[Pair] = []
+        while no_twins := [pair for pair in self.pairs() if self.is_no_twin(pair)]:
+            dropped += no_twins
+            for pair in no_twins:
+                del self.by_node[pair.actual], self.by_node[pair.expected]
+        if all(self.compared[pair.actual].passed for pair in self.pairs()):
+            return Divergence((), tuple(dropped), None)
+        blames: list[Blame] = []
+        for pair in self.pairs():
+            if self.is_fault(pair):
+                add_blame(blames, self.blame(pair))
+        return Divergence(tuple(blames), tuple(dropped), None if blames else self.steepest())
+
+    def pairs(self) -> list[Pair]:
+        """Return the twins in the order of the expected side."""
+        unique = {id(pair): pair for pair in self.by_node.values()}.values()
+        return sorted(unique, key=lambda pair: pair.expected.place)
+
+    def around(self, pair: Pair, walk: Callable[..., list[Node]]) -> list[Pair]:
+        """Return the nearest twins before or behind a pair, on either side."""
+        found = [self.by_node[node] for side in pair[:2] for node in walk(side, self.by_node)]
+        return list({id(each): each for each in found}.values())
+
+    def is_no_twin(self, pair: Pair) -> bool:
+        """Tell whether a pair that differs much is two quantities: all that is computed from
+        them agrees. A name of the model's own is believed all the same."""
+        found = self.compared[pair.actual]
+        if found.passed or pair.by == "name":
+            return False
+        if error_of(found)[0] <= NEAR and kind_score(pair.actual.steps, pair.expected.steps):
+            return False
+        following = self.around(pair, results_of)
+        return bool(following) and all(self.compared[each.actual].passed for each in following)
+
+    def is_fault(self, pair: Pair) -> bool:
+        """Tell whether a pair differs though what it is computed from does not."""
+        found = self.compared[pair.actual]
+        if pair.expected.is_input:
+            return False
+        if found.passed:
+            suspect = SUSPECT * DEFAULT_RTOL.get(found.expected.dtype, math.inf)
+            if error_of(found)[0] < suspect:
+                return False
+        sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
+        if not all(source.passed for source in sources):
+            return False
+        operator = pair.expected.operator
+        if operator and DISCRETE.search(operator.type) and any(map(differs, sources)):
+            return False  # it may jump by a rounding error of its input
+        return growth_of(found, sources) > JUMP
+
+    def blame(self, pair: Pair) -> Blame:
+        """Return the least of both sides that the fault of a pair lies in."""
+        output = self.compared[pair.actual]
+        ends: tuple[Node, Node] = pair.actual, pair.expected
+        sides = [region_of(node, self.by_node) for node in ends]
+        for _ in range(len(sides[0]) + len(sides[1])):
+            mains = mains_of(sides, ends)
+            for one, other in (ends, mains):
+                wrong = self.wrong_operand(one, other) if do_same(one.steps, other.steps) else None
+                if wrong is not None:
+                    break
+            if wrong is None:
+                break
+            if not wrong:
+                # The operands are right: what computes them is innocent.
+                sides = [
+                    [node for node in side if node is end or node not in before(end)]
+                    for side, end in zip(sides, (one, other), strict=True)
+                ]
+                break
+            actual, expected, output = wrong
+            ends = actual, expected
+            sides = [[] if node in self.by_node else region_of(node, self.by_node) for node in ends]
+            if not (sides[0] and sides[1]):
+                break
+        inputs = self.inputs_of([*sides[0], *sides[1]])
+        return Blame(in_weight(sides[0]), in_weight(sides[1]), inputs, output)
+
+    def inputs_of(self, nodes: list[Node]) -> tuple[Pair, ...]:
+        """Return the twins that go into nodes."""
+        parents = [parent for node in nodes for parent in node.parents]
+        found = {id(self.by_node[it]): self.by_node[it] for it in parents if it in self.by_node}
+        return tuple(found.values())
+
+    def wrong_operand(
+        self, one: Node, other: Node
+    ) -> tuple[Node, Node, TensorComparison] | tuple[()] | None:
+        """Return the operands of two operators that differ, with what they differ by; nothing
+        where all agree, None where it is not known."""
+        left, right = self.operands(one), self.operands(other)
+        single = len(left) == len(right) == 1
+        for node in list(left):
+            pair = self.by_node.get(node)
+            if pair and pair.expected in right:
+                left.remove(node)
+                right.remove(pair.expected)
+        if len(left) != len(right):
+            return None
+        if any(node in self.by_node for node in left) and any(
+            node in self.by_node for node in right
+        ):
+            return None  # wired otherwise: that is the operator's own fault
+        for actual, expected in zip(left, right, strict=True):
+            known = actual in self.by_node or expected in self.by_node
+            if not (single or known or kind_score(actual.steps, expected.steps)):
+                return None
+            found = self.compare(actual, expected)
+            if found is None:
+                return None
+            if not found.passed:
+                return actual, expected, found
+        return ()
+
+    def operands(self, node: Node) -> list[Node]:
+        """Return what an operator computes with, as what holds the data first; of a convolution
+        not what it adds to its result."""
+        taken = node.parents[:1] if node.steps[0] in ("conv", "deconv") else node.parents
+        return [it if it in self.by_node else self.originals.get(it, it) for it in taken]
+
+    def steepest(self) -> tuple[Pair, float] | None:
+        """Return the pair where errors grow most, among those whose inputs differ at all."""
+        growths = []
+        for pair in self.pairs():
+            sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
+            growth = growth_of(self.compared[pair.actual], sources)
+            if sources and math.isfinite(growth):
+                growths.append((pair, growth))
+        return max(growths, key=lambda it: it[1], default=None)
+
+
+def error_of(found: TensorComparison) -> tuple[float, float]:
+    """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
+    figures = found.figures
+    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
+        return (0.0, 0.0) if found.passed else (math.inf, math.inf)
+    peak = figures.max_absolute or 0.0
+    return figures.relative_l2, peak / figures.scale if figures.scale else 0.0
+
+
+def differs(found: TensorComparison) -> bool:
+    return error_of(found) != (0.0, 0.0)
+
+
+def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
+    """Return how many times greater an error is than those that went in, infinite where none
+    did.
+
+    Of the error of the whole and that of the worst element, the one that grew more counts: a
+    fault may concern a single element.
+    """
+    before = [error_of(source) for source in sources]
+    growths = [0.0]
+    for place, error in enumerate(error_of(found)):
+        most = max((each[place] for each in before), default=0.0)
+        if error > 0:
+            growths.append(error / most if most > 0 else math.inf)
+    return max(growths)
+
+
+def mains_of(sides: Sequence[Sequence[Node]], ends: tuple[Node, Node]) -> tuple[Node, Node]:
+    """Return the last heavy operators of two regions with as many of them, else their ends."""
+    heavy = [[node for node in side if node.steps[0] in HEAVY] for side in sides]
+    if heavy[0] and len(heavy[0]) == len(heavy[1]):
+        return heavy[0][-1], heavy[1][-1]
+    return ends
+
+
+def before(node: Node) -> set[Node]:
+    """Return all that a node is computed from."""
+    return set(region_of(node, ())) - {node}
+
+
+def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Return nodes with the heaviest first, one for each operator, without those that merely
+    hand data in."""
+    listed = {id(node.operator): node for node in nodes if node.operator and node.parents}
+    return tuple(sorted(listed.values(), key=lambda node: node.steps[0] not in HEAVY))
+
+
+def add_blame(blames: list[Blame], blame: Blame) -> None:
+    """Add a culprit; where an earlier one shares operators with it, those alone are to blame."""
+    for place, earlier in enumerate(blames):
+        actual = shared(earlier.actual, blame.actual)
+        expected = shared(earlier.expected, blame.expected)
+        if actual or expected:
+            blames[place] = earlier._replace(actual=actual, expected=expected)
+            return
+    blames.append(blame)
+
+
+def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
+    """Return the nodes whose operators gave one of the others too."""
+    operators = [node.operator for node in others]
+    return tuple(node for node in nodes if any(node.operator is each for each in operators))

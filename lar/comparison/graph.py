@@ -1,0 +1,182 @@
+"""The computed tensors of a dump as a graph, in an order that does not depend on the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator
+from dataclasses import dataclass, field
+
+from lar.comparison.kinds import Steps, steps_of
+from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
+
+INPUT: Steps = ("input",)
+INPUT_TYPES = ("Host2DeviceCopy", "Input", "Parameter")
+
+
+@dataclass(eq=False)
+class Node:
+    """A tensor that an operator computed, or that the run was fed with.
+
+    `tensor` is None for one that the dump does not hold. `parents` are the nodes that its operator
+    takes, `constants` the keys of what else it takes, with their place among the inputs. `depth`
+    counts operators on the longest way from an input. `place` is that in the graph's order.
+    """
+
+    key: str
+    tensor: DumpedTensor | None
+    operator: DumpedOperator | None
+    steps: Steps
+    parents: tuple[Node, ...] = ()
+    constants: tuple[tuple[int, str], ...] = ()
+    children: list[Node] = field(default_factory=list)
+    depth: int = 0
+    place: int = 0
+
+    @property
+    def name(self) -> str:
+        return name_of(self.tensor) if self.tensor else self.key
+
+    @property
+    def is_input(self) -> bool:
+        return self.steps == INPUT
+
+
+def name_of(tensor: DumpedTensor) -> str:
+    """Return a tensor's name, with the run where a dump holds the outputs of several."""
+    return f"{tensor.name} run {tensor.run}" if tensor.run else tensor.name
+
+
+class Graph:
+    """The nodes of a dump.
+
+    Their order is that of a walk back from the outputs which takes the longest branch first: two
+    engines that compute the same net get the same order, whatever they fused and whichever
+    branch they ran first.
+    """
+
+    def __init__(self, dump: Dump) -> None:
+        self.dump = dump
+        self.makers = {key: each for each in dump.index.operators for key in each.outputs}
+        self.constants = self.find_constants()
+        self.nodes_by_key = self.make_nodes()
+        self.nodes = self.put_in_order()
+
+    def find_constants(self) -> set[str]:
+        """Return the keys of constants and of what is computed from nothing else."""
+        operators = self.dump.index.operators
+        constants = {key for each in operators if each.constant for key in each.outputs}
+        # What has no operator and no values is data of the model too: the dump lacks weights.
+        known = {tensor.key for tensor in self.dump} | set(self.makers)
+        constants |= {key for each in operators for key in each.inputs if key not in known}
+        grown = True
+        while grown:
+            found = {
+                key
+                for each in operators
+                if each.inputs and constants.issuperset(each.inputs)
+                for key in each.outputs
+            }
+            grown = not found <= constants
+            constants |= found
+        return constants
+
+    def make_nodes(self) -> dict[str, Node]:
+        tensors = {tensor.key: tensor for tensor in self.dump}
+        nodes = {
+            key: self.make_node(key, tensors.get(key))
+            for key in dict.fromkeys((*tensors, *self.makers))
+            if key not in self.constants
+        }
+        for node in nodes.values():
+            taken = node.operator.inputs if node.operator else ()
+            node.parents = tuple(nodes[key] for key in taken if key in nodes)
+            for parent in dict.fromkeys(node.parents):
+                parent.children.append(node)
+        return nodes
+
+    def make_node(self, key: str, tensor: DumpedTensor | None) -> Node:
+        maker = self.makers.get(key)
+        if maker is None or (not maker.inputs and maker.type in INPUT_TYPES):
+            return Node(key, tensor, maker, INPUT)
+        flags = [each in self.constants for each in maker.inputs]
+        constants = tuple(
+            (place, each) for place, each in enumerate(maker.inputs) if each in self.constants
+        )
+        return Node(key, tensor, maker, steps_of(maker, flags), constants=constants)
+
+    def put_in_order(self) -> list[Node]:
+        nodes = list(self.nodes_by_key.values())
+        for node in walk_back(nodes, by_depth=False):
+            node.depth = 1 + max((parent.depth for parent in node.parents), default=-1)
+        ends = [node for node in nodes if not node.children]
+        ordered = list(walk_back(ends, by_depth=True))
+        for place, node in enumerate(ordered):
+            node.place = place
+        return ordered
+
+    @property
+    def present(self) -> list[Node]:
+        """The nodes whose values the dump holds."""
+        return [node for node in self.nodes if node.tensor is not None]
+
+
+def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
+    """Yield the nodes that others depend on, each after its parents, the deepest branch first."""
+    done: set[Node] = set()
+    begun: set[Node] = set()  # a graph with a cycle is damaged, and must end all the same
+    for end in ends:
+        stack = [end]
+        while stack:
+            node = stack[-1]
+            if node not in begun:
+                begun.add(node)
+                parents = list(reversed(node.parents))
+                if by_depth:
+                    parents.sort(key=lambda it: it.depth)
+                stack.extend(parent for parent in parents if parent not in begun)
+                continue
+            stack.pop()
+            if node not in done:
+                done.add(node)
+                yield node
+
+
+def sources_of(node: Node, stops: Container[Node]) -> list[Node]:
+    """Return the nearest nodes in `stops` that a node is computed from."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(node.parents)
+    while stack:
+        parent = stack.pop()
+        if parent in stops:
+            found[parent] = None
+        elif parent not in seen:
+            seen.add(parent)
+            stack.extend(parent.parents)
+    return sorted(found, key=lambda it: it.place)
+
+
+def results_of(node: Node, stops: Container[Node]) -> list[Node]:
+    """Return the nearest nodes in `stops` that are computed from a node."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(node.children)
+    while stack:
+        child = stack.pop()
+        if child in stops:
+            found[child] = None
+        elif child not in seen:
+            seen.add(child)
+            stack.extend(child.children)
+    return sorted(found, key=lambda it: it.place)
+
+
+def region_of(node: Node, stops: Container[Node]) -> list[Node]:
+    """Return a node and those it is computed from, up to the nearest in `stops`."""
+    found: dict[Node, None] = {node: None}
+    stack = list(node.parents)
+    while stack:
+        parent = stack.pop()
+        if parent not in stops and parent not in found:
+            found[parent] = None
+            stack.extend(parent.parents)
+    return sorted(found, key=lambda it: it.place)

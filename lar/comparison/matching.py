@@ -1,0 +1,360 @@
+"""The twins of two graphs that are not the same.
+
+They are those of the best order-preserving alignment, on names, values and what the operators do:
+values count where they agree, and below a fault, where they do not, the rest decides. What the
+order left out is matched by name, by values, or by what it is computed from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
+from lar.comparison.kinds import HEAVY, Steps, are_apart_by_bias, kind_score
+from lar.comparison.record import MatchedBy
+from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
+
+Array = npt.NDArray[Any]
+
+# Names that engines make up: they count tensors, quote operands or name the operator's type.
+GENERIC = re.compile(
+    r"[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
+)
+
+# What speaks for a pair, against 2 for operators that do the same.
+SAME_NAME = 6.0
+SAME_GENERIC_NAME = 0.5
+NEAR_VALUES = 4.0
+CORRELATED = 2.0
+HEAVY_TWINS = 1.0
+
+
+class Pair(NamedTuple):
+    """Two tensors that are twins, and how they were found.
+
+    With `apart_by_bias` one engine has added a bias to it and the other adds it later.
+    """
+
+    actual: Node
+    expected: Node
+    by: MatchedBy
+    apart_by_bias: bool = False
+
+
+class Class(NamedTuple):
+    """Nodes of one side that have in common what twins must have."""
+
+    nodes: list[Node]
+    samples: Samples
+
+
+def is_generic(name: str) -> bool:
+    """Tell whether a name says nothing of the model, so that it can mean different tensors."""
+    return GENERIC.search(name) is not None
+
+
+class Matching:
+    """The twins found so far between two graphs, and the ways to find more.
+
+    Of tensors that hold the same data because an operator merely moved it, the first stands for
+    all, under all their names.
+    """
+
+    def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
+        present = (actual.present, expected.present)
+        shapes = [
+            [values[side].shape_of(node.tensor) for node in nodes if node.tensor]
+            for side, nodes in enumerate(present)
+        ]
+        self.signatures: dict[Node, Signature] = {}
+        for side, nodes in enumerate(present):
+            tensors = [node.tensor for node in nodes if node.tensor]
+            found = signatures_of(values[side], tensors, shapes[1 - side])
+            self.signatures |= {node: found[node.key] for node in nodes}
+        self.copies: dict[Node, list[Node]] = defaultdict(list)
+        self.originals: dict[Node, Node] = {}
+        self.actual, self.expected = ([*self.without_copies(nodes)] for nodes in present)
+        self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
+        self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
+        self.places = {node: place for place, node in enumerate(self.expected)}
+        self.twins: dict[Node, Node] = {}  # both ways
+
+    def match(self) -> list[Pair]:
+        """Find the twins; return them in the order of the actual side."""
+        self.match_in_order()
+        self.match_left_over()
+        self.match_operands()
+        self.match_left_over()
+        pairs = [
+            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
+            for node in self.actual
+            if node in self.twins
+        ]
+        pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
+        pairs += self.match_other_shapes()
+        pairs += self.match_apart_by_bias()
+        return sorted(pairs, key=lambda pair: pair.actual.place)
+
+    def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
+        """Yield nodes but for those that hold the same data as one that they are moved from."""
+        for node in nodes:
+            above = node
+            while above.steps == ("move",) and len(above.parents) == 1:
+                (above,) = above.parents
+                if above.tensor and self.same_data(node, above):
+                    self.originals[node] = self.originals.get(above, above)
+                    self.copies[self.originals[node]].append(node)
+                    break
+            else:
+                yield node
+
+    def same_data(self, one: Node, other: Node) -> bool:
+        samples = self.signatures[one].sample, self.signatures[other].sample
+        return self.fits(one, other) and bool(np.array_equal(*samples))
+
+    def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
+        """Return the nodes by those of their names that say which they are."""
+        named = [(it.name, node) for node in nodes for it in (node, *self.copies.get(node, ()))]
+        counts = Counter(name for name, _ in named)
+        return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
+
+    def class_of(self, node: Node) -> Any:
+        """Return what twins must have in common."""
+        signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
+        return signature.shape, signature.family, node.is_input, run
+
+    def by_class(self, nodes: Iterable[Node]) -> dict[Any, Class]:
+        found = defaultdict(list)
+        for node in nodes:
+            found[self.class_of(node)].append(node)
+        return {
+            each: Class(members, Samples([self.signatures[node].sample for node in members]))
+            for each, members in found.items()
+        }
+
+    def named_alike(self, node: Node) -> set[Node]:
+        """Return the expected nodes that bear a name of an actual node."""
+        names = (it.name for it in (node, *self.copies.get(node, ())))
+        return {
+            self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
+        }
+
+    def near(self, one: Node, other: Node) -> bool:
+        """Tell whether two tensors of one class hold the same values, as far as the samples go."""
+        samples = Samples([self.signatures[one].sample])
+        return bool(samples.distances(self.signatures[other].sample)[0][0] <= NEAR)
+
+    def fits(self, one: Node, other: Node) -> bool:
+        return bool(self.class_of(one) == self.class_of(other))
+
+    def add(self, one: Node, other: Node) -> None:
+        for node in (one, other):
+            if node in self.twins:
+                del self.twins[self.twins.pop(node)]
+        self.twins[one], self.twins[other] = other, one
+
+    def scores(self, node: Node) -> tuple[Array, Array]:
+        """Return the places of the expected tensors that fit, and how well each does."""
+        others = self.classes[1].get(self.class_of(node))
+        if others is None:
+            return np.zeros(0, int), np.zeros(0)
+        sample, alike = self.signatures[node].sample, self.named_alike(node)
+        relative, correlation = others.samples.distances(sample)
+        near = relative <= NEAR
+        digits = -np.log10(np.maximum(relative, 1e-6))
+        # So many tensors are zero.
+        agreement = NEAR_VALUES - 2 + digits if sample.any() else np.ones_like(digits)
+        values = np.where(near, agreement, CORRELATED * np.maximum(correlation, 0) ** 2)
+        places, scores = [], []
+        for index, other in enumerate(others.nodes):
+            kind = twin_score(node.steps, other.steps)
+            if kind is None or not (kind or near[index] or other in alike):
+                continue
+            named = SAME_GENERIC_NAME if node.name == other.name else 0.0
+            places.append(self.places[other])
+            scores.append(kind + values[index] + (SAME_NAME if other in alike else named))
+        return np.array(places, int), np.array(scores)
+
+    def match_in_order(self) -> None:
+        """Find the alignment of both orders with the greatest sum of scores.
+
+        Of alignments that are as good, it is the one with the later tensors: behind an operator
+        that changed nothing, its output is what others take.
+        """
+        columns = np.arange(len(self.expected) + 1)
+        best = np.zeros(columns.size)
+        choices = []
+        for node in self.actual:
+            places, scores = self.scores(node)
+            after = places + 1
+            joined = best[places] + scores
+            row = best.copy()
+            row[after] = np.maximum(row[after], joined)
+            row = np.maximum.accumulate(row)
+            # Where this tensor is paired, in the best alignment up to each column; 0: nowhere.
+            taken = np.zeros(columns.size, int)
+            taken[after[joined == row[after]]] = after[joined == row[after]]
+            taken = np.maximum.accumulate(taken)
+            taken[row[taken] < row] = 0
+            choices.append(taken.astype(np.min_scalar_type(columns.size)))
+            best = row
+        column = len(self.expected)
+        for node, choice in zip(reversed(self.actual), reversed(choices), strict=True):
+            if choice[column]:
+                column = int(choice[column]) - 1
+                self.add(node, self.expected[column])
+
+    def match_left_over(self) -> None:
+        """Match what crosses the order: by name, by values, by what it is computed from."""
+        for node in self.actual:
+            for other in self.named_alike(node):
+                if self.fits(node, other) and other is not self.twins.get(node):
+                    self.add(node, other)
+        sure = {node for node in self.twins if self.is_sure(node)}
+        for node in self.actual:
+            if node not in sure:
+                nearest = self.nearest_of(node, self.classes[1], sure)
+                if nearest and self.nearest_of(nearest, self.classes[0], sure) is node:
+                    self.add(node, nearest)
+                    sure |= {node, nearest}
+        by_sources = self.free_by_sources()
+        for node in self.actual:
+            if node not in self.twins:
+                free = [
+                    other
+                    for other in by_sources[self.sources_there(node)]
+                    if other not in self.twins
+                    and self.fits(node, other)
+                    and kind_score(node.steps, other.steps) > 0
+                ]
+                if len(free) == 1:
+                    self.add(node, free[0])
+
+    def nearest_of(
+        self, node: Node, classes: Mapping[Any, Class], but: Container[Node]
+    ) -> Node | None:
+        """Return the tensor whose values are nearest but for some, None where none are near."""
+        others, sample = classes.get(self.class_of(node)), self.signatures[node].sample
+        if others is None or not sample.any():
+            return None
+        relative, _ = others.samples.distances(sample)
+        for index in np.argsort(relative, kind="stable"):
+            other: Node = others.nodes[index]
+            if relative[index] > NEAR:
+                break
+            if other not in but and twin_score(node.steps, other.steps) is not None:
+                return other
+        return None
+
+    def free_by_sources(self) -> dict[frozenset[Node], list[Node]]:
+        """Return the expected tensors without a twin by the twins they are computed from."""
+        found = defaultdict(list)
+        for node in self.expected:
+            if node not in self.twins:
+                found[frozenset(sources_of(node, self.twins))].append(node)
+        return found
+
+    def sources_there(self, node: Node) -> frozenset[Node]:
+        """Return the twins of what an actual tensor is computed from."""
+        return frozenset(self.twins[each] for each in sources_of(node, self.twins))
+
+    def match_operands(self) -> None:
+        """Take the operands of twin operators for twins, in place of pairs that only the order
+        and the kind of operator spoke for."""
+        for one in self.actual:
+            if one not in self.twins:
+                continue
+            makers = [self.main_node(node) for node in (one, self.twins[one])]
+            operands = [[it for it in maker.parents if it in self.signatures] for maker in makers]
+            # Of several operands it is not certain which is which.
+            if makers[0].steps[0] != makers[1].steps[0] or list(map(len, operands)) != [1, 1]:
+                continue
+            left, right = (self.originals.get(*side, *side) for side in operands)
+            if self.twins.get(left) is right or not self.fits(left, right):
+                continue
+            if not any(self.is_sure(node) for node in (left, right)):
+                self.add(left, right)
+
+    def main_node(self, node: Node) -> Node:
+        """Return the only heavy operator's node between a tensor and the nearest twins, else the
+        tensor's own."""
+        heavy = [it for it in region_of(node, self.twins) if it.steps[0] in HEAVY]
+        return heavy[0] if len(heavy) == 1 else node
+
+    def is_sure(self, node: Node) -> bool:
+        """Tell whether a tensor has a twin that its name or its values speak for."""
+        if node not in self.twins:
+            return False
+        other = self.twins[node]
+        return self.near(node, other) or other in self.named_alike(node) | self.named_alike(other)
+
+    def found_by(self, one: Node, other: Node) -> MatchedBy:
+        if other in self.named_alike(one):
+            return "name"
+        exact = kind_score(one.steps, other.steps) == 2
+        if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
+            return "graph"
+        return "content" if self.near(one, other) else "graph"
+
+    def pair_copies(self, pair: Pair) -> Iterable[Pair]:
+        """Yield pairs of the copies of a pair's tensors, by name and then in order."""
+        copies = [list(self.copies.get(node, ())) for node in pair[:2]]
+        for one in list(copies[0]):
+            for other in copies[1]:
+                if one.name == other.name:
+                    yield Pair(one, other, "name")
+                    copies[0].remove(one)
+                    copies[1].remove(other)
+                    break
+        for one, other in zip(*copies, strict=False):
+            yield Pair(one, other, "content")
+
+    def match_other_shapes(self) -> Iterable[Pair]:
+        """Yield pairs of one name and one kind whose shapes differ: that is the difference."""
+        for node in self.actual:
+            for other in self.named_alike(node):
+                free = node not in self.twins and other not in self.twins
+                if free and kind_score(node.steps, other.steps) > 0:
+                    self.add(node, other)
+                    yield Pair(node, other, "name")
+
+    def match_apart_by_bias(self) -> Iterable[Pair]:
+        """Yield pairs of what is computed alike but for a bias, which one side adds later."""
+        by_sources = self.free_by_sources()
+        for node in self.actual:
+            if node in self.twins or not has_several_pixels(self.signatures[node].plain_shape):
+                continue
+            results = {self.twins[each] for each in results_of(node, self.twins)}
+            free = [
+                other
+                for other in by_sources[self.sources_there(node)]
+                if self.fits(node, other)
+                and are_apart_by_bias(node.steps, other.steps)
+                and results == set(results_of(other, self.twins))
+            ]
+            if len(free) == 1:
+                by_sources[self.sources_there(node)].remove(free[0])
+                yield Pair(node, free[0], "graph", apart_by_bias=True)
+
+
+@cache
+def twin_score(one: Steps, other: Steps) -> float | None:
+    """Return what the kinds of two operators say for a pair; None: they are no twins, though a
+    small bias makes them near."""
+    if are_apart_by_bias(one, other):
+        return None
+    kind = kind_score(one, other)
+    return kind + HEAVY_TWINS if kind and one[-1] in HEAVY else kind
+
+
+def has_several_pixels(shape: tuple[int, ...]) -> bool:
+    """Tell whether a tensor has numbers enough in each channel to tell a bias from a fault."""
+    return len(shape) > 1 and prod(shape) >= 4 * shape[1]

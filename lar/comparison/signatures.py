@@ -1,0 +1,155 @@
+"""What is kept of each tensor to find its twin: shape, type family and a sample of the values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.layouts import block_of, plain_shape, to_plain
+
+Array = npt.NDArray[Any]
+
+SAMPLES = 256
+GOLDEN = 0.6180339887498949
+
+# Samples that are nearer than this, relative to their length, hold the same values.
+NEAR = 1e-2
+
+
+class Signature(NamedTuple):
+    """`shape` is plain and without axes of one element, `sample` is float64, of a number that
+    depends on the shape alone."""
+
+    plain_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    family: str
+    sample: Array
+
+
+class Values:
+    """The tensors of a dump in plain axes, each read when it is asked for."""
+
+    def __init__(self, dump: Dump) -> None:
+        self.dump = dump
+        self.channels: dict[str, int] = {}  # of blocked tensors, where the rest is padding
+
+    def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
+        """Return the plain shape of a tensor."""
+        if not is_blocked(tensor):
+            return tensor.shape
+        batch, padded, *sizes = plain_shape(tensor.shape, tensor.layout)
+        return (batch, self.channels.get(tensor.key, padded), *sizes)
+
+    def read(self, tensor: DumpedTensor) -> Array:
+        """Read a tensor in plain axes, without padded channels.
+
+        Raises:
+            DumpError: its file is missing or damaged.
+        """
+        array = self.dump.read(tensor.key)
+        if not is_blocked(tensor):
+            return array
+        return to_plain(array, tensor.layout, self.channels.get(tensor.key))
+
+
+def is_blocked(tensor: DumpedTensor) -> bool:
+    """Tell whether a tensor has to be brought into plain axes."""
+    return len(tensor.shape) == 5 and tensor.shape[-1] == block_of(tensor.layout) > 0
+
+
+def signatures_of(
+    values: Values, tensors: Collection[DumpedTensor], other_shapes: Collection[tuple[int, ...]]
+) -> dict[str, Signature]:
+    """Read each tensor once; return what is kept of it, by key.
+
+    Blocked layouts may pad the channels: where trailing channels hold nothing, the number of
+    channels is that of a tensor of the other side which fits.
+    """
+    known = defaultdict(set)
+    for shape in other_shapes:
+        if len(shape) > 2:
+            known[shape[:1] + shape[2:]].add(shape[1])
+    found = {}
+    for tensor in tensors:
+        array = values.read(tensor)
+        if is_blocked(tensor):
+            block = block_of(tensor.layout)
+            padded = array.shape[1]
+            least = max(used_channels(array), padded - block + 1)
+            fitting = [
+                channels
+                for channels in known[array.shape[:1] + array.shape[2:]]
+                if least <= channels <= padded
+            ]
+            if fitting:
+                values.channels[tensor.key] = min(fitting)
+                array = array[:, : min(fitting)]
+        found[tensor.key] = signature_of(array, tensor.dtype)
+    return found
+
+
+def used_channels(array: Array) -> int:
+    """Return how many channels there are up to the last that is not 0 throughout."""
+    channels = int(array.shape[1])
+    while channels > 1 and not array[:, channels - 1].any():
+        channels -= 1
+    return channels
+
+
+def signature_of(array: Array, dtype: str) -> Signature:
+    sample = array.reshape(-1)[sample_places(array.size)] if array.size else array.reshape(-1)
+    if sample.dtype.kind == "c":
+        sample = np.abs(sample)
+    numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)
+    return Signature(array.shape, squeezed(array.shape), family_of(dtype), numbers)
+
+
+def sample_places(size: int) -> Array:
+    """Return the places of a sample, spread over a tensor and in step with none of its axes."""
+    if size <= SAMPLES:
+        return np.arange(size)
+    return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))
+
+
+def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def family_of(dtype: str) -> str:
+    """Return what a type's values are: tensors of different families are no twins."""
+    name = dtype.lower()
+    if "complex" in name:
+        return "complex"
+    if "float" in name:
+        return "float"
+    return "bool" if name.startswith("bool") else "int"
+
+
+class Samples:
+    """The samples of tensors of one class, ready to be compared with one more."""
+
+    def __init__(self, samples: Sequence[Array]) -> None:
+        self.rows = np.array(samples)
+        self.squares = np.square(self.rows).sum(axis=1)
+        self.sums = self.rows.sum(axis=1)
+
+    def distances(self, sample: Array) -> tuple[Array, Array]:
+        """Return how far each is from a sample: the length of the difference over the greater
+        length (0 where both are 0), and the correlation (0 where one does not vary)."""
+        products, square, count = self.rows @ sample, sample @ sample, max(sample.size, 1)
+        apart = np.maximum(self.squares + square - 2 * products, 0)
+        relative = np.sqrt(divided(apart, np.maximum(self.squares, square)))
+        shared = products - self.sums * (sample.sum() / count)
+        spreads = (self.squares - self.sums**2 / count) * (square - sample.sum() ** 2 / count)
+        return relative, divided(shared, np.sqrt(np.maximum(spreads, 0)))
+
+
+def divided(numbers: Array, by: Array) -> Array:
+    """Return quotients, 0 where the divisor is."""
+    quotients: Array = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
+    return quotients

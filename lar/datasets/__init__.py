@@ -1,0 +1,1 @@
+"""Data sets: inputs that stand for many items, and the classes of these."""

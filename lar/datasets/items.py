@@ -1,0 +1,194 @@
+"""Data sets: an `--input` that stands for many items, each of which is one run.
+
+    FOLDER            its files that `--input` reads, in the order of their names
+    list.txt          a path a line, from the list's own folder; empty lines and # comments
+    stack.npz         arrays whose first axes all count the items, two or more
+    a:FOLDER;b:list   one source for each input, with as many items each
+
+No NumPy here: the parent process counts the items before a run begins.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Sequence
+
+from lar.errors import UsageError
+
+# Of the formats that `--input` reads, those that hold one item a file.
+SUFFIXES = (
+    ".npy",
+    ".ppm",
+    ".pgm",
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".bmp",
+    ".webp",
+    ".json",
+    ".pb",
+    ".npz",
+)
+LISTS = (".txt", ".lst")
+MOST_ITEMS = 1_000_000
+
+Files = tuple[tuple[str, str], ...]
+"""The name of an input (empty: the file tells) and a file, for each input."""
+
+
+def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
+    """Return the name and files of each item, None where the texts of `--input` are no data set.
+
+    The items of a stack have no files: they are its slices, in order.
+
+    Raises:
+        UsageError: a source is empty or broken, or the sources differ in length.
+    """
+    parts = [part.strip() for text in texts for part in text.split(";") if part.strip()]
+    if len(parts) == 1 and (count := stack_in(parts[0])):
+        return [(str(number), ()) for number in range(count)]
+    sources = [source_of(part) for part in parts]
+    if not any(files is not None for _, files in sources):
+        return None
+    for part, (_, files) in zip(parts, sources, strict=True):
+        if files is None:
+            raise UsageError(
+                f"--input: {part}: feeds one run, and another item feeds many",
+                "give a folder or a list for each input",
+            )
+    columns = [(name, files or []) for name, files in sources]
+    count = len(columns[0][1])
+    for part, (_, files) in zip(parts, columns, strict=True):
+        if len(files) != count:
+            raise UsageError(
+                f"--input: {part} holds {len(files)} items, {parts[0]} holds {count}",
+                "give as many for each input",
+            )
+    names = names_of(columns[0][1])
+    return [
+        (names[row], tuple((name, files[row]) for name, files in columns)) for row in range(count)
+    ]
+
+
+def source_of(part: str) -> tuple[str, list[str] | None]:
+    """Return an item's input name and its files, None for what is one run's data."""
+    if os.path.exists(part):
+        return "", files_of(part)
+    name, colon, path = part.partition(":")
+    if colon and os.path.exists(path):
+        return name.strip(), files_of(path.strip())
+    return "", None
+
+
+def files_of(path: str) -> list[str] | None:
+    """Return the files of a folder or list, None for a path that is neither.
+
+    Raises:
+        UsageError: it holds none.
+    """
+    if os.path.isdir(path):
+        if re.search(r"^input_\d+\.pb$", "\n".join(os.listdir(path)), re.M):
+            return None  # the inputs of one run, as ONNX keeps them
+        files = sorted(
+            os.path.join(path, name)
+            for name in os.listdir(path)
+            if name.lower().endswith(SUFFIXES) and not name.startswith(".")
+        )
+        if not files:
+            raise UsageError(
+                f"--input: {path}: is a folder without any file that lar reads",
+                f"it reads {', '.join(SUFFIXES)}",
+            )
+    elif path.lower().endswith(LISTS):
+        files = read_list(path)
+    else:
+        return None
+    if len(files) > MOST_ITEMS:
+        raise UsageError(f"--input: {path}: holds {len(files)} items, at most {MOST_ITEMS}")
+    return files
+
+
+def read_list(path: str) -> list[str]:
+    """Read the paths that a list names, from its own folder.
+
+    Raises:
+        UsageError: it cannot be read, names nothing, or a file that is not there.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as text:
+            lines = [line.strip() for line in text]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (getattr(error, "strerror", None) or "").lower() or "it is not UTF-8 text"
+        raise UsageError(f"--input: {path}: cannot be read: {reason}") from None
+    home = os.path.dirname(path)
+    files = []
+    for number, line in enumerate(lines, start=1):
+        if not line or line.startswith("#"):
+            continue
+        file = os.path.join(home, line)
+        if not os.path.exists(file):
+            raise UsageError(
+                f"--input: {path}: line {number}: {line}: no such file",
+                "a list names a file a line, from its own folder",
+            )
+        files.append(file)
+    if not files:
+        raise UsageError(f"--input: {path}: names no files", "a list names a file a line")
+    return files
+
+
+def names_of(files: Sequence[str]) -> list[str]:
+    """Return what the items are called: their files' names, with folders where those tell them
+    apart."""
+    names = [os.path.basename(file) for file in files]
+    if len(set(names)) == len(names):
+        return names
+    common = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
+    return [os.path.relpath(os.path.abspath(file), common) for file in files]
+
+
+def stack_in(part: str) -> int:
+    """Return how many items a stack holds, 0 for what is none: one item alone is one run."""
+    path = part if os.path.exists(part) else part.partition(":")[2].strip()
+    if not path.lower().endswith(".npz") or not os.path.isfile(path):
+        return 0
+    count = count_stack(path)
+    return count if 1 < count <= MOST_ITEMS else 0
+
+
+def count_stack(path: str) -> int:
+    """Return how many items the first axes of a .npz's arrays count, 0 where they do not agree.
+
+    The headers are those of NumPy's npy format (numpy.lib.format); a file that is no .npz counts
+    nothing, and reading it says why.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            shapes = []
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    shapes.append(shape_in(member.read(4096)))
+    except (OSError, ValueError, SyntaxError, KeyError, struct.error, zipfile.BadZipFile):
+        return 0
+    counts = {shape[0] if shape else 0 for shape in shapes}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def shape_in(head: bytes) -> tuple[int, ...]:
+    """Return the shape in the header of an .npy file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if head[:6] != b"\x93NUMPY":
+        raise ValueError("no npy header")
+    form, start = ("<H", 10) if head[6] == 1 else ("<I", 12)
+    (size,) = struct.unpack(form, head[8:start])
+    shape = ast.literal_eval(head[start : start + size].decode("latin-1"))["shape"]
+    if not isinstance(shape, tuple):
+        raise ValueError("no shape")
+    return shape

@@ -1,0 +1,369 @@
+"""MegEngine's binary tensor file: one array and its name.
+
+    u32 length of the name, u32 code of the dtype, u32 number of axes, u32 for the size of each,
+    the name, the elements
+
+all little-endian, without gaps (mgb::debug::dump_tensor). MegEngine always writes seven axes,
+those that are left over as 0. It has no arrays without axes, and next to none without elements,
+whose shape would be lost so: of these lar writes the axes that there are, and one of size 1 for
+an array without axes.
+
+MegEngine's own reader takes names for ASCII. lar writes other characters as `\\u4e2d`, and a
+backslash as `\\u005c`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lar.dumps.names import DumpedName, parse_name
+from lar.errors import DumpError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+COUNTS = struct.Struct("<3I")
+AXES = 7
+MOST_NAME_BYTES = 1 << 22
+NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
+ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+
+
+class ElementType(NamedTuple):
+    """A dtype of MegEngine: its number, its name, and what the file holds.
+
+    `storage` is the NumPy dtype that the elements are read as. Of those with `bits`, several
+    share a byte, the first one in its lowest bits; `step` and `lowest` make a value of those bits,
+    and `aligned` rows begin with a byte of their own.
+    """
+
+    code: int
+    name: str
+    storage: str
+    bits: int = 0
+    step: int = 1
+    lowest: int = 0
+    aligned: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The name of the NumPy dtype, MegEngine's own where NumPy has none."""
+        return self.name.lower() if PLAIN.fullmatch(self.name) else self.name
+
+
+# Names that NumPy has too, in small letters.
+PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)")
+
+# megdnn's DTypeEnum; from 200000 on they are lar's own, for what MegEngine lacks.
+ELEMENT_TYPES = (
+    ElementType(0, "Float32", "<f4"),
+    ElementType(1, "Uint8", "u1"),
+    ElementType(2, "Int8", "i1"),
+    ElementType(3, "Int16", "<i2"),
+    ElementType(4, "Int32", "<i4"),
+    ElementType(5, "IntB1", "i1", bits=1, step=2, lowest=-1),
+    ElementType(6, "IntB2", "i1", bits=2, step=2, lowest=-3),
+    ElementType(7, "IntB4", "i1", bits=4, step=2, lowest=-15),
+    ElementType(8, "Byte", "u1"),
+    ElementType(9, "Float16", "<f2"),
+    ElementType(10, "UintB4", "i1", bits=4, step=2, lowest=-15),
+    ElementType(11, "BFloat16", "<f4"),
+    ElementType(12, "Bool", "?"),
+    ElementType(13, "Uint16", "<u2"),
+    ElementType(14, "Complex64", "<c8"),
+    ElementType(100000, "Quantized8Asymm", "u1"),
+    ElementType(100001, "QuantizedS32", "<i4"),
+    ElementType(100002, "QuantizedS8", "i1"),
+    ElementType(100003, "Quantized4Asymm", "u1", bits=4, aligned=True),
+    ElementType(100004, "QuantizedS4", "i1", bits=4, aligned=True),
+    ElementType(100005, "QuantizedS16", "<i2"),
+    ElementType(100006, "QuantizedS1", "i1"),
+    ElementType(200000, "Int64", "<i8"),
+    ElementType(200001, "Uint32", "<u4"),
+    ElementType(200002, "Uint64", "<u8"),
+    ElementType(200003, "Float64", "<f8"),
+    ElementType(200004, "Complex128", "<c16"),
+)
+BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
+BY_NAME: Mapping[str, ElementType] = {element.name: element for element in ELEMENT_TYPES}
+BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELEMENT_TYPES}
+
+
+class TensorHeader(NamedTuple):
+    """What a file tells before its elements: `meaning` is what the name says, if it is one of
+    a variable; the elements begin at `offset` and take `size` bytes."""
+
+    path: Path
+    name: str
+    meaning: DumpedName | None
+    element: ElementType
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the array that `read_array` returns, as `DumpedTensor` has it."""
+        return declared_type(self).dtype
+
+
+def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
+    """Read a tensor that MegEngine, load_and_run or lar dumped; return its values and its name.
+
+    Raises:
+        DumpError: the file is missing, damaged or no dumped tensor.
+    """
+    header = read_header(Path(path))
+    return read_array(header), header.name
+
+
+def read_header(path: Path) -> TensorHeader:
+    """Read what stands before the elements.
+
+    Raises:
+        DumpError: the file is missing, damaged or no dumped tensor.
+    """
+    try:
+        with path.open("rb") as file:
+            file_size = os.fstat(file.fileno()).st_size
+            counts = file.read(COUNTS.size)
+            if len(counts) < COUNTS.size:
+                raise not_a_tensor(path, f"it has {file_size} bytes")
+            name_bytes, code, axes = COUNTS.unpack(counts)
+            if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+                raise not_a_tensor(path, "its first bytes are those of something else")
+            rest = file.read(4 * axes + name_bytes)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DumpError(f"{path}: cannot be read: {reason}") from None
+    offset = COUNTS.size + 4 * axes + name_bytes
+    if offset > file_size:
+        raise truncated(path, f"its name should end at byte {offset}, the file at {file_size}")
+    name = decode_name(rest[4 * axes :])
+    sizes = struct.unpack_from(f"<{axes}I", rest)
+    element, meaning, size = BY_CODE[code], parse_name(name), file_size - offset
+    named = meaning.variable.shape if meaning else None
+    fitting = (shape for shape in shapes_of(sizes, named) if size in set(sizes_of(element, shape)))
+    shape = next(fitting, None)
+    if shape is None:
+        told = ", ".join(map(str, sizes))
+        raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{told}}}")
+    return TensorHeader(path, name, meaning, element, shape, offset, size)
+
+
+def shapes_of(sizes: Sequence[int], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes that the sizes of a file's axes can stand for, the likeliest first."""
+    count = len(sizes)
+    if named is not None and tuple(sizes) == (*named, *[0] * (count - len(named))):
+        yield named
+        return  # with no elements behind it, the file was cut off
+    yield () if tuple(sizes) == (1,) else tuple(sizes)
+    shape = list(sizes)
+    while shape and shape[-1] == 0:
+        shape.pop()
+    if shape:
+        yield tuple(shape)
+
+
+def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
+    """Yield the sizes in bytes that an array may have in a file, that of closely packed elements
+    first."""
+    count = math.prod(shape)
+    bits = bits_of(element)
+    yield (count * bits + 7) // 8
+    if element.aligned and shape and count:
+        yield count // shape[-1] * bytes_of_row(element, shape)
+
+
+def bits_of(element: ElementType) -> int:
+    """Return how many bits an element takes in a file."""
+    if element.name == "BFloat16":
+        return 16
+    return element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
+
+
+def bytes_of_row(element: ElementType, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a row of an array whose rows begin with a byte of their own."""
+    return (shape[-1] * element.bits + 7) // 8
+
+
+def declared_type(header: TensorHeader) -> ElementType:
+    """Return the dtype that the elements have: integers of another width may be stored in 32 bits.
+
+    MegEngine has no such type. Where their values fit, its tools can read them so.
+    """
+    declared = BY_NAME.get(header.meaning.variable.dtype) if header.meaning else None
+    narrowed = header.element.name == "Int32" and declared is not None
+    if narrowed and declared is not None and declared.name in ("Int64", "Uint32", "Uint64"):
+        return declared
+    return header.element
+
+
+def read_array(header: TensorHeader) -> Array:
+    """Read the elements behind a header.
+
+    BFloat16 becomes float32, quantised numbers stay the integers that they are; those of less
+    than a byte become int8 or uint8.
+
+    Raises:
+        DumpError: the file was cut off meanwhile.
+    """
+    import numpy as np
+
+    element, shape = header.element, header.shape
+    stored = {"BFloat16": "<u2"}.get(element.name, "u1" if element.bits else element.storage)
+    try:
+        array: Array = np.fromfile(header.path, stored, offset=header.offset)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DumpError(f"{header.path}: cannot be read: {reason}") from None
+    if array.nbytes != header.size:
+        raise truncated(header.path, f"it holds {array.nbytes} of {header.size} bytes")
+    if element.name == "BFloat16":
+        array = (array.astype("<u4") << 16).view("<f4")
+    elif element.bits:
+        array = unpack(array, element, shape)
+    wanted = declared_type(header)
+    if wanted != element:
+        array = array.astype(wanted.storage)
+    return array.reshape(shape)
+
+
+def unpack(stored: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
+    """Return the elements of bytes (uint8) that hold several each."""
+    import numpy as np
+
+    bits, count = element.bits, math.prod(shape)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    mask = np.uint8((1 << bits) - 1)
+    unpacked = ((stored[:, None] >> shifts) & mask).reshape(-1)
+    if len(stored) != (count * bits + 7) // 8:  # each row begins with a byte of its own
+        row = bytes_of_row(element, shape) * 8 // bits
+        unpacked = unpacked.reshape(-1, row)[:, : shape[-1]].reshape(-1)
+    values: Array = unpacked[:count].astype(element.storage)
+    if element.name == "QuantizedS4":
+        values = (values ^ 8) - np.int8(8)  # two's complement
+    elif element.step > 1:
+        values = values * np.int8(element.step) + np.int8(element.lowest)
+    return values
+
+
+def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
+    """Write an array to a file.
+
+    `dtype` is that of `DumpedTensor` where the array's own does not tell it: the name of a
+    quantised type, whose integers the array holds, or BFloat16, which keeps the upper half of
+    each float32. Integers of 64 bits are stored in 32 where the name tells their dtype and their
+    values fit.
+
+    Raises:
+        DumpError: the format has no such dtype, or not so many axes.
+        OSError: the file cannot be written.
+    """
+    import numpy as np
+
+    element = BY_DTYPE.get(dtype or array.dtype.name)
+    if element is None or array.ndim > AXES:
+        what = f"{array.ndim} axes" if element else f"the dtype {dtype or array.dtype.name}"
+        raise DumpError(f"{path}: MegEngine's tensor files hold no {what}")
+    meaning = parse_name(name)
+    if meaning and meaning.variable.dtype == element.name and fits_in_32_bits(array):
+        element, array = BY_NAME["Int32"], array.astype("<i4")
+    values: Array = np.ascontiguousarray(array, element.storage)
+    if element.name == "BFloat16":
+        values = (values.view("<u4") >> 16).astype("<u2")
+    elif element.bits:
+        values = pack(values, element, array.shape)
+    encoded = encode_name(name)
+    with path.open("wb") as file:
+        file.write(head_of(array.shape, element, len(encoded)) + encoded)
+        file.write(values.data if values.size else b"")
+
+
+def make_readable(path: Path) -> None:
+    """Write a name that is not ASCII as MegEngine's own reader can read it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    data = path.read_bytes()
+    name_bytes, code, axes = COUNTS.unpack_from(data)
+    begin = COUNTS.size + 4 * axes
+    raw = data[begin : begin + name_bytes]
+    if not raw.isascii():
+        name = encode_name(decode_name(raw))
+        head = COUNTS.pack(len(name), code, axes) + data[COUNTS.size : begin]
+        path.write_bytes(head + name + data[begin + name_bytes :])
+
+
+def fits_in_32_bits(array: Array) -> bool:
+    """Tell integers of another width whose values are those of int32."""
+    import numpy as np
+
+    if array.dtype.name not in ("int64", "uint32", "uint64"):
+        return False
+    limits = np.iinfo(np.int32)
+    return not array.size or bool(array.min() >= limits.min and array.max() <= limits.max)
+
+
+def pack(values: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
+    """Return bytes (uint8) that hold several elements each."""
+    import numpy as np
+
+    bits = element.bits
+    per_byte = 8 // bits
+    codes = (values.astype(np.int16) - element.lowest) // element.step & ((1 << bits) - 1)
+    in_rows = element.aligned and shape and codes.size
+    rows = codes.reshape(-1, shape[-1]) if in_rows else codes.reshape(1, -1)
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte))).reshape(-1, per_byte)
+    packed: Array = (padded << np.arange(0, 8, bits)).sum(axis=1).astype(np.uint8)
+    return packed
+
+
+def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> bytes:
+    """Return the bytes before the name."""
+    padding = [0] * (AXES - len(shape))
+    sizes = (*shape, *padding) if shape and 0 not in shape else shape or (1,)
+    return COUNTS.pack(name_bytes, element.code, len(sizes)) + struct.pack(
+        f"<{len(sizes)}I", *sizes
+    )
+
+
+def encode_name(name: str) -> bytes:
+    """Encode a name in ASCII."""
+    return NOT_PLAIN.sub(escape, name).encode("ascii")
+
+
+def escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def unescape(found: re.Match[str]) -> str:
+    number = int(found[1] or found[2], 16)
+    # Half a character cannot be written into a report.
+    return found[0] if number > 0x10FFFF or 0xD800 <= number < 0xE000 else chr(number)
+
+
+def decode_name(data: bytes) -> str:
+    """Decode a name, also one of another program in UTF-8."""
+    text = data.decode("utf-8", "backslashreplace")
+    return ESCAPED.sub(unescape, text)
+
+
+def not_a_tensor(path: Path, why: str) -> DumpError:
+    return DumpError(
+        f"{path}: is not a dumped tensor, {why}", "give a file or folder that a dump has written"
+    )
+
+
+def truncated(path: Path, why: str) -> DumpError:
+    return DumpError(f"{path}: the dump is damaged or cut off: {why}", "dump it again")

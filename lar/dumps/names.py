@@ -1,0 +1,176 @@
+"""The names inside MegEngine's dump files: a variable, the operator that gave it, its inputs.
+
+    var={id:15, layout:{1(16384),16(1024),32(32),32(1) Float32}, Float32,
+    owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,
+    CompNode("cpu0:0" from "cpu0:0"), s, 4, 1} owner_opr_inputs=0={id:9, ...} 1={id:11, ...}
+
+in one line, as mgb::cg::dump_var_info writes it. With one input the `0=` is left out, and a
+variable without storage has `shape:{2}` in place of the layout. load_and_run's bin-out-dump
+writes a space before the inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+HEAD = re.compile(
+    r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
+    r"(?: @ (?P<format>\w+\{[\d,]*\}))?(?: \w+)?\}, (?P<dtype>\w+), owner:"
+)
+TAIL = re.compile(
+    r", slot:(?P<slot>\d{1,9}), (?P<place>CompNode\(\"[^\"]*\"(?: from \"[^\"]*\")?\)|[\w:]*)"
+    r", (?P<storage>[sd]), (?P<shape>\d{1,9}), (?P<value>\d{1,9})\}"
+)
+AXIS = re.compile(r"(\d{1,19})(?:\((-?\d{1,19})\))?(?:,|$)")
+OWNER_END = re.compile(r"\{([^{}]*)\}, name:")
+INPUTS = re.compile(r" owner_opr_inputs= ?(?=\{id:\d|0=\{id:\d|$)")
+NEXT_INPUT = re.compile(r" \d{1,9}=(?=\{id:\d)")
+MOST_ATTEMPTS = 100  # to find where a part ends, when names hold what separates the parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable of the engine's graph.
+
+    `shape` and `strides` count elements; one that is not `stored` has a shape only, if that.
+    `format` is that of a tensor that is no plain array, as `I2D{2,1}`. `operator` and
+    `operator_type` name what gave it, as its output number `slot`. `place` and `state` are what
+    else the engine tells: the device, and how its shape and value are known.
+    """
+
+    id: int
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    stored: bool = True
+    format: str = ""
+    dtype: str = "Float32"
+    operator: str = ""
+    operator_type: str = ""
+    name: str = ""
+    slot: int = 0
+    place: str = ""
+    state: str = "s, 4, 1"
+
+    @property
+    def operator_id(self) -> int:
+        """The number of the operator: the engine numbers its outputs after it, in their order."""
+        return self.id - 1 - self.slot
+
+
+@dataclass(frozen=True)
+class DumpedName:
+    """What the name of a dumped tensor tells."""
+
+    variable: Variable
+    inputs: tuple[Variable, ...] = ()
+
+
+def parse_name(text: str) -> DumpedName | None:
+    """Parse a name, None for one of another kind.
+
+    Names of variables and operators may hold any characters, those that separate the parts too;
+    where this leaves a choice, the operator's number decides, which ends most of their names.
+    """
+    if not text.startswith("var="):
+        return None
+    # From the end: names come before the separator, as they come before what ends a variable.
+    for separator in reversed([*INPUTS.finditer(text)][-MOST_ATTEMPTS:]):
+        variable = parse_variable(text[len("var=") : separator.start()])
+        inputs = parse_inputs(text[separator.end() :])
+        if variable is not None and inputs is not None:
+            return DumpedName(variable, inputs)
+    return None
+
+
+def parse_inputs(text: str) -> tuple[Variable, ...] | None:
+    """Parse the inputs of an operator, None where the text is something else."""
+    if not text:
+        return ()
+    if text.startswith("{"):
+        variable = parse_variable(text)
+        return None if variable is None else (variable,)
+    variables: list[Variable] = []
+    begin, failures = len("0="), 0
+    for separator in (*NEXT_INPUT.finditer(text), None):
+        end = len(text) if separator is None else separator.start()
+        variable = parse_variable(text[begin:end])
+        if variable is not None:
+            variables.append(variable)
+            begin, failures = len(text) if separator is None else separator.end(), 0
+        elif (failures := failures + 1) > MOST_ATTEMPTS:  # not a name that an engine wrote
+            break
+    return tuple(variables) if begin == len(text) else None
+
+
+def parse_variable(text: str) -> Variable | None:
+    """Parse a variable, None where the text is something else, or more than one."""
+    head = HEAD.match(text)
+    tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
+    if head is None or tail is None or tail.start() < head.end():
+        return None
+    axes = AXIS.findall(head["axes"])
+    number, slot = int(head["id"]), int(tail["slot"])
+    body = text[head.end() : tail.start()]
+    owner_end = choose_owner_end(body, f"[{number - 1 - slot}]")
+    if owner_end is None:
+        return None
+    return Variable(
+        id=number,
+        shape=tuple(int(size) for size, _ in axes),
+        strides=tuple(int(stride) for _, stride in axes if stride),
+        stored=head["kind"] == "layout",
+        format=head["format"] or "",
+        dtype=head["dtype"],
+        operator=body[: owner_end.start()],
+        operator_type=owner_end[1],
+        name=body[owner_end.end() :],
+        slot=slot,
+        place=tail["place"],
+        state=f"{tail['storage']}, {tail['shape']}, {tail['value']}",
+    )
+
+
+def choose_owner_end(body: str, number: str) -> re.Match[str] | None:
+    """Return where the operator ends and the variable's own name begins."""
+    ends = [*OWNER_END.finditer(body)]
+    certain = (end for end in ends if body[: end.start()].endswith(number))
+    return next(certain, ends[0] if ends else None)
+
+
+def format_name(variable: Variable, inputs: Sequence[Variable] = ()) -> str:
+    """Format the name of a dumped tensor, as the engine does."""
+    return f"var={format_variable(variable)} owner_opr_inputs={' '.join(format_inputs(inputs))}"
+
+
+def format_inputs(inputs: Sequence[Variable]) -> Iterator[str]:
+    for index, variable in enumerate(inputs):
+        number = f"{index}=" if len(inputs) > 1 else ""
+        yield number + format_variable(variable)
+
+
+def format_variable(variable: Variable) -> str:
+    return (
+        f"{{id:{variable.id}, {format_layout(variable)}, {variable.dtype}, "
+        f"owner:{variable.operator}{{{variable.operator_type}}}, name:{variable.name}, "
+        f"slot:{variable.slot}, {variable.place}, {variable.state}}}"
+    )
+
+
+def format_layout(variable: Variable) -> str:
+    """Format a layout, or a shape where the variable has no storage."""
+    if not variable.stored:
+        return f"shape:{{{','.join(map(str, variable.shape))}}}"
+    strided = zip(variable.shape, variable.strides, strict=True)
+    axes = ",".join(f"{size}({stride})" for size, stride in strided)
+    kind = f" @ {variable.format}" if variable.format else ""
+    return f"layout:{{{axes}{kind} {variable.dtype}}}"
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array whose last axis comes first."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides[: len(shape)]))

@@ -1,0 +1,67 @@
+"""The outputs of each iteration, a file a tensor: `run0-var5`, the warm-up's runs included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KEY = "bin_out_dump"
+
+
+class OutputDump:
+    """Writes outputs, one iteration after the other, into a new folder.
+
+    `variables` has what the engine's graph calls the outputs; their shapes and dtypes come from
+    the arrays.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, Variable]) -> None:
+        self.folder = folder
+        self.variables = variables
+        folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
+
+    def write(self, outputs: Mapping[str, np.ndarray[Any, Any] | str], run: int) -> None:
+        """Write the outputs of the iteration of that number.
+
+        Raises:
+            UsageError: an output is no array of numbers.
+            OSError: a file cannot be written.
+        """
+        for name, variable in self.variables.items():
+            array = outputs[name]
+            if isinstance(array, str):
+                raise UsageError(
+                    f"--bin-out-dump: the output {name} is a {array}, which no tensor file holds"
+                )
+            element = BY_DTYPE.get(array.dtype.name)
+            told = replace(
+                variable,
+                shape=array.shape,
+                strides=contiguous_strides(array.shape),
+                dtype=element.name if element else array.dtype.name,
+            )
+            place = self.folder / f"run{run}-var{variable.id}"
+            write_tensor(place, array, format_name(told))
+
+
+def write_outputs(driver: Any, variables: Mapping[str, Variable]) -> None:
+    """Have a driver's outputs written after each iteration, those of the first runner."""
+    if driver.runner:
+        return
+    dump = OutputDump(Path(driver.spec.written[KEY]), variables)
+
+    def write() -> None:
+        if driver.run_number is not None:
+            dump.write(driver.outputs(), driver.run_number)
+            driver.run_number += 1
+
+    driver.after_iteration = write

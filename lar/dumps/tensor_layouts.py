@@ -1,0 +1,118 @@
+"""Which tensors of a dump have their channels in blocks, from the operators around them.
+
+An array of five axes is no proof: those of videos have as many. What is certain are the formats
+that the engine tells, and convolutions over two axes that give five; what passes through
+operators that keep the layout has it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from lar.dumps.dump import DumpedOperator, DumpedTensor
+from lar.dumps.layouts import block_of
+
+CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
+# The tensors that these take and give have one layout, but for constants of fewer axes.
+KEEPING = (
+    *CONVOLUTIONS,
+    *("Elemwise", "ElemwiseMultiType", "TypeCvt", "Concat", "Identity"),
+    *("PoolingForward", "AdaptivePoolingForward", "ResizeForward", "WarpPerspectiveForward"),
+)
+FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
+
+
+def layouts_of(
+    tensors: Iterable[DumpedTensor],
+    operators: Sequence[DumpedOperator],
+    formats: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the layouts of the tensors that are blocked for certain, by key.
+
+    `formats` has what the engine says of a tensor itself: `I2D{2,1}` of an image of four channels
+    a pixel, `NCHWC{16}` of ONNX Runtime's blocks.
+    """
+    known = {tensor.key: tensor for tensor in tensors}
+    found: dict[str, str] = {}
+
+    def mark(key: str, layout: str) -> bool:
+        tensor = known.get(key)
+        if tensor is None or key in found or not fits(tensor, layout):
+            return False
+        found[key] = layout
+        return True
+
+    for key, text in formats.items():
+        mark(key, layout_of_format(text))
+    for operator in operators:
+        before, after = layouts_of_operator(operator, known)
+        for key in operator.outputs:
+            mark(key, after)
+        if operator.type in CONVOLUTIONS:
+            mark(next(iter(operator.inputs), ""), before)
+    spreading = [each for each in operators if each.type in KEEPING]
+    changed = True
+    while changed:
+        changed = False
+        for operator in spreading:
+            # Of a convolution's inputs, the second and third are weights and bias.
+            inputs = operator.inputs
+            if operator.type in CONVOLUTIONS:
+                inputs = inputs[2:]
+            around = [*operator.outputs, *inputs]
+            layout = next((found[key] for key in around if key in found), "")
+            marked = [mark(key, layout) for key in around]
+            changed = changed or any(marked)
+    return found
+
+
+def fits(tensor: DumpedTensor, layout: str) -> bool:
+    """Tell whether a tensor can have a layout: the last axis is the block."""
+    return bool(layout) and len(tensor.shape) == 5 and tensor.shape[-1] == block_of(layout)
+
+
+def layout_of_format(text: str) -> str:
+    """Return the layout behind the engine's format of a tensor, empty for another one.
+
+    Weights are images too, with another axis of channels.
+    """
+    if text.startswith("I2D{2,"):
+        return "nhwcd4"
+    if found := re.fullmatch(r"NCHWC\{(\d{1,3})\}", text):
+        return f"nchw{found[1]}c"
+    return ""
+
+
+def layouts_of_operator(
+    operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
+) -> tuple[str, str]:
+    """Return the layouts of what an operator takes and gives, empty where they are not certain."""
+    told = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
+    if told:
+        return told[1].lower(), (told[2] or told[1]).lower()
+    if operator.type not in CONVOLUTIONS or len(operator.inputs) < 2:
+        return "", ""
+    taken, weight, given = (
+        tensors.get(key) for key in (*operator.inputs[:2], *operator.outputs[:1])
+    )
+    layout = guess_layout(given, weight) if given and weight else ""
+    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
+        return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
+    return layout, layout
+
+
+def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
+    """Return the layout of what a convolution over two axes gives: with five axes it is blocked.
+
+    nchw4 and nchw44 hold the same numbers, and are told apart by the weights, as is chwn4:
+    {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, {IC/4,FH,FW,OC,4}.
+    """
+    if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
+        return ""
+    channels, block = given.shape[1], given.shape[-1]
+    if len(weight.shape) != 5 or weight.shape[0] == channels:
+        return {4: "nchw44", 8: "nchw88"}.get(block, f"nchw{block}")
+    if weight.shape[0] == channels * block:
+        return f"nchw{block}"
+    return "chwn4" if block == 4 and weight.shape[3] == given.shape[0] * block else ""

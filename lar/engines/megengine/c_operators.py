@@ -1,0 +1,48 @@
+"""`--c-opr-lib`: libraries of operators written in C.
+
+Such a library registers its operators in a function `mgb_c_opr_init`, which is given the
+engine's `mgb_get_extern_c_opr_api_versioned`; both are declared in MegEngine's
+src/serialization/include/megbrain/serialization/extern_c_opr.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from lar.engines.megengine.library import find_address
+from lar.errors import UsageError
+
+ENTRY = "mgb_c_opr_init"
+API = "mgb_get_extern_c_opr_api_versioned"
+
+
+def load_operators(driver: Any, path: str) -> None:
+    """Load a library and let it register its operators; it stays loaded, for all runners.
+
+    Raises:
+        UsageError: it is missing, no library for this machine, or none of operators.
+    """
+    if driver.runner:
+        return
+    api = find_address("--c-opr-lib", API)
+    try:
+        # A name without a folder would be looked for in the system's.
+        library = ctypes.CDLL(os.path.abspath(path))
+    except OSError as error:
+        if not os.path.exists(path):
+            raise UsageError(f"--c-opr-lib: {path}: no such file", "check the path") from None
+        reason = str(error).removeprefix(os.path.abspath(path)).lstrip(": ")
+        raise UsageError(
+            f"--c-opr-lib: {path}: cannot be loaded: {reason}",
+            "give a shared library (.so) that was built for this machine",
+        ) from None
+    if not hasattr(library, ENTRY):
+        raise UsageError(
+            f"--c-opr-lib: {path}: is no library of operators, it has no function {ENTRY}",
+            "build it with MegEngine's extern_c_opr.h",
+        )
+    register = getattr(library, ENTRY)
+    register.argtypes, register.restype = [ctypes.c_void_p], None
+    register(api)

@@ -1,0 +1,179 @@
+"""MegEngine's checkers: plugins of its computing graph that look at each operator as it runs.
+
+They are C++ objects that Python has no names for. Each is made in memory of its own and hangs
+itself into the graph, which calls it from then on; it is never destroyed, as the graph lives
+until the process ends. Their sources are src/plugin/impl/{num_range,var_value,cpu_dispatch}_checker
+.cpp in MegEngine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from ctypes import c_char_p, c_void_p
+from typing import Any
+
+from lar.engines.megengine.library import another_build, find_address, find_function
+from lar.errors import CheckFailed
+
+RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
+VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
+DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
+GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
+
+PLUGIN_BYTES = 1024  # several times what the largest of them takes
+
+# Operators without a kernel: they hold data, take it in or give it out, or show it otherwise.
+NO_KERNEL = {
+    "ImmutableTensor",
+    "SharedDeviceTensor",
+    "SharedDeviceTensorWithFormat",
+    "VolatileSharedDeviceTensor",
+    "MultipleDeviceTensorHolder",
+    "MultipleDeviceTensorWithFormatHolder",
+    "Alloc",
+    "InputCallback",
+    "OutputCallback",
+    "NopCallback",
+    "CallbackInjector",
+    "AssertEqual",
+    "Reshape",
+    "Broadcast",
+    "Dimshuffle",
+    "AxisAddRemove",
+    "Subtensor",
+    "Split",
+    "Identity",
+    "MarkNoBroadcastElemwise",
+    "VirtualDep",
+    "RequireInputDynamicStorage",
+}
+UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on ", re.M)
+
+
+def check_range(driver: Any, limit: float) -> None:
+    """Have each execution fail when the size of a value is not below a limit, or NaN."""
+    driver.graph_setup.append(lambda graph: attach("--range", RANGE, graph, ctypes.c_float(limit)))
+
+
+def check_values(driver: Any, interval: str) -> None:
+    """Have an execution fail when a variable has another value than in the first one.
+
+    `interval` is `I` or `I:J`: from variable number J on, each is looked at for I executions.
+    """
+    executions, _, first = interval.partition(":")
+    numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]
+    driver.graph_setup.append(lambda graph: attach("--check-var-value", VALUE, graph, *numbers))
+
+
+def check_dispatch(driver: Any, _: bool) -> None:
+    """Begin to look for operators that give their device no kernel to run."""
+
+    def begin(graph: Any) -> None:
+        driver.dispatch_check = DispatchCheck(graph)
+
+    driver.graph_setup.append(begin)
+
+
+def collect_at_each_run(driver: Any, _: bool) -> None:
+    """Have what was found so far collected before each execution, outside the timed region."""
+    rearm = driver.rearm
+
+    def collect_and_rearm() -> None:
+        driver.dispatch_check.collect()
+        rearm()
+
+    driver.rearm = collect_and_rearm
+
+
+def finish_check_dispatch(driver: Any, _: bool) -> None:
+    """Tell the operators that were found.
+
+    Raises:
+        CheckFailed: there are some.
+    """
+    driver.dispatch_check.finish()
+
+
+def attach(flag: str, constructor: str, graph: Any, *arguments: Any) -> None:
+    """Make a plugin and hang it into a graph.
+
+    Raises:
+        UsageError: this build of MegEngine does not have it.
+    """
+    types = [c_void_p, c_void_p, *map(type, arguments)]
+    construct = find_function(flag, constructor, types)
+    allocate = ctypes.CDLL(None).calloc
+    allocate.argtypes, allocate.restype = [ctypes.c_size_t, ctypes.c_size_t], c_void_p
+    construct(allocate(1, PLUGIN_BYTES), address_of(flag, graph), *arguments)
+
+
+def address_of(flag: str, graph: Any) -> int:
+    """Return where the C++ graph behind a Python one is.
+
+    The pointer to it follows the header of the Python object (pybind11's `instance`). What it
+    leads to begins with the address of its class's virtual functions, which tells a graph from
+    anything that another build has there.
+
+    Raises:
+        UsageError: there is no graph.
+    """
+    address = c_void_p.from_address(id(graph) + object.__basicsize__).value
+    functions = find_address(flag, GRAPH_CLASS) + 16  # behind two other fields of that table
+    if not address or c_void_p.from_address(address).value != functions:
+        raise another_build(flag, "graph where it should be")
+    return address
+
+
+class DispatchCheck:
+    """Finds the operators that give their device no kernel to run.
+
+    The checker only prints their names, at each execution, to C's standard error. That leads to
+    a file in memory meanwhile, which is read, passed on and emptied before each execution.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        """Attach the checker.
+
+        Raises:
+            UsageError: this build of MegEngine does not have it.
+        """
+        attach("--check-dispatch", DISPATCH, graph)
+        # Its first execution copies values about to compare them, and would hide what it finds.
+        graph.options.var_sanity_check_first_run = False
+        self.found: dict[str, None] = {}  # in the order found
+        self.file = os.memfd_create("what the engine prints")
+        self.c = ctypes.CDLL(None)
+        self.c.fdopen.argtypes, self.c.fdopen.restype = [ctypes.c_int, c_char_p], c_void_p
+        self.c.fclose.argtypes = [c_void_p]
+        self.stream = c_void_p.in_dll(self.c, "stderr")
+        self.standard_error = self.stream.value
+        self.stream.value = self.c.fdopen(self.file, b"a")
+
+    def collect(self) -> None:
+        """Read what was printed, and pass it on."""
+        self.c.fflush(None)
+        printed = os.pread(self.file, os.fstat(self.file).st_size, 0)
+        os.ftruncate(self.file, 0)
+        os.write(2, printed)
+        for name, kind in UNDISPATCHED.findall(printed):
+            if kind.decode() not in NO_KERNEL:
+                self.found[f"{name.decode(errors='replace')} ({kind.decode()})"] = None
+
+    def finish(self) -> None:
+        """End the check and tell what was found.
+
+        Raises:
+            CheckFailed: an operator gave its device no kernel.
+        """
+        self.collect()
+        printing, self.stream.value = self.stream.value, self.standard_error
+        self.c.fclose(printing)
+        if self.found:
+            first, *others = self.found
+            more = f", nor do {len(others)} others" if others else ""
+            raise CheckFailed(
+                f"--check-dispatch: operator {first} gives the CPU no kernel to run{more}",
+                "it computes while it is dispatched, or has nothing to compute",
+            )

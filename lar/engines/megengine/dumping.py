@@ -1,0 +1,124 @@
+"""Dumps of a lite network: what each operator gave, as text or as tensors, and the outputs.
+
+Lite makes one dump of operators at a time, in every iteration: text is appended, tensors are
+written over those of the iteration before.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lar.dumps.graph import DumpFacts, OperatorFact
+from lar.dumps.names import Variable
+from lar.dumps.outputs import write_outputs
+from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
+from lar.errors import LarError
+
+PROFILE = ".profile.json"
+
+
+def compute_in_calling_thread(driver: Any, _: object) -> None:
+    """Have the network compute where the dump is written: on threads of its own, MegEngine needs
+    up to twenty times as long for it. The numbers are the same."""
+    if driver.runner == 0 and "cuda" not in driver.spec.settings:
+        driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
+
+
+def dump_text(driver: Any, key: str) -> None:
+    """Have what the first runner computes written as text."""
+    if driver.runner == 0:
+        driver.network.io_txt_dump(driver.spec.written[key])
+
+
+def dump_tensors(driver: Any, _: object) -> None:
+    """Have what the first runner computes written as tensors.
+
+    The engine's profile has the parameters of the operators, and their order. A name that is not
+    ASCII would make it fail, and the run with it.
+    """
+    if driver.runner == 0:
+        folder = driver.spec.written["bin_io_dump"]
+        os.mkdir(folder)
+        driver.network.io_bin_dump(folder)
+        if has_ascii_names(driver.spec.model):
+            driver.network.enable_profile_performance(folder + PROFILE)
+
+
+def has_ascii_names(model: str) -> bool:
+    """Tell a model file whose names are known to be ASCII; those of older formats are not."""
+    try:
+        with open(model, "rb") as file:
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        graph = plain_graph(open_packed(model), model) if is_packed(model) else content
+        return all(name.isascii() for name in names_in(graph))
+    except (ValueError, LarError):
+        return False
+
+
+def names_in(graph: memoryview) -> Iterator[str]:
+    """Yield the names of a graph's operators and variables.
+
+    It is a FlatBuffers buffer behind its size: field 2 of the root has the operators, field 3 the
+    variables.
+
+    Raises:
+        ValueError: it is damaged, or of an older format.
+    """
+    if bytes(graph[8:12]) != b"mgv2":
+        raise ValueError("not in the format of MegEngine 1.8 and later")
+    buffer = graph[4:]
+    root = Table(buffer, struct.unpack_from("<I", buffer)[0])
+    for field, name in ((2, 2), (3, 0)):
+        vector = root.pointed(field)
+        if vector is None:
+            continue
+        for index in range(root.number("<I", vector)):
+            place = vector + 4 + 4 * index
+            yield Table(buffer, place + root.number("<I", place)).text(name)
+
+
+def dump_outputs(driver: Any, _: object) -> None:
+    """Have the outputs of each iteration written.
+
+    The graph driver knows them by the numbers that load_and_run gives them, lite by their order.
+    """
+    if driver.name == "graph":
+        variables = {var.name: variable_of(var) for var in driver.loaded.output_vars_list}
+    else:
+        variables = {
+            name: Variable(id=number, name=name) for number, name in enumerate(driver.outputs())
+        }
+    write_outputs(driver, variables)
+
+
+def variable_of(var: Any) -> Variable:
+    """Return what the engine calls a variable of its loaded graph."""
+    owner = var.owner
+    return Variable(id=var.id, name=var.name, operator=owner.name, operator_type=owner.type)
+
+
+def describe_dump(folder: Path) -> DumpFacts:
+    """Return what is known of the operators whose tensors are in a folder.
+
+    It is nothing where no iteration has ended, since the engine then has written no profile.
+    """
+    try:
+        profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
+        graph, footprints = profile["graph_exec"], profile["profiler"]["opr_footprint"]
+        return DumpFacts(
+            [
+                OperatorFact(
+                    outputs=tuple(int(number) for number in graph["operator"][key]["output"]),
+                    parameters=footprints.get(key, {}).get("param") or {},
+                )
+                for key in graph["comp_seq"]
+            ]
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return DumpFacts()

@@ -1,0 +1,58 @@
+"""`--share-param-mem`: the weights are held once.
+
+The model file is mapped and lite computes on it in place, so that all processes that run it share
+the pages that the system keeps of it; the copies of `--thread N` share one network's weights.
+Weights that the engine transforms, and those of a file in the older format that are not aligned
+in it, are copied as ever, once for all copies.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from lar.engines.megengine.packed_model import is_packed, open_packed, plain_graph
+from lar.errors import UsageError
+
+
+def share_weights(driver: Any, _: bool) -> None:
+    """Have the driver load without a copy."""
+    driver.load_file = load_shared
+
+
+def load_shared(driver: Any) -> None:
+    """Load the first runner's network from the mapped file, the others' from the first's.
+
+    Raises:
+        UsageError: the file is a packed model that lite has to copy.
+    """
+    if driver.runner:
+        driver.network.share_weights_with(driver.first.network)
+        return
+    graph = map_graph(driver.spec.model)
+    # Pages that may only be read: were the engine to write to them, it would crash.
+    driver.mapping = graph
+    address = np.frombuffer(graph, np.uint8).ctypes.data
+    driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))
+
+
+def map_graph(model: str) -> memoryview:
+    """Map the graph in a model file.
+
+    Raises:
+        UsageError: it is a packed model with settings, which lite reads from the whole file only,
+            and then copies the graph; or an encrypted one.
+    """
+    if not is_packed(model):
+        with open(model, "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    packed = open_packed(model)
+    if packed.info is not None or packed.cache is not None:
+        raise UsageError(
+            f"--share-param-mem: {model}: of a packed model with settings or a cache MegEngine "
+            "makes a copy",
+            "run the model that it was packed from, or leave the flag out",
+        )
+    return plain_graph(packed, model)

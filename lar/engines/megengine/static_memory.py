@@ -1,0 +1,44 @@
+"""`--get-static-mem-info`: the engine's plan of the memory that it allocates once for a graph.
+
+The engine writes two files into the folder:
+
+    graph.json             operators, variables and chunks of memory, each with its place and size
+    StaticMemoryInfo.json  of what is planned: when a chunk is in use, counted in operators, and
+                           where; weights come behind all others
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lar.errors import UsageError
+
+# The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.
+HERE = "x"
+
+
+def begin_recording(driver: Any, _: str) -> None:
+    """Have the first execution record the memory, before it.
+
+    Raises:
+        UsageError: the run has no execution.
+    """
+    if driver.spec.warmup_iterations + driver.spec.iterations == 0:
+        raise UsageError(
+            "--get-static-mem-info: the memory is planned by the first iteration, and none is run",
+            "give --iter 1",
+        )
+    folder = driver.spec.written["get_static_mem_info"]
+    os.mkdir(folder)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        driver.function.get_static_memory_alloc_info(HERE)  # it remembers the folder
+    finally:
+        os.chdir(before)
+
+
+def finish_recording(driver: Any, _: str) -> None:
+    """Write the graph again, now with its memory; the other file is there already."""
+    driver.function.get_static_memory_alloc_info(HERE)

@@ -1,0 +1,104 @@
+"""`--tensorrt` and `--tensorrt-cache`: TensorRT, on a CUDA device, for what it can run.
+
+TensorRT builds an engine for each part of the graph, which takes long; the cache file keeps them.
+It holds the number of engines, then for each its key and its content, both behind their size;
+numbers are 32 bits, little endian (src/tensorrt/impl/tensorrt_engine_cache.cpp in MegEngine).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from lar.engines.megengine.cache import Reader, reason_of
+from lar.engines.megengine.cache_write import locked, replace_file
+from lar.engines.megengine.library import find_function
+from lar.errors import UsageError
+
+VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
+
+
+def use_tensorrt(driver: Any, _: bool) -> None:
+    """Have the network use TensorRT.
+
+    Raises:
+        UsageError: this MegEngine is built without it.
+    """
+    if find_function("--tensorrt", VERSION, [], ctypes.c_int)() < 0:
+        raise UsageError(
+            "--tensorrt: this MegEngine is built without TensorRT", "leave the flag out"
+        )
+    driver.network_setup.append(lambda network: network.use_tensorrt())
+
+
+def use_cache(driver: Any, path: str) -> None:
+    """Have the engine read the engines in a cache file, from a copy in the work folder.
+
+    The network's Python class spells the C functions wrong, so they are called by name.
+
+    Raises:
+        UsageError: the file cannot be read or written, or is no such cache.
+    """
+    if driver.runner:
+        return
+    place, copy = Path(path), work_copy(driver)
+    if place.exists():
+        copy.write_bytes(read_cache(place))
+    if not os.access(place if place.exists() else place.absolute().parent, os.W_OK):
+        raise UsageError(f"--tensorrt-cache: {path}: cannot be written", "choose another file")
+    set_cache = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(
+        ("LITE_set_tensor_rt_cache", driver.lite.base._lib.lib)
+    )
+    if set_cache(str(copy).encode()):
+        raise driver.failure()
+
+
+def keep_cache(driver: Any, path: str) -> None:
+    """Replace the cache file, whole, by what the engine knows now.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    dump_cache = ctypes.CFUNCTYPE(ctypes.c_int)(
+        ("LITE_dump_tensor_rt_cache", driver.lite.base._lib.lib)
+    )
+    if dump_cache():
+        raise driver.failure()
+    real = Path(path).resolve()
+    try:
+        with locked(real):
+            replace_file(real, work_copy(driver).read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"--tensorrt-cache: {path}: cannot be written: {reason_of(error)}",
+            "choose another file",
+        ) from None
+
+
+def work_copy(driver: Any) -> Path:
+    """Return where the engine's own copy of the cache stands."""
+    return Path(driver.spec.work_folder) / "tensorrt.cache"
+
+
+def read_cache(path: Path) -> bytes:
+    """Return the content of a cache file.
+
+    Raises:
+        UsageError: it cannot be read, or is no whole cache.
+    """
+    try:
+        data = path.read_bytes()
+        reader = Reader(data)
+        for _ in range(reader.number()):
+            reader.blob()  # the key
+            reader.blob()  # the engine
+        reader.end()
+    except OSError as error:
+        problem = f"cannot be read: {reason_of(error)}"
+    except ValueError as error:
+        problem = f"is no cache of TensorRT's engines, or is damaged: {error}"
+    else:
+        return data
+    raise UsageError(f"--tensorrt-cache: {path}: {problem}", "choose another file")

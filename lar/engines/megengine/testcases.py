@@ -1,0 +1,299 @@
+"""MegEngine's files of testcases, unpacked and written; `lar.testcases.packed_file` has the format.
+
+In the model's graph an assertion (operator AssertEqual) stands over each output, with an input
+`NAME:expect` for what is expected. lar takes the assertions off: it runs the model below them and
+judges its outputs itself, so that they cost a run nothing and the model computes as it does
+without them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lar.engines.megengine.c_operators import load_operators
+from lar.engines.megengine.graph import import_megengine
+from lar.engines.megengine.graph_file import INPUT, model_outputs, quantised_name
+from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.model_dump import metadata_of, write_graph
+from lar.engines.megengine.operations import shape_of
+from lar.errors import UsageError, first_line
+from lar.records import RunSpec
+from lar.testcases.cases import Case, Expected, Packing
+from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
+
+EXPECT = ":expect"
+ASSERTION = "AssertEqual"
+FIRST_WRONG = re.compile(r"At index: \{(\d+)\}")
+LARGEST_BITS = 0x7F7FFFFF  # of a finite float32
+STEP = 2**15
+
+Array = np.ndarray[Any, Any]
+
+
+class Check(NamedTuple):
+    """What an assertion allows, and whether it prints the error of each run."""
+
+    limit: float
+    shown: bool
+
+
+def unpack(spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
+    """Write the model and the testcases of the spec's file into its work folder.
+
+    Returns:
+        The model's path, and the testcases with their files.
+
+    Raises:
+        UsageError: the file is damaged.
+        EngineMissing: MegEngine is not installed.
+    """
+    import_megengine()
+    if "c_opr_lib" in spec.settings:
+        load_operators(SimpleNamespace(runner=0), str(spec.settings["c_opr_lib"]))
+    data = Path(spec.model).read_bytes()
+    first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
+    try:
+        return unpack_graphs(spec, first, others)
+    # Damage shows as the engine's own error, or in names and numbers that make no sense.
+    except (RuntimeError, ValueError, LookupError) as error:
+        damage = UsageError(f"{spec.model}: its testcases are damaged: {first_line(error)}", BROKEN)
+        raise explain_megengine(str(error), spec.model, loading=True) or damage from error
+
+
+def unpack_graphs(
+    spec: RunSpec, first: bytes, others: Sequence[bytes]
+) -> tuple[str, tuple[Case, ...]]:
+    """Write what the graphs hold."""
+    from megengine.core.tensor import megbrain_graph
+    from megengine.utils import comp_graph_tools
+
+    folder = Path(spec.work_folder)
+    loaded = megbrain_graph.load_graph(io.BytesIO(first))
+    variables = list(loaded.output_vars_list)
+    told = tuple(map(tell_variable, variables))
+    asserted = {
+        name: variable
+        for (name, _), variable in zip(model_outputs(variables), variables, strict=True)
+        if variable.owner.type == ASSERTION
+    }
+    # The names first: writing the model gives the inputs' operators other ones.
+    expected = {
+        name: Expected(file="", output=name, name=variable.owner.name, id=variable.owner.id)
+        for name, variable in asserted.items()
+    }
+    names = sorted(variable.name for variable in comp_graph_tools.get_dep_vars(variables, INPUT))
+    model = folder / "model.mge"
+    if asserted:
+        write_graph(model, model_outputs(variables), metadata_of(loaded, None))
+    else:
+        model.write_bytes(first)
+    checks = {name: read_check(variable) for name, variable in asserted.items()}
+    cases = []
+    for number, content in enumerate(others):
+        values = values_in(content)
+        if len(values) != len(names):
+            raise ValueError(f"number {number} holds {len(values)} tensors for {len(names)} inputs")
+        files = {}
+        for index, (name, value) in enumerate(zip(names, values, strict=True)):
+            files[name] = str(folder / f"{number}-{index}.npy")
+            np.save(files[name], value)
+        # An input that only an assertion takes is what it expects.
+        outputs = tuple(
+            Expected(
+                file=files.pop(name + EXPECT),
+                output=name,
+                limit=checks[name].limit,
+                name=each.name,
+                id=each.id,
+                shown=checks[name].shown,
+            )
+            for name, each in expected.items()
+        )
+        cases.append(
+            Case(
+                name=f"testcase {number}",
+                inputs=tuple(files.items()),
+                expected=outputs,
+                variables=told,
+            )
+        )
+    return str(model), tuple(cases)
+
+
+def tell_variable(variable: Any) -> str:
+    """Return an output as load_and_run prints it; of an assertion it does not know the shape."""
+    shape = () if variable.owner.type == ASSERTION else shape_of(variable) or ()
+    return f"{variable.name}{{{','.join(map(str, shape))}}}"
+
+
+def values_in(content: bytes) -> list[Array]:
+    """Return the constants that a graph gives."""
+    from megengine.core.tensor import megbrain_graph
+
+    values = []
+    for variable in megbrain_graph.load_graph(io.BytesIO(content)).output_vars_list:
+        if variable.value is not None:
+            values.append(np.asarray(variable.value))
+            continue
+        # A constant that is held by the device is got by running it.
+        node = megbrain_graph.OutputNode(variable)
+        function = variable.graph.compile([node.outputs[0]])
+        function.execute()
+        function.wait()
+        values.append(node.get_value().numpy())
+    return values
+
+
+def read_check(assertion: Any) -> Check:
+    """Find out what an assertion allows: the engine does not tell, so it is tried.
+
+    Where 0 is expected each value is its own error. Given values that grow up to the largest, the
+    engine names the first that is not below what it allows. All float32 in steps of 2**15 are
+    tried, then those of one step.
+    """
+    printed, _ = capture_output(lambda: first_refused(assertion, np.zeros(1, np.float32)))
+    coarse = np.arange(0, LARGEST_BITS, STEP)
+    refused = first_refused(assertion, floats_of(coarse))
+    if refused is None:
+        return Check(float(floats_of(coarse)[-1]), bool(printed))
+    fine = np.arange(coarse[max(refused, 1) - 1], coarse[max(refused, 1)] + 1)
+    refused = first_refused(assertion, floats_of(fine))
+    return Check(float(floats_of(fine)[refused or 0]), bool(printed))
+
+
+def floats_of(bits: Array) -> Array:
+    """Return the float32 of these bits, and the largest after them."""
+    return np.append(bits, LARGEST_BITS).astype(np.int32).view(np.float32)
+
+
+def first_refused(assertion: Any, values: Array) -> int | None:
+    """Return the index of the first value that an assertion refuses where 0 is expected."""
+    from megengine import Tensor
+    from megengine.core.tensor import megbrain_graph
+    from megengine.utils import comp_graph_tools
+
+    expected, actual = assertion.owner.inputs[:2]
+    nodes = [
+        megbrain_graph.InputNode(
+            device="xpux",
+            dtype=np.float32,
+            shape=values.shape,
+            graph=assertion.graph,
+            use_static_shape=True,
+        )
+        for _ in range(2)
+    ]
+    (replaced,) = comp_graph_tools.replace_vars(
+        [assertion], {expected: nodes[0].outputs[0], actual: nodes[1].outputs[0]}
+    )
+    function = assertion.graph.compile([replaced])
+    for node, array in zip(nodes, (np.zeros_like(values), values), strict=True):
+        node.set_value(Tensor(array, dtype=np.float32, device="xpux")._dev_tensor())
+    try:
+        function.execute()
+        function.wait()
+    except RuntimeError as error:
+        found = FIRST_WRONG.search(str(error))
+        if found is None:
+            raise
+        return int(found[1])
+    return None
+
+
+def capture_output(call: Callable[[], object]) -> tuple[bytes, object]:
+    """Return what a call prints to standard output, by C functions too, and what it returns."""
+    flush = ctypes.CDLL(None).fflush
+    flush(None)
+    standard_output, file = os.dup(1), os.memfd_create("printed")
+    os.dup2(file, 1)
+    try:
+        result = call()
+    finally:
+        flush(None)
+        os.dup2(standard_output, 1)
+        os.close(standard_output)
+    with open(file, "rb") as printed:
+        printed.seek(0)
+        return printed.read(), result
+
+
+def write_testcases(
+    driver: Any, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
+) -> None:
+    """Write the model of a loaded graph driver with testcases: what is fed, what came out.
+
+    Raises:
+        UsageError: an output cannot be compared by MegEngine.
+    """
+    packing: Packing = driver.spec.packing
+    outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
+    written = [dict(fed) for fed, _ in cases]
+    if packing.asserts:
+        for (_, gave), values in zip(cases, written, strict=True):
+            values.update({name + EXPECT: gave[name] for name, _ in outputs})
+        asserted = [
+            add_assertion(name, variable, cases[0][1], packing) for name, variable in outputs
+        ]
+        outputs = [(variable.name, variable) for variable in asserted]
+    graph = Path(path).with_suffix(".graph")
+    write_graph(graph, outputs, metadata_of(driver.loaded, driver.optimize_options))
+    from megengine.utils import comp_graph_tools
+
+    inputs = comp_graph_tools.get_dep_vars([variable for _, variable in outputs], INPUT)
+    dtypes = {variable.name: variable.dtype for variable in inputs}
+    with open(path, "wb") as file:
+        file.write(HEADER.pack(MAGIC, len(cases)))
+        file.write(graph.read_bytes())
+        for values in written:
+            file.write(graph_of([(values[name], dtypes[name]) for name in sorted(dtypes)]))
+
+
+def add_assertion(name: str, variable: Any, values: Mapping[str, Array], packing: Packing) -> Any:
+    """Return the variable of an assertion over an output.
+
+    Raises:
+        UsageError: MegEngine has none for its type.
+    """
+    from megengine.core import _imperative_rt
+    from megengine.core.ops.builtin import AssertEqual
+    from megengine.core.tensor import megbrain_graph
+
+    kind = quantised_name(variable.dtype) or np.dtype(variable.dtype).name
+    if kind not in COMPARED:
+        raise UsageError(
+            f"output {name} is {kind}, which MegEngine's assertion does not compare",
+            "--no-assert packs the inputs alone",
+        )
+    device = _imperative_rt.CompNode("xpux")
+    expected = _imperative_rt.make_h2d(
+        variable.graph, device, variable.dtype, values[name].shape, name + EXPECT
+    )
+    operator = AssertEqual(maxerr=packing.max_error, verbose=packing.verbose)
+    (assertion,) = megbrain_graph.apply_normal_varnode(operator, expected, variable)
+    return assertion
+
+
+COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")
+
+
+def graph_of(constants: Sequence[tuple[Array, Any]]) -> bytes:
+    """Return a graph that gives these values, each with MegEngine's type for it."""
+    from megengine import Tensor
+    from megengine.core.tensor import megbrain_graph
+
+    graph = megbrain_graph.Graph()
+    variables = [
+        graph.make_const(Tensor(value, dtype=dtype, device="cpux")._dev_tensor())
+        for value, dtype in constants
+    ]
+    content: bytes = megbrain_graph.dump_graph(variables)[0]
+    return content

@@ -1,0 +1,243 @@
+"""`--winograd-transform`: winograd algorithms wherever the cache has one, and what they give.
+
+The engine keeps a choice of algorithm for as long as its process lives, so such a run is made in
+steps, each in a process of its own:
+
+1. With --fast-run or --full-run, the search.
+2. An iteration with winograd algorithms first; the engine's log tells which it really took. Where
+   it shows that the cache was searched without weights transformed ahead, which favours other
+   algorithms, the convolutions are searched again.
+3. An iteration without winograd algorithms, to compare the numbers.
+4. The run that was asked for, with winograd algorithms first.
+
+The user's cache file has what the search found, in the search's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lar.engines.megengine.algorithm_log import LoggedChoice, choices_in
+from lar.engines.megengine.algorithms import check_cache, found_by, is_search, keep_search
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache
+from lar.engines.megengine.winograd_choices import (
+    choices_of,
+    prefer_winograd,
+    was_searched_otherwise,
+    without_operators,
+    without_winograd,
+)
+from lar.errors import EXIT_CODES
+from lar.events import Listener
+from lar.options import BY_KEY
+from lar.records import NumericError, OutputSummary, RunResult, RunSpec, Samples
+
+Run = Callable[[RunSpec], RunResult]
+Step = Callable[[RunSpec, Listener], RunResult]
+
+SEARCHED_OTHERWISE = (
+    "--winograd-transform: the cache was searched without --weight-preprocess, or on more "
+    "threads, so its times tell little; add --fast-run to search again"
+)
+# Winograd in float32 is off by a thousandth of that at most.
+LARGE_ERROR = 0.01
+WRONG = (
+    "--winograd-transform: the numbers of winograd algorithms are far from the others'; "
+    "leave it out, or pick other algorithms with `lar cache pick`"
+)
+
+
+class StepFailed(Exception):
+    """A step did not end well: so ends the run."""
+
+    def __init__(self, result: RunResult) -> None:
+        super().__init__()
+        self.result = result
+
+
+class Relay(Listener):
+    """Passes on what is shown of a search; its events would be taken for those of the run."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def on_log(self, text: bytes) -> None:
+        self.listener.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.listener.on_progress(text, elapsed)
+
+
+class LogKeeper(Listener):
+    """Keeps what the engine prints."""
+
+    def __init__(self) -> None:
+        self.log = b""
+
+    def on_log(self, text: bytes) -> None:
+        self.log += text
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one iteration with a cache gave."""
+
+    choices: list[LoggedChoice]
+    outputs: tuple[OutputSummary, ...]
+    folder: Path
+
+
+def run_with_winograd(spec: RunSpec, listener: Listener, step: Step, run: Run) -> RunResult:
+    """Make a run that prefers winograd algorithms, and tell what they give.
+
+    `step` executes a spec in a worker of its own; `run` is the run that was asked for.
+
+    Raises:
+        UsageError: the cache file cannot be used.
+    """
+    policy = spec.settings.get("fast_run_algo_policy")
+    searching = is_search(spec.settings)
+    nothing_runs = spec.warmup_iterations + spec.iterations == 0
+    if nothing_runs or not (policy or searching):
+        return run(spec)
+    known = policy and check_cache(Path(str(policy)), searching=searching)
+    cache = read_cache(str(policy)) if known else AlgorithmCache()
+    steps = Steps(spec, listener, step)
+    warnings: tuple[str, ...] = ()
+    try:
+        if searching:
+            cache = steps.search(cache)
+        preferred = steps.try_cache("winograd", prefer_winograd(cache))
+        if was_searched_otherwise(preferred.choices, cache):
+            if searching:
+                cache = steps.search(without_operators(cache, preferred.choices))
+                preferred = steps.try_cache("winograd", prefer_winograd(cache))
+            else:
+                warnings = (SEARCHED_OTHERWISE,)
+        algorithms = choices_of(preferred.choices, cache)
+        errors: tuple[NumericError, ...] = ()
+        if any(choice.winograd for choice in algorithms):
+            direct = steps.try_cache("direct", without_winograd(cache))
+            errors = compare_outputs(preferred, direct)
+            if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
+                warnings = (*warnings, WRONG)
+    except StepFailed as stopped:
+        return stopped.result
+    result = run(steps.spec_with(prefer_winograd(cache), "run"))
+    return replace(
+        result,
+        algorithms=algorithms,
+        numeric_errors=errors,
+        warnings=(*result.warnings, *warnings),
+    )
+
+
+class Steps:
+    """The steps before the run: each has a folder of its own in the spec's work folder."""
+
+    def __init__(self, spec: RunSpec, listener: Listener, step: Step) -> None:
+        self.spec, self.listener, self.step = spec, listener, step
+
+    def search(self, known: AlgorithmCache) -> AlgorithmCache:
+        """Search what is not known, keep it in the user's file, and return all."""
+        spec = replace(
+            self.spec_with(known, "search"),
+            # What is there in the end is kept, however the search ends.
+            work_folder=self.spec.work_folder,
+            warmup_iterations=1,
+            iterations=0,
+        )
+        self.execute("the search", alone(spec), Relay(self.listener))
+        keep_search(self.spec)
+        return found_by(self.spec) or known
+
+    def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
+        """Run an iteration with a cache, and another after it for options that leave out one."""
+        spec = alone(self.spec_with(cache, name))
+        spec = replace(
+            spec,
+            settings={**spec.settings, "verbose": True},
+            warmup_iterations=1,
+            iterations=1,
+            keep_outputs=True,
+        )
+        keeper = LogKeeper()
+        result = self.execute(f"the trial of {name} algorithms", spec, keeper)
+        log = keeper.log.decode(errors="replace")
+        return Tried(choices_in(log), result.outputs, Path(spec.work_folder) / "outputs")
+
+    def spec_with(self, cache: AlgorithmCache, name: str) -> RunSpec:
+        """Return the spec with another cache file and another work folder."""
+        folder = Path(self.spec.work_folder) / name
+        folder.mkdir(exist_ok=True)
+        path = folder / "given.cache"
+        path.write_bytes(bytes_of(cache))
+        settings = {**self.spec.settings, "fast_run_algo_policy": str(path)}
+        return replace(self.spec, settings=settings, work_folder=str(folder))
+
+    def execute(self, name: str, spec: RunSpec, listener: Listener) -> RunResult:
+        """Execute a step; the files that the run writes go to its own folder, and away with it.
+
+        Raises:
+            StepFailed: it did not end well.
+        """
+        written = {
+            key: str(Path(spec.work_folder) / key) + Path(path).suffix
+            for key, path in spec.written.items()
+        }
+        result = self.step(replace(spec, written=written), listener)
+        if result.status == "ok":
+            return result
+        failure = result.failure
+        # What the user gave wrongly is wrong for the run itself, too.
+        if failure and failure.exit_code not in (2, EXIT_CODES["interrupted"]):
+            failure = replace(failure, message=f"{name}: {failure.message}")
+        raise StepFailed(replace(result, failure=failure, warmup=Samples(), samples=Samples()))
+
+
+def alone(spec: RunSpec) -> RunSpec:
+    """Return the spec of a step: one runner and one case, as others would disturb what is
+    measured, and no dumps."""
+    settings = {
+        key: value
+        for key, value in spec.settings.items()
+        if key != "thread" and BY_KEY[key].group != "dump"
+    }
+    if spec.runners > 1 and "multi_thread_core_ids" in settings:
+        cores = str(settings["multi_thread_core_ids"]).split(",")
+        settings["multi_thread_core_ids"] = ",".join(cores[: len(cores) // spec.runners])
+    written = {key: place for key, place in spec.written.items() if key in settings}
+    return replace(spec, settings=settings, written=written, cases=spec.cases[:1])
+
+
+def compare_outputs(actual: Tried, expected: Tried) -> tuple[NumericError, ...]:
+    """Return by how much the outputs of two steps differ."""
+    import numpy as np
+
+    errors = []
+    for index, output in enumerate(actual.outputs):
+        files = [tried.folder / f"{index:03}.npy" for tried in (actual, expected)]
+        if all(file.exists() for file in files):
+            first, second = (np.load(file).astype(np.float64) for file in files)
+            errors.append(error_of(output.name, first, second))
+    return tuple(errors)
+
+
+def error_of(name: str, actual: Any, expected: Any) -> NumericError:
+    """Return the largest differences of two float64 arrays of one shape."""
+    import numpy as np
+
+    apart = (actual != expected) & ~(np.isnan(actual) & np.isnan(expected))
+    a, b = actual[apart], expected[apart]
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return NumericError(output=name, absolute=None, relative=None)
+    difference = np.abs(a - b)
+    scale = np.maximum(np.maximum(np.abs(a), np.abs(b)), 1)
+    return NumericError(
+        output=name,
+        absolute=float(difference.max(initial=0)),
+        relative=float((difference / scale).max(initial=0)),
+    )

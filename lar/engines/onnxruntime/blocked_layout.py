@@ -1,0 +1,62 @@
+"""ONNX Runtime's blocked layout (NCHWc): how wide its blocks are here, and the way back from it.
+
+A tensor of the shape {N,C,H,W} in this layout holds {N,C/b,H,W,b} numbers for blocks of b
+channels; the engine reports the plain shape all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lar.engines.onnxruntime.wire import bytes_field, number_field
+
+DOMAIN = b"com.microsoft.nchwc"
+
+# More channels than any block has.
+CHANNELS = 64
+
+# A model of one node, which brings its input into the blocked layout. Fields: of the model
+# ir_version 1, graph 7 and opset_import 8; of the graph node 1, name 2, input 11 and output 12.
+NODE = (
+    bytes_field(1, b"x") + bytes_field(2, b"y") + bytes_field(4, b"ReorderInput")
+) + bytes_field(7, DOMAIN)
+FLOATS = bytes_field(2, bytes_field(1, number_field(1, 1)))
+PROBE = (
+    number_field(1, 8)
+    + bytes_field(
+        7,
+        bytes_field(1, NODE)
+        + bytes_field(2, b"probe")
+        + bytes_field(11, bytes_field(1, b"x") + FLOATS)
+        + bytes_field(12, bytes_field(1, b"y")),
+    )
+    + bytes_field(8, number_field(2, 17))
+    + bytes_field(8, bytes_field(1, DOMAIN) + number_field(2, 1))
+)
+
+
+def block_size(onnxruntime: Any) -> int:
+    """Return how many channels a block has on this processor, 1 where there is no such layout."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # that it cannot be is an answer, not an error
+    try:
+        session = onnxruntime.InferenceSession(PROBE, options, providers=["CPUExecutionProvider"])
+    except Exception:  # the engine has the operator only where it has the layout
+        return 1
+    # Two pixels a channel: the second of the first channel comes after a whole block.
+    numbers = np.arange(2 * CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 2)
+    (blocked,) = session.run(None, {"x": numbers})
+    return int(np.flatnonzero(blocked.reshape(-1) == 1)[0])
+
+
+def plain_layout(array: np.ndarray[Any, Any], block: int) -> np.ndarray[Any, Any]:
+    """Return a tensor in the plain layout, of any dtype and of the shape {N,C,...}.
+
+    The channels stay padded to whole blocks, as they are.
+    """
+    batch, channels, *sizes = array.shape
+    blocks = array.reshape(batch, channels // block, *sizes, block)
+    return np.moveaxis(blocks, -1, 2).reshape(array.shape)

@@ -1,0 +1,204 @@
+"""Dumps of a session: what each operator of the optimised graph gives, as text or as tensors.
+
+The tensors come from sessions of their own, before anything is timed; the inputs are the same in
+all iterations, and so are the tensors. They have the names that MegEngine would give them, and are
+numbered as there: an operator, then its outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.graph import DumpFacts, OperatorFact
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.outputs import write_outputs
+from lar.dumps.text import format_block, format_values
+from lar.engines.onnxruntime.blocked_layout import block_size
+from lar.engines.onnxruntime.dump_graph import add_outputs, producers_of, save_to_work_folder
+from lar.engines.onnxruntime.model_fields import nodes_in, output_names
+from lar.engines.onnxruntime.saving import SavedModel, open_saved
+from lar.engines.onnxruntime.session import DTYPES
+
+Array = np.ndarray[Any, Any]
+
+# A session gives a part of the tensors, so that no more than that part is in memory at once.
+PARTS = 4
+LEAST_TENSORS = 8
+OPERATORS = ".operators.json"
+
+
+class Dumped(NamedTuple):
+    """A tensor of the graph, the variable that it is called, and those that it is computed of."""
+
+    variable: Variable
+    inputs: tuple[Variable, ...]
+    array: Array
+
+
+def save_source(driver: Any, _: object) -> None:
+    """Save the optimised graph that will be dumped.
+
+    It is done before the driver loads its own session, since saving takes more memory than
+    anything after it. One that loads a cache has a saved graph then.
+    """
+    cached = "fast_run_algo_policy" in driver.spec.settings
+    if driver.runner == 0 and not cached and driver.dump_source is None:
+        driver.dump_source = save_to_work_folder(driver)
+        release_memory()
+
+
+def release_memory() -> None:
+    """Give memory that the C library holds for later back to the system: what a session took to
+    load is as much as it keeps."""
+    with contextlib.suppress(AttributeError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def dump_tensors(driver: Any, _: object) -> None:
+    """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
+    if driver.runner:
+        return
+    folder = Path(driver.spec.written["bin_io_dump"])
+    folder.mkdir()
+    graph = Graph(driver)
+    facts = [
+        {"outputs": [variable.id for variable in outputs], "parameters": parameters}
+        for outputs, parameters in graph.operators()
+    ]
+    Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
+    for variable, inputs, array in graph.tensors():
+        write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
+
+
+def dump_text(driver: Any, key: str) -> None:
+    """Write all tensors of a fed driver as text."""
+    if driver.runner:
+        return
+    told: dict[int, str] = {}
+    with open(driver.spec.written[key], "w", encoding="utf-8") as file:
+        for variable, inputs, array in Graph(driver).tensors():
+            told[variable.id] = format_values(array)
+            values = [(each, told.get(each.id, "<constant>")) for each in inputs]
+            file.writelines(f"{line}\n" for line in format_block(variable, array, values))
+
+
+def dump_outputs(driver: Any, _: object) -> None:
+    """Have the outputs of each iteration written."""
+    names = [node.name for node in driver.session.get_outputs()]
+    variables = {name: Variable(id=number, name=name) for number, name in enumerate(names)}
+    write_outputs(driver, variables)
+
+
+def describe_dump(folder: Path) -> DumpFacts:
+    """Return what is known of the operators whose tensors are in a folder."""
+    try:
+        known = json.loads(Path(str(folder) + OPERATORS).read_bytes())
+    except (OSError, ValueError):
+        return DumpFacts(iteration=0)
+    return DumpFacts(
+        [OperatorFact(tuple(each["outputs"]), each["parameters"]) for each in known], iteration=0
+    )
+
+
+class Graph:
+    """The optimised graph of a driver, with all its tensors numbered."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        release_memory()
+        self.saved: SavedModel = driver.dump_source or driver.saved
+        self.nodes = [*nodes_in(self.saved.content)]
+        self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
+        self.variables: dict[str, Variable] = {}
+        self._next_id = 0
+        for name in driver.fed:
+            self.number("Input", name, [name])
+        for node in self.nodes:
+            for name in filter(None, node.inputs):
+                if name not in self.variables:
+                    self.number("Initializer", name, [name])
+            self.number(node.operator, node.name or node.operator, node.outputs)
+
+    def number(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
+        """Number an operator and its outputs; those that are left out have empty names."""
+        number = self._next_id
+        for slot, name in enumerate(outputs):
+            if name:
+                self.variables[name] = Variable(
+                    id=number + 1 + slot,
+                    operator=f"{operator}[{number}]",
+                    operator_type=operator_type,
+                    name=name,
+                    slot=slot,
+                    place="",
+                    stored=False,
+                )
+        self._next_id += 1 + len(outputs)
+
+    def operators(self) -> Iterator[tuple[list[Variable], dict[str, Any]]]:
+        """Yield the operators: what they give, and their parameters."""
+        parameters = read_parameters(self.saved.content)
+        for node, known in zip(self.nodes, parameters, strict=True):
+            yield [self.variables[name] for name in filter(None, node.outputs)], known
+
+    def tensors(self) -> Iterator[Dumped]:
+        """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order."""
+        for name, value in self.driver.fed.items():
+            yield self.dumped(name, (), value.numpy(), 1)
+        makers = {name: node for node in self.nodes for name in filter(None, node.outputs)}
+        names, known = [*makers], set(output_names(self.saved.content))
+        count = max(-(-len(names) // PARTS), LEAST_TENSORS)
+        block = block_size(self.driver.onnxruntime) if self.blocked else 1
+        for begin in range(0, len(names), count):
+            part = names[begin : begin + count]
+            content = add_outputs(self.saved.content, [name for name in part if name not in known])
+            session = open_saved(self.driver, SavedModel(content, self.saved.folder))
+            values = session.run_with_ort_values(part, self.driver.fed)
+            for name, value in zip(part, values, strict=True):
+                if value.has_value() and value.data_type() in DTYPES:
+                    yield self.dumped(name, makers[name].inputs, value.numpy(), block)
+            del values, session
+
+    def dumped(self, name: str, inputs: Sequence[str], array: Array, block: int) -> Dumped:
+        """Return a tensor with its names; one in blocks has an axis more than the engine says."""
+        kind = ""
+        if name in self.blocked and array.ndim == 4:
+            batch, channels, *sizes = array.shape
+            array = array.reshape(batch, channels // block, *sizes, block)
+            kind = f"NCHWC{{{block}}}"
+        element = BY_DTYPE[array.dtype.name]
+        variable = self.variables[name] = replace(
+            self.variables[name],
+            shape=array.shape,
+            strides=contiguous_strides(array.shape),
+            stored=True,
+            format=kind,
+            dtype=element.name,
+        )
+        return Dumped(variable, tuple(self.variables[each] for each in inputs if each), array)
+
+
+def read_parameters(model: bytes) -> list[dict[str, Any]]:
+    """Return the attributes of each node that are numbers, texts or lists of them."""
+    import onnx
+
+    readers: Mapping[int, Callable[[Any], Any]] = {
+        onnx.AttributeProto.FLOAT: lambda each: each.f,
+        onnx.AttributeProto.INT: lambda each: each.i,
+        onnx.AttributeProto.STRING: lambda each: each.s.decode(errors="replace"),
+        onnx.AttributeProto.FLOATS: lambda each: list(each.floats),
+        onnx.AttributeProto.INTS: lambda each: list(each.ints),
+    }
+    return [
+        {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
+        for node in onnx.load_from_string(model).graph.node
+    ]

@@ -1,0 +1,93 @@
+"""The model as a session runs it, saved by ONNX Runtime and loaded again.
+
+A saved model is optimised already: it is loaded without optimisation, and then computes the same
+bits. Its weights stand in a file beside it, which the engine maps into memory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
+from lar.errors import UsageError
+
+WEIGHTS = "session.optimized_model_external_initializers_file_name"
+PREPACKED = "session.save_external_prepacked_constant_initializers"
+FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+class SavedModel(NamedTuple):
+    """A saved model: its bytes, and the folder where its weights are."""
+
+    content: bytes
+    folder: Path
+
+
+def save_optimized(driver: Any, path: Path, weights: str, *, prepacked: bool = False) -> None:
+    """Save the driver's model as its options have it optimised.
+
+    `weights` names the file beside `path` that takes the larger constants; without any, none is
+    made. Of models that have such files themselves, ONNX Runtime would otherwise save references.
+    `prepacked` adds the weights as operators rearrange them when they load.
+    """
+    options = driver.options
+    dump_path, options.optimized_model_filepath = options.optimized_model_filepath, str(path)
+    options.add_session_config_entry(WEIGHTS, weights)
+    if prepacked:
+        options.add_session_config_entry(PREPACKED, "1")
+    try:
+        driver.open_session(driver.spec.model)
+    finally:
+        options.optimized_model_filepath = dump_path
+        options.add_session_config_entry(WEIGHTS, "")
+        if prepacked:
+            options.add_session_config_entry(PREPACKED, "0")
+
+
+def open_saved(driver: Any, model: SavedModel) -> Any:
+    """Return a session of a saved model with the driver's other options."""
+    options = driver.options
+    level = options.graph_optimization_level
+    options.graph_optimization_level = driver.onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry(FOLDER, str(model.folder))
+    try:
+        return driver.open_session(model.content)
+    finally:
+        options.graph_optimization_level = level
+
+
+def start_model_dump(driver: Any) -> None:
+    """Have the driver's session save its model."""
+    driver.options.optimized_model_filepath = driver.spec.written["model_dump"]
+
+
+def finish_model_dump(driver: Any) -> None:
+    """Put weights that stand in files of their own into the dumped model.
+
+    Raises:
+        UsageError: the model would be larger than a protobuf message can be.
+    """
+    driver.options.optimized_model_filepath = ""
+    path = Path(driver.spec.written["model_dump"])
+    with mapped(path) as data:
+        if is_ort_format(data) or not weights_files(data):
+            return
+    weights = driver.saved.folder if driver.saved else Path(driver.spec.model).parent
+    import onnx
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+    from onnx.external_data_helper import load_external_data_for_model
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+        for tensor in model.graph.initializer:
+            # Where rearranged weights are, which this library does not know.
+            for entry in [each for each in tensor.external_data if "prepacked" in each.key]:
+                tensor.external_data.remove(entry)
+        load_external_data_for_model(model, str(weights))
+        onnx.save(model, path)
+    except (ValueError, EncodeError) as error:
+        raise UsageError(
+            f"--model-dump: the model cannot stand in one file: {error}",
+            "an ONNX file holds 2 GiB at most",
+        ) from error

@@ -1,0 +1,90 @@
+"""Testcases of ONNX models, written as a folder of the form that ONNX's own test data has.
+
+`lar.testcases.source` has the form. What is allowed stands in the doc_string of each expected
+tensor, a field for readers that other programs pass over: `max_error=0.0001`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
+from lar.errors import UsageError
+from lar.testcases.cases import Packing
+
+Array = np.ndarray[Any, Any]
+
+
+def write_testcases(
+    driver: Any, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
+) -> None:
+    """Write the model of a loaded driver with testcases: what is fed, what came out.
+
+    Raises:
+        UsageError: the model is none that such a folder holds, or its weights are missing.
+    """
+    packing: Packing = driver.spec.packing
+    os.mkdir(path)
+    write_model(driver, Path(path) / "model.onnx", packing.optimize)
+    note = f"max_error={packing.max_error!r}{'' if packing.verbose else ' silent'}"
+    for number, (inputs, outputs) in enumerate(cases):
+        folder = Path(path) / f"test_data_set_{number}"
+        folder.mkdir()
+        for kind, arrays, text in (("input", inputs, ""), ("output", outputs, note)):
+            for position, (name, array) in enumerate(arrays.items()):
+                write_tensor(folder / f"{kind}_{position}.pb", name, array, text)
+
+
+def write_model(driver: Any, place: Path, optimize: bool) -> None:
+    """Copy the model, or write it as ONNX Runtime optimises it for any processor.
+
+    Raises:
+        UsageError: it is in the ORT format, or its weights are missing.
+    """
+    source = Path(driver.spec.model)
+    with mapped(source) as data:
+        if is_ort_format(data):
+            raise UsageError(
+                f"{source}: a model in the ORT format, which a folder of testcases does not hold",
+                "give the .onnx file that it was made from",
+            )
+    if optimize:
+        options = driver.onnxruntime.SessionOptions()
+        options.graph_optimization_level = (
+            driver.onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        )
+        options.optimized_model_filepath = str(place)
+        driver.onnxruntime.InferenceSession(str(source), options, providers=driver.providers)
+    else:
+        shutil.copyfile(source, place)
+    with mapped(place) as data:
+        names = weights_files(data)
+    for name in names:
+        if os.path.isabs(name) or ".." in Path(name).parts:
+            raise UsageError(
+                f"{source}: its weights are in {name}, outside its folder",
+                "export it with the weights beside it",
+            )
+        target = place.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(source.parent / name, target)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"{source}: its weights {name} cannot be copied: {reason}") from None
+
+
+def write_tensor(path: Path, name: str, array: Array, note: str) -> None:
+    """Write an array as ONNX's TensorProto."""
+    from onnx import numpy_helper
+
+    tensor = numpy_helper.from_array(array, name)
+    if note:
+        tensor.doc_string = note
+    path.write_bytes(tensor.SerializeToString())

@@ -1,0 +1,32 @@
+"""The printed lines of a data set's classes: each item's top-1 and top-5, and how often they are
+right."""
+
+from __future__ import annotations
+
+from lar.datasets.item import ItemClasses
+from lar.records import RunResult, RunSpec
+
+
+def format_classes(item: ItemClasses, spec: RunSpec) -> str:
+    """Return the line of an item."""
+    if not item.classes:
+        return f"{item.name}: the first output tells no classes"
+    best, others = item.classes[0], " ".join(map(str, item.classes))
+    name = f" {spec.class_names[best]}" if best < len(spec.class_names) else ""
+    right = "" if item.label is None else f", is {item.label}"
+    return f"{item.name}: top-1 {best}{name} ({item.scores[0]:.4g}), top-5 {others}{right}"
+
+
+def format_accuracy(result: RunResult) -> list[str]:
+    """Return how many items have their class first, and among the first five."""
+    told = [item for item in result.items if item.label is not None]
+    if not told:
+        return []
+    first = sum(item.classes[:1] == (item.label,) for item in told)
+    five = sum(item.label in item.classes for item in told)
+    left = len(result.spec.item_names) - len(told)
+    return [
+        f"accuracy: top-1 {first / len(told):.2%} ({first} of {len(told)}), "
+        f"top-5 {five / len(told):.2%} ({five} of {len(told)})"
+        + (f"; {left} items are not in this run" if left else "")
+    ]

@@ -1,0 +1,82 @@
+"""A comparison as CSV: a row a pair of tensors, then a row a tensor without a twin."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from lar.comparison.record import Comparison, TensorComparison
+
+COLUMNS = (
+    *("actual", "expected", "operator", "dtype", "shape", "layout_actual", "layout_expected"),
+    *("matched_by", "apart_by_bias", "constant", "depth", "passed", "culprit", "problem"),
+    *("elements", "identical", "max_error", "max_absolute", "mean_absolute", "max_relative"),
+    *("mean_relative", "relative_l2", "scale", "max_ulp", "cosine", "snr_db", "mismatches"),
+    *("nonfinite_mismatches", "nan_actual", "nan_expected", "inf_actual", "inf_expected"),
+    *("first_index", "first_actual", "first_expected"),
+    *("worst_index", "worst_actual", "worst_expected"),
+)
+FIGURES = (
+    *("elements", "identical", "max_error", "max_absolute", "mean_absolute", "max_relative"),
+    *("mean_relative", "relative_l2", "scale", "max_ulp", "cosine", "snr_db", "mismatches"),
+    "nonfinite_mismatches",
+)
+
+
+def format_csv(comparison: Comparison) -> str:
+    """Return a comparison as CSV; what is not known is empty."""
+    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for tensor in comparison.tensors:
+        culprit = (tensor.actual.key, tensor.expected.key) in outputs
+        writer.writerow({**row_of(tensor), "culprit": culprit})
+    for unmatched in comparison.unmatched:
+        facts = unmatched.tensor
+        writer.writerow(
+            {
+                unmatched.side: facts.name,
+                "operator": facts.operator_type,
+                "dtype": facts.dtype,
+                "shape": format_index(facts.shape),
+                f"layout_{unmatched.side}": facts.layout,
+                "problem": unmatched.reason,
+            }
+        )
+    return text.getvalue()
+
+
+def row_of(tensor: TensorComparison) -> dict[str, Any]:
+    """Return one pair's cells, by column."""
+    row: dict[str, Any] = {
+        "actual": tensor.actual.name,
+        "expected": tensor.expected.name,
+        "operator": tensor.expected.operator_type,
+        "dtype": tensor.expected.dtype,
+        "shape": format_index(tensor.expected.shape),
+        "layout_actual": tensor.actual.layout,
+        "layout_expected": tensor.expected.layout,
+        "matched_by": tensor.matched_by,
+        "apart_by_bias": tensor.apart_by_bias,
+        "constant": tensor.constant,
+        "depth": tensor.depth,
+        "passed": tensor.passed,
+        "problem": tensor.problem,
+    }
+    figures = tensor.figures
+    if figures is None:
+        return row
+    row |= {name: getattr(figures, name) for name in FIGURES}
+    row["nan_actual"], row["nan_expected"] = figures.nan_counts
+    row["inf_actual"], row["inf_expected"] = figures.infinity_counts
+    for name, element in (("first", figures.first), ("worst", figures.worst)):
+        if element is not None:
+            row[f"{name}_index"] = format_index(element.index)
+            row[f"{name}_actual"], row[f"{name}_expected"] = element.actual, element.expected
+    return {key: "" if value is None else value for key, value in row.items()}
+
+
+def format_index(index: tuple[int, ...]) -> str:
+    return "x".join(map(str, index))

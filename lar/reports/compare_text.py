@@ -1,0 +1,239 @@
+"""A comparison as text: the culprits first, then what differs, then a summary; and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from lar.comparison.record import (
+    Comparison,
+    Culprit,
+    Element,
+    Figures,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+)
+from lar.errors import printable
+from lar.options import BY_KEY, flag_of
+from lar.records import record_to_json
+from lar.reports.tables import format_table
+
+# More of a side's unmatched tensors are counted, not named, without --all.
+MOST_UNMATCHED = 8
+
+HEADER = (
+    *("tensor", "operator", "shape", "matched by", "error", "max abs", "max rel", "rel l2"),
+    *("ulp", "cosine", "SNR dB", "past tolerance", "worst at", "actual", "expected"),
+)
+
+
+def format_json(comparison: Comparison) -> str:
+    """Return a comparison as JSON, one line."""
+    return record_to_json(comparison).decode() + "\n"
+
+
+def format_comparison(comparison: Comparison, *, everything: bool = False) -> list[str]:
+    """Return the lines of a comparison; `everything` has each tensor's."""
+    lines = [
+        f"A: {describe_side(comparison.actual)}",
+        f"B: {describe_side(comparison.expected)}",
+    ]
+    for number, culprit in enumerate(comparison.culprits, 1):
+        of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
+        lines += ["", f"culprit{of}: {describe_culprit(culprit)}", *format_culprit(culprit)]
+    shown = [it for it in comparison.tensors if everything or not it.passed]
+    if shown:
+        title = "tensors:" if everything else "tensors that differ:"
+        lines += ["", title, *format_tensors(shown)]
+    lines += format_unmatched(comparison, everything)
+    lines += ["", *format_summary(comparison)]
+    return [line if len(line) <= 2000 else line[:2000] + " ..." for line in lines]
+
+
+def describe_side(side: SideFacts) -> str:
+    """Return where a side comes from, in a line."""
+    run = " ".join(filter(None, (side.engine, side.engine_version, side.driver, side.device)))
+    settings = " ".join(
+        flag_of(key) if value is True else f"{flag_of(key)} {value}"
+        for key, value in side.settings.items()
+        if not (key in BY_KEY and BY_KEY[key].writes)
+    )
+    facts = ", ".join(filter(None, (f"{side.tensors} tensors", run, settings)))
+    return printable(f"{side.model or side.source} ({facts})")
+
+
+def describe_culprit(culprit: Culprit) -> str:
+    """Return the operators of a culprit in a few words."""
+    sides = [culprit.actual, culprit.expected]
+    if not culprit.actual or not culprit.expected:
+        here, there = ("B", "A") if not culprit.actual else ("A", "B")
+        return f"{describe_operators(sides[0] or sides[1])} of {here}, which {there} lacks"
+    texts = list(dict.fromkeys(map(describe_operators, sides)))
+    return " in A, ".join(texts) + (" in B" if len(texts) > 1 else "")
+
+
+def describe_operators(operators: Sequence[OperatorFacts]) -> str:
+    return " + ".join(printable(f"{type_of(it.type, it.name)} {it.output}") for it in operators)
+
+
+def type_of(kind: str, name: str) -> str:
+    """Return the type of an operator; MegEngine's elementwise ones have their mode in the name."""
+    mode = name.partition("(")[0]
+    return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
+
+
+def format_culprit(culprit: Culprit) -> Iterator[str]:
+    """Yield the lines below a culprit: its operators in full, what goes in and what comes out."""
+    for side, operators, others in (
+        ("A", culprit.actual, culprit.expected),
+        ("B", culprit.expected, culprit.actual),
+    ):
+        for operator in operators:
+            yield f"  {side}: {describe_operator(operator, others)}"
+    rows = [("input", tensor) for tensor in culprit.inputs]
+    rows += [("parameter", tensor) for tensor in culprit.parameters]
+    rows += [("output", culprit.output)]
+    table = format_table(("", *HEADER), [[role, *tensor_row(tensor)] for role, tensor in rows])
+    yield from (f"  {line}" for line in table)
+
+
+def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
+    """Return what is known of an operator; of parameters, those that its twin has otherwise."""
+    twin = next((it for it in others if it.type == operator.type), None)
+    parameters = {
+        key: value
+        for key, value in operator.parameters.items()
+        if twin is None or key not in twin.parameters or twin.parameters[key] != value
+    }
+    facts = [f"{key}={format_value(value)}" for key, value in parameters.items()]
+    if twin is not None and operator.parameters and not parameters:
+        facts.append("parameters as on the other side")
+    facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
+    facts += [f"layout {operator.layout}"] if operator.layout else []
+    text = f"{operator.type} {operator.name} gives {operator.output}"
+    return printable(f"{text}; {', '.join(facts)}" if facts else text)
+
+
+def format_value(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def format_tensors(tensors: Iterable[TensorComparison]) -> list[str]:
+    """Return a table of tensors."""
+    return format_table(HEADER, [tensor_row(tensor) for tensor in tensors])
+
+
+def tensor_row(tensor: TensorComparison) -> list[str]:
+    """Return one tensor's cells."""
+    by = tensor.matched_by + (", but for a bias" if tensor.apart_by_bias else "")
+    first = [
+        name_of_pair(tensor.actual, tensor.expected),
+        printable(type_of(tensor.expected.operator_type, tensor.expected.operator)),
+        format_shape(tensor.expected.shape),
+        by,
+    ]
+    if tensor.figures is None:
+        return [*first, tensor.problem, *[""] * (len(HEADER) - len(first) - 1)]
+    return [*first, *figure_cells(tensor.figures)]
+
+
+def name_of_pair(actual: TensorFacts, expected: TensorFacts) -> str:
+    """Return the name of a tensor, both where the sides call it otherwise."""
+    names = dict.fromkeys((actual.name, expected.name))
+    return printable(" = ".join(shorten(name) for name in names))
+
+
+def shorten(name: str) -> str:
+    return name if len(name) <= 48 else f"{name[:30]}...{name[-15:]}"
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, shape)) + "}"
+
+
+def figure_cells(figures: Figures) -> list[str]:
+    """Return the cells of a tensor's figures; `equal` stands for all of them."""
+    if figures.identical:
+        return ["equal", *[""] * 10]
+    share = f" ({figures.mismatches / figures.elements:.1%})" if figures.mismatches else ""
+    return [
+        format_number(figures.max_error),
+        format_number(figures.max_absolute),
+        format_number(figures.max_relative),
+        format_number(figures.relative_l2),
+        "" if figures.max_ulp is None else str(figures.max_ulp),
+        "" if figures.cosine is None else f"{figures.cosine:.7f}",
+        "" if figures.snr_db is None else f"{figures.snr_db:.1f}",
+        f"{figures.mismatches}{share}{describe_nonfinite(figures)}",
+        *element_cells(figures.worst),
+    ]
+
+
+def describe_nonfinite(figures: Figures) -> str:
+    """Return how many NaN and infinite numbers both sides have, where one has other ones."""
+    if not figures.nonfinite_mismatches:
+        return ""
+    return (
+        f", {figures.nonfinite_mismatches} NaN or infinite on one side "
+        f"(NaN {figures.nan_counts[0]}/{figures.nan_counts[1]}, "
+        f"inf {figures.infinity_counts[0]}/{figures.infinity_counts[1]})"
+    )
+
+
+def element_cells(element: Element | None) -> list[str]:
+    if element is None:
+        return ["", "", ""]
+    return [format_shape(element.index), element.actual, element.expected]
+
+
+def format_number(number: float | None) -> str:
+    return "N/A" if number is None else f"{number:.3g}"
+
+
+def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str]:
+    """Yield the lines about tensors without a twin: those that nothing explains come first."""
+    for side, letter, other in (("actual", "A", "B"), ("expected", "B", "A")):
+        listed = [it for it in comparison.unmatched if it.side == side]
+        if not listed:
+            continue
+        yield ""
+        yield f"without a twin in {other}: {len(listed)} of {letter}"
+        computed = [it for it in listed if not it.constant]
+        shown = sorted(computed, key=lambda it: it.fused)
+        shown = shown if everything else shown[:MOST_UNMATCHED]
+        yield from (f"  {printable(f'{shorten(it.tensor.name)}: {it.reason}')}" for it in shown)
+        if len(shown) < len(computed):
+            yield f"  and {len(computed) - len(shown)} more, which --all lists"
+        constants = [shorten(it.tensor.name) for it in listed if it.constant]
+        if constants:
+            names = ", ".join(constants if everything else constants[:MOST_UNMATCHED])
+            more = "" if everything or len(constants) <= MOST_UNMATCHED else ", ..."
+            of_them = f"{len(constants)} constants that are in another form there, or not at all"
+            yield f"  {of_them}: {printable(names)}{more}"
+
+
+def format_summary(comparison: Comparison) -> Iterator[str]:
+    """Yield the last lines: how many tensors differ, how they were matched, what it means."""
+    tensors = comparison.tensors
+    differing = [tensor for tensor in tensors if not tensor.passed]
+    equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
+    by = Counter(tensor.matched_by for tensor in tensors)
+    ways = ", ".join(f"{by[way]} by {way}" for way in ("name", "graph", "content") if by[way])
+    yield (
+        f"{len(tensors)} tensors compared ({ways or 'none matched'}): {equal} equal, "
+        f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
+        f"{len(comparison.unmatched)} without a twin"
+    )
+    yield from (printable(f"note: {note}") for note in comparison.notes)
+    yield (
+        "result: "
+        + {
+            "same": "the same within the tolerance",
+            "fault": "different; " + "; ".join(map(describe_culprit, comparison.culprits)),
+            "rounding": "different; no operator stands out, the errors grow gradually",
+            "different": "different",
+        }[comparison.finding]
+    )

@@ -1,0 +1,246 @@
+"""The sides of a comparison: a dump, the file of one tensor, or a model that is run for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.graph import Graph
+from lar.comparison.record import Comparison, Tolerance
+from lar.dumps.dump import Dump
+from lar.dumps.index import SUFFIX, open_dump
+from lar.engines import ENGINES, engine_in_file
+from lar.errors import UsageError, error_with_code, nearest
+from lar.options import BY_KEY, Option, flag_of, is_set
+from lar.records import TensorInfo
+
+# Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
+TENSOR_HEAD = (7).to_bytes(4, "little")
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """A model and the options to run it with, by key, as texts."""
+
+    text: str
+    model: str
+    options: Mapping[str, Any]
+
+
+Side: TypeAlias = Dump | ModelRun
+
+
+def compare(
+    actual: str | os.PathLike[str] | Side,
+    expected: str | os.PathLike[str] | Side,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_error: float | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare two dumps, tensor files or models with their options.
+
+    Args:
+        actual: a dump's folder, a tensor's file, or a model with its options: "r.mge --cpu".
+        expected: the same; what the other should be.
+        rtol: how far elements may be apart, relative to the expected one.
+        atol: how far elements may be apart besides.
+        max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
+        options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
+
+    Raises:
+        UsageError: a side is none of these, or an option cannot be used.
+        LarError: a model's run did not end well.
+    """
+    tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
+    sides = [
+        side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
+        for side in (actual, expected)
+    ]
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        dumps = open_sides(sides, options, Path(folder))
+        return compare_dumps(*dumps, tolerance)
+
+
+def side_of(text: str) -> Side:
+    """Tell what a side is, and open a dump.
+
+    Raises:
+        UsageError: it is nothing that can be compared.
+    """
+    path = Path(text)
+    if path.is_dir() or text.endswith(SUFFIX):
+        return open_dump(path)
+    if path.is_file():
+        return ModelRun(text, text, {}) if is_model(path) else open_dump(path)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{text}: {error}", "quote a model with its options as one word") from None
+    if len(words) < 2:
+        raise UsageError(
+            f"{text}: no such dump, tensor file or model",
+            'give a folder, a file, or a model with its options: "model.mge --cpu"',
+        )
+    return ModelRun(text, words[0], parse_words(words[1:]))
+
+
+def is_model(path: Path) -> bool:
+    """Tell a model from the file of a tensor."""
+    if any(path.suffix.lower() in entry.suffixes for entry in ENGINES.values()):
+        return True
+    with path.open("rb") as file:
+        head = file.read(16)
+    return head[8:12] != TENSOR_HEAD and engine_in_file(head) is not None
+
+
+def parse_words(words: Iterable[str]) -> dict[str, Any]:
+    """Return the options that the words of a command line set, by key and as texts.
+
+    Raises:
+        UsageError: a word is no flag, or a flag lacks its value, or there is none of its name.
+    """
+    values: dict[str, Any] = {}
+    left = iter(words)
+    for word in left:
+        if not word.startswith("--"):
+            raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+        flag, equals, value = word[2:].partition("=")
+        if flag.startswith("cuda"):  # its value is optional, and stands behind a colon
+            flag, _, number = flag.partition(":")
+            equals, value = "=", value or number or "0"
+        key = flag.replace("-", "_")
+        option = BY_KEY.get(key)
+        if option is None:
+            near = nearest(key, BY_KEY)
+            hint = f"did you mean {flag_of(near)}?" if near else "`lar run --help` lists the flags"
+            raise UsageError(f"unknown flag {flag_of(key)}", hint)
+        if option.parse is None:
+            values[key] = True
+            continue
+        if not equals:
+            value = next(left, "")
+        if not value:
+            raise UsageError(f"{flag_of(key)}: expected one argument")
+        add_value(values, option, value)
+    return values
+
+
+def add_value(values: dict[str, Any], option: Option, value: str) -> None:
+    if option.repeatable:
+        values.setdefault(option.key, []).append(value)
+    else:
+        values[option.key] = value
+
+
+def open_sides(sides: list[Side], options: Mapping[str, Any], folder: Path) -> tuple[Dump, Dump]:
+    """Run the models among two sides, on the same inputs; their dumps go into a folder.
+
+    Raises:
+        UsageError: an option cannot be used, or it is not clear what to feed.
+        LarError: a run did not end well.
+    """
+    shared = {key: value for key, value in options.items() if is_set(value)}
+    items = inputs_for(sides, shared, folder)
+    dumps = []
+    for number, (side, inputs) in enumerate(zip(sides, items, strict=True)):
+        if isinstance(side, ModelRun):
+            side = run_side(side, {**shared, **inputs}, folder / f"side{number}")
+        dumps.append(side)
+    return dumps[0], dumps[1]
+
+
+def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path) -> Dump:
+    """Run a model once and open what it dumped; its own options come before those of both."""
+    # Not before: two dumps are compared without what a run needs.
+    from lar.api import error_of, run
+
+    values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
+    result = run(side.model, **values)
+    if result.status != "ok":
+        error = error_of(result)
+        message = f"{side.text}: {error.message}"
+        raise error_with_code(error.exit_code, message, error.hint, error.detail)
+    return open_dump(values["bin_io_dump"])
+
+
+def inputs_for(
+    sides: list[Side], options: Mapping[str, Any], folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield what is to be fed to each side besides its own options.
+
+    Where nobody says, a model beside a dump gets that dump's inputs, and two models whose inputs
+    have other names get the same generated data.
+    """
+    models = [side for side in sides if isinstance(side, ModelRun)]
+    given = "input" in options or any("input" in side.options for side in models)
+    found: dict[int, list[str]] = {}
+    if not given and len(models) == 1:
+        found[sides.index(models[0])] = inputs_of_dump(sides, folder)
+    if not given and len(models) == 2 and models[0].model != models[1].model:
+        found = dict(enumerate(generated_inputs(models, options, folder)))
+    for number in range(len(sides)):
+        yield {"input": found[number]} if found.get(number) else {}
+
+
+def inputs_of_dump(sides: list[Side], folder: Path) -> list[str]:
+    """Return `--input` items with what the run was fed with that made a dump."""
+    from lar.api import items_of
+
+    dump = next(side for side in sides if isinstance(side, Dump))
+    fed = {
+        node.tensor.name: dump.read(node.tensor.key)
+        for node in Graph(dump).present
+        if node.tensor and node.is_input and node.operator
+    }
+    folder.joinpath("inputs").mkdir()
+    return items_of(fed, folder / "inputs")
+
+
+def generated_inputs(
+    models: list[ModelRun], options: Mapping[str, Any], folder: Path
+) -> list[list[str]]:
+    """Return `--input` items for two models with the same data, by their places; none where the
+    names are the same, because the data is generated alike then.
+
+    Raises:
+        UsageError: the inputs of the models are not alike.
+    """
+    from lar.api import items_of, read_info
+    from lar.inputs.generation import generate_array, shape_to_generate
+
+    infos = [read_info(side.model).inputs for side in models]
+    if {each.name for each in infos[0]} == {each.name for each in infos[1]}:
+        return []
+    if list(map(describe_input, infos[0])) != list(map(describe_input, infos[1])):
+        raise UsageError(
+            f"{models[0].model} and {models[1].model} take different inputs",
+            'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
+        )
+    import numpy as np
+
+    fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
+    arrays = [
+        generate_array(
+            each.name, np.dtype(each.dtype), shape_to_generate(each.shape), fill=fill, seed=seed
+        )
+        for each in infos[1]
+    ]
+    items = []
+    for number, info in enumerate(infos):
+        place = folder / f"inputs{number}"
+        place.mkdir()
+        named = zip((each.name for each in info), arrays, strict=True)
+        items.append(items_of(dict(named), place))
+    return items
+
+
+def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
+    return info.dtype, tuple(1 if size is None else size for size in info.shape)

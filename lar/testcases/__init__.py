@@ -1,0 +1,1 @@
+"""Testcases: inputs that stand with a model, and the outputs that should come of them."""

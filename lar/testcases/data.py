@@ -1,0 +1,198 @@
+"""What `lar pack -d` feeds: files as `--input` reads them, and random numbers.
+
+    datum = item *(";" item)
+    item  = [name ":"] value
+    value = file                                 as `--input` takes it
+          | "#rand(" low "," high *("," axis) ")"   uniform; without axes of the model's shape,
+                                                 and "..." stands for the rest of it
+
+One random value without a name is for all inputs. This is the language of MegEngine's
+dump_with_testcase_mge.py, where an image becomes what the model takes without further flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lar.errors import UsageError, first_line
+from lar.inputs import Feed, feed_of
+from lar.inputs.casting import cast_values
+from lar.inputs.generation import shape_to_generate
+from lar.inputs.images import channel_axis_of
+from lar.inputs.loaded import Array, check_memory
+from lar.inputs.matching import check_shape, input_named, model_dtype
+from lar.inputs.pictures import read_image, read_netpbm
+from lar.inputs.readers import READERS
+from lar.records import FedInput, ImageSettings, RunSpec, TensorInfo
+from lar.testcases.cases import Packing
+
+RANDOM = re.compile(r"#rand\(\s*([-+.\deE]+)\s*,\s*([-+.\deE]+)\s*((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
+RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,224)"
+
+
+def feed_datum(
+    spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
+) -> Feed:
+    """Return what a datum, the text of one `-d`, feeds.
+
+    Raises:
+        UsageError: the text or a file is wrong, or does not fit the model.
+    """
+    parts = [part.strip() for part in text.split(";") if part.strip()]
+    if not parts:
+        raise UsageError("-d: the text is empty", "give a file, or #rand(0,255)")
+    if len(parts) == 1 and parts[0].startswith("#"):
+        parts = [f"{info.name}:{parts[0]}" for info in infos]
+    arrays: dict[str, Array] = {}
+    fed: dict[str, FedInput] = {}
+    files = []
+    for part in parts:
+        name, found, value = part.rpartition(":#")
+        if not found and not part.startswith("#"):
+            files.append(part)
+            continue
+        value = f"#{value}" if found else part
+        info = input_named(name, infos, value)
+        array = draw(value, info, spec.seed, number)
+        arrays[info.name] = array
+        fed[info.name] = FedInput(
+            name=info.name,
+            dtype=array.dtype.name,
+            shape=array.shape,
+            source=value,
+            generated=True,
+        )
+    rest = [info for info in infos if info.name not in arrays]
+    if rest and not files:
+        raise UsageError(f"-d {text}: nothing feeds {', '.join(info.name for info in rest)}")
+    warnings: tuple[str, ...] = ()
+    if files:
+        feed = read_files(spec, packing, files, rest or infos)
+        arrays, warnings = {**arrays, **feed.arrays}, feed.warnings
+        fed |= {each.name: each for each in feed.fed}
+    # In the model's order.
+    return Feed(
+        {info.name: arrays[info.name] for info in infos},
+        tuple(fed[info.name] for info in infos),
+        warnings,
+    )
+
+
+def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
+    """Return random numbers for an input, the same for the same seed and number of the testcase.
+
+    Raises:
+        UsageError: the text is no such value, or does not fit the input.
+    """
+    match = RANDOM.fullmatch(text)
+    if not match:
+        raise UsageError(f"-d: {text!r} is no random value", RANDOM_FORM)
+    try:
+        low, high = float(match[1]), float(match[2])
+    except ValueError:
+        raise UsageError(f"-d: {text!r} is no random value", RANDOM_FORM) from None
+    if not low <= high < float("inf") or low == float("-inf"):
+        raise UsageError(f"-d: {text!r} has its limits the wrong way round", RANDOM_FORM)
+    whole = shape_to_generate(info.shape)
+    axes = [axis.strip() for axis in match[3].split(",")[1:]]
+    if axes[-1:] == ["..."]:
+        axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
+    if "..." in axes:
+        raise UsageError(f"-d: {text!r}: only the last axis may be ...", RANDOM_FORM)
+    shape = tuple(map(int, axes)) or whole
+    check_shape(shape, info, text)
+    dtype = model_dtype(info)
+    check_memory(8 * int(np.prod(shape)), text)
+    entropy = hashlib.sha256(f"{seed}:{number}:{info.name}".encode()).digest()
+    generator = np.random.Generator(np.random.PCG64(int.from_bytes(entropy, "little")))
+    values = generator.uniform(low, high, shape)
+    try:
+        return cast_values(values if dtype.kind == "f" else np.rint(values), dtype)
+    except ValueError as error:
+        raise UsageError(f"-d: {text}: {error}", f"input {info.name} takes {dtype}") from None
+
+
+def read_files(
+    spec: RunSpec, packing: Packing, texts: Sequence[str], infos: Sequence[TensorInfo]
+) -> Feed:
+    """Read the files of a datum, transformed and repeated as the packing says.
+
+    Raises:
+        UsageError: a file is wrong, or does not fit the model.
+    """
+    image = image_settings(spec.image, packing, texts, infos)
+    feed = feed_of(texts, infos, image=image, fill=spec.fill, seed=spec.seed)
+    arrays = dict(feed.arrays)
+    for info in infos:
+        if packing.repeat > 1:
+            arrays[info.name] = np.repeat(arrays[info.name], packing.repeat, axis=0)
+        if packing.transform:
+            arrays[info.name] = transform(packing.transform, arrays[info.name], info)
+        flag = "--input-transform" if packing.transform else f"--repeat {packing.repeat}"
+        check_shape(arrays[info.name].shape, info, flag)
+    fed = tuple(replace(each, shape=arrays[each.name].shape) for each in feed.fed)
+    return Feed(arrays, fed, feed.warnings)
+
+
+def transform(expression: str, data: Array, info: TensorInfo) -> Array:
+    """Return what a Python expression on `data` and `np` gives, in the model's dtype.
+
+    It is the user's own program, and may do what any program may.
+
+    Raises:
+        UsageError: it fails, or gives no array that the model takes.
+    """
+    try:
+        result = np.asarray(eval(expression, {"data": data, "np": np}))
+        if result.dtype.kind not in "biuf":
+            raise ValueError(f"it gives {result.dtype}, which is no number")
+        dtype = model_dtype(info)
+        return cast_values(result if dtype.kind == "f" else np.rint(result), dtype)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"--input-transform {expression!r}: {type(error).__name__}: {first_line(error)}",
+            "it is a Python expression on data, a NumPy array, and np",
+        ) from None
+
+
+def image_settings(
+    given: ImageSettings, packing: Packing, texts: Sequence[str], infos: Sequence[TensorInfo]
+) -> ImageSettings:
+    """Return the settings for an image: what is left open is what the model takes.
+
+    Channels are blue, green, red, as OpenCV reads them and MegEngine's models take them.
+
+    Raises:
+        UsageError: what is to be resized is no image, or the model's input has no size.
+    """
+    pictures = {
+        text: READERS.get(os.path.splitext(text)[1].lower())
+        for text in texts
+        if READERS.get(os.path.splitext(text)[1].lower()) in (read_netpbm, read_image)
+    }
+    if packing.resize and not pictures:
+        raise UsageError(f"--resize-input: {'; '.join(texts)} is no image")
+    info = next((info for info in infos if len(info.shape) == 4), None)
+    if not pictures or info is None:
+        return given
+    axis = channel_axis_of(info.shape)
+    settings = replace(given, layout=given.layout or ("nchw" if axis == 1 else "nhwc"))
+    if given.channels is None and any(text.lower().endswith(".ppm") for text in pictures):
+        settings = replace(settings, channels="bgr")
+    if packing.resize:
+        height, width = info.shape[2:] if axis == 1 else info.shape[1:3]
+        if height is None or width is None:
+            raise UsageError(
+                f"--resize-input: input {info.name} takes images of any size",
+                "give the size: --resize 224x224",
+            )
+        settings = replace(settings, size=(height, width))
+    return settings

@@ -1,0 +1,281 @@
+"""Which tensor is which: real dumps against the truth that their names tell, and small ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lar.comparison.alignment import Alignment, align
+from lar.comparison.compare import compare_dumps
+from lar.comparison.graph import Graph
+from lar.comparison.matching import is_generic
+from lar.comparison.record import Comparison
+from lar.comparison.signatures import Values
+from lar.dumps.dump import Dump
+from lar.dumps.index import open_dump
+from lar.dumps.layouts import to_blocked
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+from tests.conftest import RunLar
+
+RUNS = {
+    "mge": ("mge",),
+    "nchw44": ("mge", "--enable-nchw44"),
+    "basic": ("onnx", "--graph-optimization-level", "basic"),
+    "extended": ("onnx", "--graph-optimization-level", "extended"),
+    "all": ("onnx",),
+}
+INPUTS = {"mobilenet_v2": "cat.npy", "digits_cnn": "digit_7.npy"}
+Dumps = Callable[[str, str], Dump]
+
+
+@pytest.fixture(scope="module")
+def dumps(run_lar: RunLar, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Dumps:
+    """Return what an engine dumps of a model: `dumps("mobilenet_v2", "nchw44")`."""
+    folder = tmp_path_factory.mktemp("dumps")
+
+    def make(model: str, run: str) -> None:
+        suffix, *flags = RUNS[run]
+        command = [f"models/{model}.{suffix}", "--input", f"inputs/{INPUTS[model]}", *flags]
+        once = ["--iter", "1", "--warmup-iter", "0"]
+        done = run_lar(*command, *once, "--bin-io-dump", str(folder / f"{model}.{run}"), cwd=root)
+        assert done.returncode == 0, done.stderr
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda case: make(*case), [(it, run) for it in INPUTS for run in RUNS]))
+    return lambda model, run: open_dump(folder / f"{model}.{run}")
+
+
+def without_names(dump: Dump) -> Dump:
+    """The dump as another engine would have named its tensors."""
+    places = {tensor.key: place for place, tensor in enumerate(dump)}
+    tensors = tuple(replace(it, name=f"x{places[it.key]}") for it in dump)
+    return Dump(
+        dump.source, replace(dump.index, tensors=tensors), lambda tensor: dump.read(tensor.key)
+    )
+
+
+def align_dumps(actual: Dump, expected: Dump) -> Alignment:
+    return align(Graph(actual), Graph(expected), (Values(actual), Values(expected)))
+
+
+def pairs_by_key(comparison: Comparison) -> dict[str, str]:
+    return {it.actual.key: it.expected.key for it in comparison.tensors if not it.constant}
+
+
+HEAVY = ("Conv", "FusedConv", "Gemm", "MatMul")
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+def test_convolutions_and_products_of_two_engines_find_their_twins(
+    dumps: Dumps, level: str, named: bool
+) -> None:
+    actual, expected = dumps("mobilenet_v2", "mge"), dumps("mobilenet_v2", level)
+    found = compare_dumps(without_names(actual) if not named else actual, expected)
+    assert found.finding == "same"
+    pairs = {other: one for one, other in pairs_by_key(found).items()}
+    apart = {it.expected.key for it in found.tensors if it.apart_by_bias}
+    matched = right = 0
+    heavy = [it for it in expected.index.operators if it.type in HEAVY]
+    assert len(heavy) == 53
+    for operator in heavy:
+        # Both models are made from one description: the names of its nodes are those of the
+        # tensors, and of an operator in blocks the name of the last that it fuses.
+        tensor = expected.tensor(operator.outputs[0])
+        blocked = operator.name.partition("[")[0].removesuffix("_nchwc")
+        truth = blocked if tensor.layout else tensor.name
+        if operator.outputs[0] not in pairs:
+            continue
+        matched += 1
+        twin = actual.tensor(pairs[operator.outputs[0]])
+        if operator.outputs[0] in apart:
+            # The bias is added to the sum behind: what is left is named by its weight.
+            right += f"{truth}.weight" in actual.operator(twin.operator).name
+        else:
+            # Of a fused sum the node's name is the convolution's.
+            right += twin.name in (truth, truth.replace(".project", ".sum"))
+    assert matched >= 0.95 * len(heavy)
+    assert right == matched
+
+
+@pytest.mark.parametrize("levels", [("all", "basic"), ("extended", "all")], ids="-".join)
+def test_levels_of_optimisation_line_up(dumps: Dumps, levels: tuple[str, str]) -> None:
+    actual, expected = (dumps("mobilenet_v2", level) for level in levels)
+    found = compare_dumps(actual, expected)
+    assert found.finding == "same"
+    assert len(found.tensors) >= 56
+
+
+@pytest.mark.parametrize("model", INPUTS)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_layouts_line_up(dumps: Dumps, model: str, named: bool) -> None:
+    actual, expected = dumps(model, "nchw44"), dumps(model, "mge")
+    found = compare_dumps(without_names(actual) if not named else actual, expected)
+    assert (found.finding, found.culprits) == ("same", ())
+    assert all(each.fused for each in found.unmatched)
+    names = {it.key: it.name for it in actual}
+    for one, other in pairs_by_key(found).items():
+        truth = expected.tensor(other).name
+        if not is_generic(truth) and not is_generic(names[one]):
+            assert names[one] == truth
+    ours = {it.name for it in expected if not is_generic(it.name)} & set(names.values())
+    matched = {expected.tensor(key).name for key in pairs_by_key(found).values()}
+    computed = {it.name for it in expected if it.key not in Graph(expected).constants}
+    assert ours & computed <= matched
+
+
+def test_blocked_tensors_are_compared_in_plain_axes(dumps: Dumps) -> None:
+    found = compare_dumps(dumps("digits_cnn", "nchw44"), dumps("digits_cnn", "all"))
+    layouts = {(it.actual.layout, it.expected.layout) for it in found.tensors}
+    assert ("nchw44", "nchw16c") in layouts or ("nchw44", "nchw8c") in layouts
+    relu = next(it for it in found.tensors if it.actual.name == "relu3")
+    assert relu.actual.shape == relu.expected.shape == (1, 32, 4, 4)
+
+
+def test_equal_graphs_are_gone_through_without_reading(dumps: Dumps) -> None:
+    dump = dumps("digits_cnn", "mge")
+
+    def refuse(tensor: object) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        raise AssertionError(tensor)
+
+    blind = Dump("blind", dump.index, refuse)
+    found = align_dumps(blind, blind)
+    assert len(found.pairs) + len(found.constants) == len(dump)
+    assert {pair.by for pair in found.pairs} == {"name"}
+
+
+RANDOM = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def names_of_pairs(actual: Dump, expected: Dump) -> dict[str, str]:
+    return {it.actual.name: it.expected.name for it in align_dumps(actual, expected).pairs}
+
+
+def test_padded_channels_are_left_out() -> None:
+    data, inner, outer = draw(1, 3, 4, 4), draw(1, 6, 4, 4), draw(1, 16, 4, 4)
+    plain = dump_of(
+        Step("data", "Input", (), data),
+        Step("one", "Conv", ("data", "w"), inner),
+        Step("two", "Conv", ("one", "w"), outer),
+    )
+    blocked = dump_of(
+        Step("data", "Input", (), data),
+        Step("reorder_token_1", "Conv", ("data", "w"), to_blocked(inner, "nchw16c"), "nchw16c"),
+        Step(
+            "reorder_token_2",
+            "Conv",
+            ("reorder_token_1", "w"),
+            to_blocked(outer, "nchw16c"),
+            "nchw16c",
+        ),
+    )
+    found = compare_dumps(blocked, plain)
+    assert found.finding == "same"
+    assert [it.actual.shape for it in found.tensors] == [data.shape, inner.shape, outer.shape]
+
+
+def test_branches_that_run_in_another_order_line_up() -> None:
+    data, left, right = draw(1, 8), draw(1, 8), draw(1, 8)
+    head = Step("data", "Input", (), data)
+    one = Step("a", "Tanh", ("data",), left), Step("b", "Tanh", ("data",), right)
+    other = Step("p", "Tanh", ("data",), right), Step("q", "Tanh", ("data",), left)
+    actual = dump_of(head, *one, Step("end", "Add", ("a", "b"), left + right))
+    expected = dump_of(head, *other, Step("last", "Add", ("p", "q"), left + right))
+    assert names_of_pairs(actual, expected) == {
+        "data": "data",
+        "a": "q",
+        "b": "p",
+        "end": "last",
+    }
+
+
+def test_a_name_does_not_make_a_tensor_of_another_kind_a_twin() -> None:
+    """Engines count their tensors; behind one more operator the numbers mean others."""
+    data, x, y = draw(2, 8), draw(2, 8), draw(2, 8)
+    actual = dump_of(
+        Step("data", "Input", (), data),
+        Step("Tensor[0]", "Tanh", ("data",), x),
+        Step("Tensor[1]", "Tanh", ("Tensor[0]",), y),
+    )
+    expected = dump_of(
+        Step("data", "Input", (), data),
+        Step("Tensor[0]", "Exp", ("data",), draw(2, 8)),
+        Step("Tensor[1]", "Tanh", ("Tensor[0]",), x),
+        Step("Tensor[2]", "Tanh", ("Tensor[1]",), y),
+    )
+    pairs = names_of_pairs(actual, expected)
+    assert (pairs["Tensor[0]"], pairs["Tensor[1]"]) == ("Tensor[1]", "Tensor[2]")
+
+
+def test_tensors_of_one_name_and_another_shape_are_compared_and_differ() -> None:
+    data = draw(1, 4, 8, 8)
+
+    def net(size: int, layers: int) -> Dump:
+        conv = Step("conv", "Conv", ("data", "w"), draw(1, 4, size, size))
+        ends = [Step(f"end{it}", "Tanh", ("conv",), draw(1, 4)) for it in range(layers)]
+        return dump_of(Step("data", "Input", (), data), conv, *ends)
+
+    found = compare_dumps(net(6, 1), net(8, 2))
+    (conv,) = (it for it in found.tensors if it.actual.name == "conv")
+    assert not conv.passed
+    assert "shapes differ" in conv.problem
+    assert [it.output for it in found.culprits[0].actual] == ["conv"]
+
+
+def test_moved_data_is_no_twin_of_its_own() -> None:
+    data, x = draw(1, 8, 1, 1), draw(1, 8, 1, 1)
+    plain = dump_of(Step("data", "Input", (), data), Step("pool", "MaxPool", ("data",), x))
+    moved = dump_of(
+        Step("data", "Input", (), data),
+        Step("token", "MaxPool", ("data",), x),
+        Step("pool", "ReorderOutput", ("token",), x),
+    )
+    found = compare_dumps(moved, plain)
+    assert found.finding == "same"
+    (unmatched,) = found.unmatched
+    assert (unmatched.tensor.name, unmatched.fused) == ("pool", True)
+    assert unmatched.reason == "the data of token"
+    twin = next(it for it in found.tensors if it.expected.name == "pool")
+    assert (twin.actual.name, twin.matched_by) == ("token", "name")
+
+
+def test_what_has_no_twin_is_told() -> None:
+    data = draw(1, 8)
+    short = dump_of(Step("data", "Input", (), data), Step("a", "Tanh", ("data",), data))
+    longer = dump_of(
+        Step("data", "Input", (), data),
+        Step("a", "Tanh", ("data",), data),
+        Step("b", "Exp", ("a",), np.exp(data)),
+    )
+    found = compare_dumps(short, longer)
+    assert found.finding == "different"
+    (unmatched,) = found.unmatched
+    assert (unmatched.side, unmatched.tensor.name, unmatched.fused) == ("expected", "b", False)
+
+
+def test_single_tensors_are_compared_whatever_their_names() -> None:
+    x = draw(3, 3)
+    one, other = dump_of(Step("a", "Tanh", (), x)), dump_of(Step("b", "Exp", (), x + 1))
+    assert compare_dumps(one, other).finding == "fault"
+    assert compare_dumps(one, dump_of(Step("b", "Exp", (), x))).finding == "same"
+
+
+def test_dumps_without_anything_in_common() -> None:
+    one = dump_of(Step("a", "Tanh", (), draw(3, 3)), Step("b", "Tanh", ("a",), draw(3, 3)))
+    other = dump_of(Step("c", "Exp", (), draw(4)), Step("d", "Exp", ("c",), draw(5)))
+    found = compare_dumps(one, other)
+    assert (found.finding, found.tensors) == ("different", ())
+    assert "no tensor of one side has a twin on the other" in found.notes

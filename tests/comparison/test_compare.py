@@ -1,0 +1,119 @@
+"""The comparison as a whole: its record, and how much memory it takes."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.record import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
+from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
+from lar.records import record_to_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+
+ELEMENTS = 1 << 19
+TENSORS = 24
+
+
+def compare_two(bad: float = 0.1) -> Comparison:
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(2, 20)
+    actual, expected = (
+        dump_of(
+            Step("data", "Input", (), x),
+            Step("a", "Conv", ("data", "w"), x + shift, parameters={"pads": [1, 1], "group": 1}),
+            Step("b", "Relu", ("a",), np.maximum(x + shift, 0)),
+            Step("c", "Tanh", ("b",), np.full((2, 20), np.nan if shift else 1, np.float32)),
+        )
+        for shift in (bad, 0.0)
+    )
+    return compare_dumps(actual, expected)
+
+
+def test_a_comparison_becomes_json_and_back() -> None:
+    comparison = compare_two()
+    assert comparison.format == COMPARISON_FORMAT == "lar.comparison/1"
+    assert read_comparison(record_to_json(comparison)) == comparison
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "lar.comparison/1"}', "null"])
+def test_what_is_no_comparison_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - any reason will do
+        read_comparison(text)
+
+
+def test_other_versions_are_refused() -> None:
+    text = record_to_json(compare_two()).replace(b"lar.comparison/1", b"lar.comparison/9")
+    with pytest.raises(ValueError, match=r"lar\.comparison/9"):
+        read_comparison(text)
+
+
+def test_the_facts_of_both_sides_are_kept() -> None:
+    index = DumpIndex(
+        tensors=(),
+        operators=(),
+        engine="megengine",
+        model="a.mge",
+        settings={"x": 1},
+        complete=False,
+    )
+    dump = Dump("folder", index, lambda tensor: np.zeros(0))
+    comparison = compare_dumps(dump, dump, Tolerance(max_error=0.5))
+    assert comparison.actual.engine == "megengine"
+    assert comparison.expected.settings == {"x": 1}
+    assert comparison.tolerance.max_error == 0.5
+    assert comparison.notes[0] == "the actual dump is not complete: its run did not end well"
+
+
+def large_dump(kind: str) -> Dump:
+    """A chain of tensors that take 2 MB each, made anew when they are read."""
+
+    def read(tensor: DumpedTensor) -> np.ndarray[Any, Any]:
+        random = np.random.default_rng(int(tensor.key))
+        return random.random(ELEMENTS, np.float32) + (1e-6 if kind == "Tanh" else 0)
+
+    tensors = tuple(
+        DumpedTensor(
+            key=str(number),
+            name=f"t{number}",
+            dtype="float32",
+            shape=(ELEMENTS,),
+            operator=f"o{number}",
+        )
+        for number in range(TENSORS)
+    )
+    operators = tuple(
+        DumpedOperator(
+            key=f"o{number}",
+            name=f"o{number}",
+            type=kind,
+            inputs=(str(number - 1),) if number else (),
+            outputs=(str(number),),
+        )
+        for number in range(TENSORS)
+    )
+    return Dump(kind, DumpIndex(tensors=tensors, operators=operators), read)
+
+
+@pytest.mark.parametrize("kinds", [("Tanh", "Tanh"), ("Tanh", "Sigmoid")], ids="-".join)
+def test_memory_holds_a_few_tensors_however_many_there_are(
+    kinds: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lar.comparison.compare.LARGE", ELEMENTS - 1)
+    dumps = large_dump(kinds[0]), large_dump(kinds[1])
+    tracemalloc.start()
+    try:
+        comparison = compare_dumps(*dumps)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(comparison.tensors) == TENSORS
+    # A pair takes 4 MB, the buffers of a block a little more, all tensors 96 MB.
+    assert peak < 10e6

@@ -1,0 +1,209 @@
+"""Which operator is to blame, on dumps made by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.record import Comparison, Culprit, Tolerance
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+
+Array = npt.NDArray[Any]
+
+RANDOM = np.random.default_rng(0)
+
+
+def noise(shape: tuple[int, ...], size: float) -> Array:
+    return (size * RANDOM.standard_normal(shape)).astype(np.float32)
+
+
+def chain(errors: list[float], start: Array) -> list[Step]:
+    """A chain of operators whose outputs are a little further off each time."""
+    steps = [Step("data", "Input", (), start)]
+    for number, error in enumerate(errors):
+        array = start * (1 + noise(start.shape, error))
+        steps.append(Step(f"t{number}", "Tanh", (steps[-1].name,), array.astype(np.float32)))
+    return steps
+
+
+def outputs(culprits: tuple[Culprit, ...]) -> list[str]:
+    return [it.output for culprit in culprits for it in culprit.expected]
+
+
+def compare(actual: list[Step], expected: list[Step], **tolerance: float) -> Comparison:
+    return compare_dumps(dump_of(*actual), dump_of(*expected), Tolerance(**tolerance))
+
+
+START = RANDOM.standard_normal((4, 50)).astype(np.float32)
+
+
+def test_a_jump_is_a_fault() -> None:
+    found = compare(chain([1e-7, 2e-7, 1e-2, 1e-2, 2e-2], START), chain([0.0] * 5, START))
+    assert found.finding == "fault"
+    assert outputs(found.culprits) == ["t2"]
+    (culprit,) = found.culprits
+    assert [tensor.expected.name for tensor in culprit.inputs] == ["t1"]
+    assert culprit.output.expected.name == "t2"
+
+
+def test_rounding_that_grows_is_no_fault() -> None:
+    growing = [3e-8 * 1.7**step for step in range(24)]
+    assert growing[-1] > 1e-3
+    found = compare(chain(growing, START), chain([0.0] * 24, START))
+    assert found.finding == "rounding"
+    assert found.culprits == ()
+    assert any("errors grow gradually" in note for note in found.notes)
+
+
+def test_a_fault_that_hides_within_the_tolerance_is_found_where_it_began() -> None:
+    # The half-precision cast itself is within the tolerance, what comes of it is not.
+    found = compare(chain([1e-7, 3e-5, 9e-5, 3e-4], START), chain([0.0] * 4, START))
+    assert outputs(found.culprits) == ["t1"]
+
+
+def test_within_the_tolerance_nothing_is_to_blame() -> None:
+    found = compare(chain([1e-7, 3e-5], START), chain([0.0] * 2, START))
+    assert (found.finding, found.culprits) == ("same", ())
+
+
+def test_the_tolerance_decides() -> None:
+    steps = chain([1e-7, 1e-3], START), chain([0.0] * 2, START)
+    assert compare(*steps, rtol=0.1).finding == "same"
+    assert compare(*steps, max_error=1e-4).finding == "fault"
+    assert compare(*steps, rtol=0.0, atol=0.0).finding == "fault"
+
+
+def test_faults_in_two_branches_are_two_culprits() -> None:
+    def net(left: float, right: float) -> list[Step]:
+        a, b = START * np.float32(1 + left), START * np.float32(2 + right)
+        return [
+            Step("data", "Input", (), START),
+            Step("left", "Tanh", ("data",), a),
+            Step("right", "Sigmoid", ("data",), b),
+            Step("sum", "Add", ("left", "right"), a + b),
+        ]
+
+    found = compare(net(0.1, 0.1), net(0.0, 0.0))
+    assert outputs(found.culprits) == ["left", "right"]
+
+
+def test_a_fault_behind_a_fault_is_not_named() -> None:
+    found = compare(chain([0.0, 1e-2, 0.5], START), chain([0.0] * 3, START))
+    assert outputs(found.culprits) == ["t1"]
+
+
+def test_an_operator_that_one_side_lacks_is_the_culprit() -> None:
+    rectified = np.maximum(START, 0)
+    doubled = {True: rectified * 2, False: START * 2}
+
+    def net(with_relu: bool) -> list[Step]:
+        relu = [Step("relu", "Relu", ("conv",), rectified)] if with_relu else []
+        source = "relu" if with_relu else "conv"
+        return [
+            Step("data", "Input", (), START + 1),
+            Step("conv", "Conv", ("data", "weight"), START),
+            *relu,
+            Step("pool", "MaxPool", (source,), doubled[with_relu]),
+        ]
+
+    found = compare(net(False), net(True))
+    (culprit,) = found.culprits
+    assert culprit.actual == ()
+    assert [it.output for it in culprit.expected] == ["relu"]
+    (culprit,) = compare(net(True), net(False)).culprits
+    assert [it.output for it in culprit.actual] == ["relu"]
+    assert culprit.expected == ()
+
+
+def test_other_weights_are_told_with_the_operator_that_takes_them() -> None:
+    def net(scale: float) -> list[Step]:
+        weight = np.full((50,), scale, np.float32)
+        return [
+            Step("data", "Input", (), START),
+            Step("weight", "constant", (), weight),
+            Step("scaled", "Mul", ("data", "weight"), START * weight),
+            Step("out", "Tanh", ("scaled",), np.tanh(START * weight)),
+        ]
+
+    (culprit,) = compare(net(1.1), net(1.0)).culprits
+    assert [it.output for it in culprit.actual] == ["scaled"]
+    (parameter,) = culprit.parameters
+    assert (parameter.expected.name, parameter.constant) == ("weight", True)
+
+
+def test_nan_is_a_fault_of_the_operator_that_makes_it() -> None:
+    steps = chain([0.0, 0.0, 0.0], START)
+    broken = chain([0.0, 0.0, 0.0], START)
+    for place in (2, 3):
+        broken[place].array[1, 2] = np.nan
+    found = compare(broken, steps)
+    assert outputs(found.culprits) == ["t1"]
+    assert found.culprits[0].output.figures is not None
+    assert found.culprits[0].output.figures.nan_counts == (1, 0)
+
+
+def test_data_that_differs_is_nobodys_fault() -> None:
+    actual, expected = chain([0.0] * 2, START + 1), chain([0.0] * 2, START)
+    found = compare(actual, expected)
+    assert (found.finding, found.culprits) == ("different", ())
+    assert any("fed with other data" in note for note in found.notes)
+
+
+def test_an_index_may_jump_by_a_rounding_error() -> None:
+    def net(error: float, index: int) -> list[Step]:
+        return [
+            Step("data", "Input", (), START),
+            Step("scores", "Tanh", ("data",), START * np.float32(1 + error)),
+            Step("best", "ArgMax", ("scores",), np.array([index, 1], np.int64)),
+        ]
+
+    assert compare(net(1e-6, 3), net(0, 4)).culprits == ()
+    # From the same scores, another index is a fault.
+    assert outputs(compare(net(0, 3), net(0, 4)).culprits) == ["best"]
+
+
+def test_tensors_that_a_dump_lacks_are_looked_through() -> None:
+    def net(error: float) -> list[Step]:
+        steps = chain([0.0, error, error], START)
+        steps[2] = Step("t1", "Tanh", ("t0",), START, hidden=True)
+        return steps
+
+    (culprit,) = compare(net(0.1), net(0.0)).culprits
+    assert {it.output for it in culprit.expected} == {"t1", "t2"}
+
+
+def test_a_difference_that_heals_is_two_quantities() -> None:
+    """One engine adds the bias in the operator that the other one calls by the same type."""
+    x, bias = START, np.float32(5)
+    expected = [
+        Step("data", "Input", (), x - 1),
+        Step("ADD(1)", "Elemwise", ("data", "w"), x + bias),
+        Step("last", "Relu", ("ADD(1)",), np.maximum(x, 0)),
+    ]
+    actual = [
+        Step("data", "Input", (), x - 1),
+        Step("ADD(2)", "Elemwise", ("data", "w"), x),
+        Step("MAX(3)", "Elemwise", ("ADD(2)", "zero"), x + 2),
+        Step("last", "Relu", ("MAX(3)",), np.maximum(x, 0)),
+    ]
+    found = compare(actual, expected)
+    assert (found.finding, found.culprits) == ("same", ())
+
+
+def test_a_damaged_graph_with_a_cycle_ends() -> None:
+    steps = [
+        Step("a", "Add", ("data", "b"), START),
+        Step("b", "Tanh", ("a",), START),
+        Step("data", "Input", (), START),
+    ]
+    assert compare(steps, steps).finding == "same"
+    other = [Step("c", "Exp", ("a",), START), *steps]
+    assert compare(other, steps).finding in ("same", "different")

@@ -1,0 +1,275 @@
+"""The figures of a pair of arrays against the formulas written down in NumPy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from lar.comparison import metrics
+from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.comparison.record import Figures, Tolerance
+
+Array = npt.NDArray[Any]
+
+EXACT = Bounds(0.0, 0.0)
+
+FLOATS = ("float16", "float32", "float64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
+
+
+@st.composite
+def pairs(draw: st.DrawFn, dtypes: tuple[str, ...]) -> tuple[Array, Array]:
+    """Two arrays of one shape, some of their elements the same."""
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    elements: Any = None
+    if dtype.kind == "f":
+        elements = st.floats(-1e3, 1e3, width=dtype.itemsize * 8)  # type: ignore[arg-type]
+    one = draw(hnp.arrays(dtype, shape, elements=elements))
+    other = draw(hnp.arrays(dtype, shape, elements=elements))
+    return one, np.where(draw(hnp.arrays(bool, shape)), one, other)
+
+
+def wide(array: Array) -> Array:
+    kind = np.complex128 if array.dtype.kind == "c" else np.longdouble
+    return array.astype(kind)
+
+
+def expected_figures(actual: Array, expected: Array) -> dict[str, float]:
+    """The formulas, in the plainest form."""
+    a, e = wide(actual), wide(expected)
+    absolute, greater = np.abs(a - e), np.maximum(np.abs(a), np.abs(e))
+    relative = np.divide(absolute, greater, out=np.zeros_like(absolute), where=greater > 0)
+    error = absolute / np.maximum(greater, 1)
+    return {
+        "max_error": float(error.max()),
+        "max_absolute": float(absolute.max()),
+        "mean_absolute": float(absolute.mean()),
+        "max_relative": float(relative.max()),
+        "mean_relative": float(relative.mean()),
+        "scale": float(np.sqrt((np.abs(e) ** 2).mean())),
+    }
+
+
+@given(pairs((*FLOATS, *INTEGERS)))
+def test_errors_are_those_of_the_formulas(pair: tuple[Array, Array]) -> None:
+    actual, expected = pair
+    figures = measure(actual, expected, EXACT)
+    assert figures.elements == actual.size
+    assert figures.identical == (actual.tobytes() == expected.tobytes())
+    if not actual.size:
+        assert figures.max_error is None
+        return
+    for name, value in expected_figures(actual, expected).items():
+        assert getattr(figures, name) == pytest.approx(value, rel=1e-4, abs=1e-7), name
+    assert figures.mismatches == np.count_nonzero(actual != expected)
+    if figures.max_error:
+        assert figures.worst is not None
+        a, e = (wide(side)[figures.worst.index] for side in pair)
+        error = abs(a - e) / max(abs(a), abs(e), 1)
+        assert float(error) == pytest.approx(figures.max_error, rel=1e-5)
+        assert figures.first is not None
+        assert figures.first.index == tuple(np.argwhere(actual != expected)[0])
+
+
+@given(pairs(FLOATS))
+def test_lengths_and_angles_are_those_of_the_formulas(pair: tuple[Array, Array]) -> None:
+    actual, expected = pair
+    figures = measure(actual, expected, EXACT)
+    a, e = (wide(side).reshape(-1) for side in pair)
+    noise, signal = (a - e) @ (a - e), e @ e
+    # The squares of the smallest are no float32 any more.
+    if signal > 1e-30 and noise > 1e-30 and a @ a > 1e-30:
+        assert figures.relative_l2 == pytest.approx(float(np.sqrt(noise / signal)), rel=1e-4)
+        assert figures.snr_db == pytest.approx(float(10 * np.log10(signal / noise)), abs=1e-3)
+        cosine = float(a @ e / np.sqrt((a @ a) * signal))
+        assert figures.cosine == pytest.approx(cosine, abs=1e-6)
+    if signal == 0 and noise > 1e-30:
+        assert figures.relative_l2 is None
+        assert figures.cosine is None
+
+
+def count_between(one: float, other: float, dtype: npt.DTypeLike) -> int:
+    """The numbers between two, counted one by one."""
+    low, high = sorted((np.array(one, dtype), np.array(other, dtype)))
+    count = 0
+    while low < high:
+        low = np.nextafter(low, np.array(np.inf, dtype))
+        count += 1
+    return count
+
+
+@given(
+    st.sampled_from(FLOATS),
+    st.floats(-100, 100, width=16),
+    st.integers(-200, 200),
+)
+def test_ulps_are_the_numbers_in_between(dtype: str, start: float, steps: int) -> None:
+    one = np.array(start, dtype)
+    other = one
+    for _ in range(abs(steps)):
+        other = np.nextafter(other, np.array(math.copysign(np.inf, steps), dtype))
+    figures = measure(np.array([one, 0], dtype), np.array([other, 0], dtype), EXACT)
+    assert figures.max_ulp == abs(steps) == count_between(float(one), float(other), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ulps_across_zero_and_the_whole_range(dtype: str) -> None:
+    limits = np.finfo(dtype)
+    tiny = limits.smallest_subnormal
+    assert measure(np.array([-tiny]), np.array([tiny]), EXACT).max_ulp == 2
+    assert measure(np.array([-0.0], dtype), np.array([0.0], dtype), EXACT).max_ulp == 0
+    low, high = np.array([limits.min], dtype), np.array([limits.max], dtype)
+    largest = int(high.view(f"u{high.itemsize}")[0])
+    figures = measure(low, high, EXACT)
+    assert figures.max_ulp == 2 * largest
+    assert figures.max_absolute is None or figures.max_absolute > 1e4  # it may overflow
+
+
+def test_the_greatest_ulps_are_found_among_many() -> None:
+    random = np.random.default_rng(0)
+    expected = random.standard_normal(200_000).astype(np.float32)
+    actual = expected * (1 + 1e-6 * random.standard_normal(200_000)).astype(np.float32)
+    for place, value in ((5, 1e-30), (150_000, -2.0)):
+        actual[place] = value
+    integers = [np.where(it < 0, -(2**31) - it, it) for it in (_bits(actual), _bits(expected))]
+    assert measure(actual, expected, EXACT).max_ulp == int(np.abs(integers[0] - integers[1]).max())
+
+
+def _bits(array: Array) -> Array:
+    return array.view(np.int32).astype(np.int64)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
+def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    expected = random.standard_normal((3, 5, 11)).astype(np.float32)
+    actual = expected + np.float32(1e-3) * random.standard_normal((3, 5, 11)).astype(np.float32)
+    actual[1, 2, 3] = np.nan
+    whole = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
+    monkeypatch.setattr(metrics, "BLOCK", block)
+    figures = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
+    assert figures.mean_absolute == pytest.approx(whole.mean_absolute, rel=1e-6)
+    assert figures.cosine == pytest.approx(whole.cosine, rel=1e-9)
+    for name in ("max_error", "max_ulp", "mismatches", "first", "worst", "nonfinite_mismatches"):
+        assert getattr(figures, name) == getattr(whole, name), name
+
+
+def test_nan_and_infinity() -> None:
+    actual = np.array([1, np.nan, np.nan, np.inf, np.inf, -np.inf, 7], np.float32)
+    expected = np.array([1, np.nan, 2, np.inf, -np.inf, 3, 8], np.float32)
+    figures = measure(actual, expected, Bounds(max_error=0.5))
+    assert figures.nan_counts == (2, 1)
+    assert figures.infinity_counts == (3, 2)
+    # Places 2, 4 and 5; where both are NaN or the same infinity, they agree.
+    assert figures.nonfinite_mismatches == figures.mismatches == 3
+    assert figures.first is not None
+    assert figures.first.index == (2,)
+    assert (figures.first.actual, figures.first.expected) == ("nan", "2.0")
+    assert figures.worst == figures.first
+    # Of the finite ones, 1 and 7 against 8.
+    assert figures.max_absolute == 1
+    assert figures.mean_absolute == 0.5
+
+
+def test_equal_nans_are_counted_and_no_difference() -> None:
+    array = np.array([np.nan, np.inf, 1.0])
+    figures = measure(array, array.copy(), EXACT)
+    assert figures.identical
+    assert (figures.mismatches, figures.nan_counts, figures.infinity_counts) == (0, (1, 1), (1, 1))
+
+
+def test_numbers_whose_squares_overflow_are_finite_all_the_same() -> None:
+    actual, expected = np.array([3e38, -3e38], np.float32), np.array([3e38, 3e38], np.float32)
+    figures = measure(actual, expected, EXACT)
+    assert (figures.nonfinite_mismatches, figures.mismatches) == (0, 1)
+    assert figures.relative_l2 == pytest.approx(math.sqrt(2))
+    assert figures.max_error == 2
+
+
+def test_complex_numbers() -> None:
+    actual, expected = np.array([3 + 4j, 1j], np.complex64), np.array([0j, 1j], np.complex64)
+    figures = measure(actual, expected, Bounds(1e-4, 1e-4))
+    assert figures.max_absolute == 5
+    assert figures.max_error == 1
+    assert figures.mismatches == 1
+    assert figures.first is not None
+    assert figures.first.actual == "(3+4j)"
+
+
+def test_64_bit_integers_are_compared_exactly() -> None:
+    expected = np.array([2**63 - 2, -(2**63)], np.int64)
+    figures = measure(expected + np.array([1, 0]), expected, EXACT)
+    assert figures.max_absolute == 1
+    assert figures.mismatches == 1
+
+
+def test_types_may_differ() -> None:
+    figures = measure(np.array([0.1], np.float16), np.array([0.1], np.float32), Bounds(1e-3))
+    assert figures.max_absolute == pytest.approx(2.4e-5, rel=0.02)
+    assert figures.max_ulp is None
+    assert not figures.identical
+    assert not figures.mismatches
+
+
+def test_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match="shapes differ"):
+        measure(np.zeros(2), np.zeros(3), EXACT)
+
+
+@settings(max_examples=30)
+@given(pairs(("float32",)), st.sampled_from([0.0, 1e-3, 0.5]), st.sampled_from([0.0, 1e-3, 10.0]))
+def test_mismatches_are_those_past_the_tolerance(
+    pair: tuple[Array, Array], rtol: float, atol: float
+) -> None:
+    actual, expected = pair
+    figures = measure(actual, expected, Bounds(rtol, atol))
+    absolute = np.abs(actual - expected)
+    # In single precision, as the program computes.
+    allowed = np.abs(expected) * np.float32(rtol) + np.float32(atol)
+    assert figures.mismatches == np.count_nonzero(absolute > allowed)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.1, 1.0])
+def test_the_manuals_error_can_be_the_limit(limit: float) -> None:
+    actual, expected = np.array([0.0, 1.05, 10, 100]), np.array([0.5, 1.0, 12, 100])
+    error = np.abs(actual - expected) / np.maximum(np.maximum(actual, expected), 1)
+    figures = measure(actual, expected, bounds_of(Tolerance(max_error=limit), "float64"))
+    assert figures.mismatches == np.count_nonzero(error > limit)
+
+
+def passes(actual: Array, expected: Array, dtype: str = "", **tolerance: float) -> bool:
+    bounds = bounds_of(Tolerance(**tolerance), dtype or expected.dtype.name)
+    figures: Figures = measure(actual, expected, bounds)
+    return not figures.mismatches
+
+
+def test_default_tolerances_know_the_type() -> None:
+    expected = np.linspace(1, 2, 50, dtype=np.float32)
+    assert passes(expected * np.float32(1 + 5e-5), expected)
+    assert not passes(expected.astype(np.float16).astype(np.float32), expected)
+    assert passes(expected.astype(np.float16), expected.astype(np.float16) * np.float16(1.004))
+    # A small element of a large tensor may be as far apart as a large one.
+    actual = expected.copy()
+    actual[0], expected[0] = 1e-5, -1e-5
+    assert passes(actual, expected)
+    assert not passes(np.full(1, 1e-5), np.full(1, -1e-5))
+    # Integers are exact, but for those of quantised tensors.
+    assert not passes(np.array([1], np.int32), np.array([2], np.int32))
+    assert passes(np.array([1], np.int8), np.array([2], np.int8), "QuantizedS8")
+    assert not passes(np.array([1], np.int8), np.array([3], np.int8), "QuantizedS8")
+
+
+def test_a_tolerance_given_replaces_the_default() -> None:
+    expected = np.array([1.0, 100.0], np.float32)
+    assert passes(expected * 1.01, expected, rtol=0.02)
+    assert not passes(expected * 1.01, expected, rtol=0.0, atol=0.5)
+    assert passes(expected * 1.01, expected, rtol=0.0, atol=1.5)
+    assert not passes(expected + 2e-4, expected, atol=0.0)

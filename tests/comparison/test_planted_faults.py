@@ -1,0 +1,106 @@
+"""One operator altered in ten networks: that operator is named, whatever it is compared with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.record import Culprit, OperatorFacts
+from lar.dumps.dump import Dump
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault
+
+Planted = Callable[[str, str, str], Dump]
+
+# What the altered network was run with, and the network as it should be: in one format, in two
+# layouts, on two engines, and both at once.
+PAIRS = (
+    ("onnx", "onnx"),
+    ("plain", "plain"),
+    ("nchw44", "plain"),
+    ("plain", "onnx"),
+    ("nchw44", "blocked"),
+)
+
+CASES = [
+    pytest.param(name, number, fault, *pair, id=f"{name}-{fault.kind}-{'-'.join(pair)}")
+    for name, (_, faults) in NETWORKS.items()
+    for number, fault in enumerate(faults)
+    for pair in PAIRS
+    if "nchw44" not in pair or (name in IN_BLOCKS and fault.in_blocks)
+]
+
+# What engines fuse with the operator before it.
+FOLLOWING = ("relu", "relu6", "add", "sigmoid", "tanh")
+
+
+def names_of(name: str, operator: str) -> list[str]:
+    """The names that the result of an operator may have where others are fused with it."""
+    nodes = NETWORKS[name][0]().nodes
+    node = next(each for each in nodes if each.name == operator)
+    names = [operator, *(node.inputs if node.kind in FOLLOWING else ())]
+    while True:
+        following = [each for each in nodes if operator in each.inputs]
+        if len(following) != 1 or following[0].kind not in FOLLOWING:
+            return names
+        operator = following[0].name
+        names.append(operator)
+
+
+def is_named(operator: OperatorFacts, name: str) -> bool:
+    """Whether an operator is that one, or a part of it: `name.scaled`, `name.half`."""
+    words = (operator.output, operator.name.partition("[")[0].removesuffix("_nchwc"))
+    quoted = f"{name}.weight" in operator.name or f"{name}.bias" in operator.name
+    parts = {name, f"{name}.scaled", f"{name}.half", f"{name}.half.narrow"}
+    return quoted or not parts.isdisjoint(words)
+
+
+def names_it(culprit: Culprit, names: list[str]) -> bool:
+    operators = (*culprit.actual, *culprit.expected)
+    return any(is_named(operator, name) for operator in operators for name in names)
+
+
+@pytest.mark.parametrize(("name", "number", "fault", "actual", "expected"), CASES)
+def test_the_culprit_is_the_altered_operator(
+    planted: Planted, name: str, number: int, fault: Fault, actual: str, expected: str
+) -> None:
+    comparison = compare_dumps(planted(name, str(number), actual), planted(name, "clean", expected))
+    assert comparison.finding == "fault"
+    (culprit,) = comparison.culprits
+    assert names_it(culprit, names_of(name, fault.operator))
+    if actual == expected == "onnx":
+        # Nothing is fused there: nothing else may be blamed.
+        assert all(is_named(each, fault.operator) for each in (*culprit.actual, *culprit.expected))
+    assert all(tensor.passed for tensor in culprit.inputs)
+    assert not culprit.output.passed
+
+
+def test_there_are_cases_enough() -> None:
+    assert len(NETWORKS) >= 10
+    assert sum(len(faults) for _, faults in NETWORKS.values()) >= 40
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        (name, pair)
+        for name in NETWORKS
+        for pair in (*PAIRS, ("onnx", "blocked"))
+        if "nchw44" not in pair or name in IN_BLOCKS
+    ],
+    ids=str,
+)
+def test_unaltered_networks_are_the_same(
+    planted: Planted, name: str, pair: tuple[str, str]
+) -> None:
+    comparison = compare_dumps(planted(name, "clean", pair[0]), planted(name, "clean", pair[1]))
+    assert comparison.culprits == ()
+    assert comparison.finding == "same"
+    # Everything has a twin, or lies within what the other side computes as a whole.
+    assert all(each.fused for each in comparison.unmatched)

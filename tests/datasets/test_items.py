@@ -1,0 +1,156 @@
+"""Data sets: which texts of `--input` stand for many items, and which files these are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.datasets.items import count_stack, items_in, shape_in
+from lar.datasets.labels import Labels, read_labels
+from lar.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "set"
+    made.mkdir()
+    for name in ("b.npy", "a.npy", "c.PPM", "notes.md", ".hidden.npy"):
+        (made / name).write_bytes(b"x")
+    return made
+
+
+def test_a_folder_is_its_files_in_order(folder: Path) -> None:
+    items = items_in([str(folder)])
+    assert items == [
+        ("a.npy", (("", str(folder / "a.npy")),)),
+        ("b.npy", (("", str(folder / "b.npy")),)),
+        ("c.PPM", (("", str(folder / "c.PPM")),)),
+    ]
+
+
+def test_a_list_names_files_from_its_own_folder(folder: Path) -> None:
+    listed = folder / "list.txt"
+    listed.write_text("# two of them\n\nb.npy\n../set/a.npy\n")
+    items = items_in([f"data:{listed}"])
+    assert items is not None
+    assert [name for name, _ in items] == ["b.npy", "a.npy"]
+    assert items[0][1] == (("data", str(folder / "b.npy")),)
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.npy").write_bytes(b"x")
+    (tmp_path / "list.lst").write_text("x/0.npy\ny/0.npy\n")
+    items = items_in([str(tmp_path / "list.lst")])
+    assert items is not None
+    assert [name for name, _ in items] == ["x/0.npy", "y/0.npy"]
+
+
+def test_each_input_has_a_source_of_its_own(folder: Path) -> None:
+    items = items_in([f"a:{folder};b:{folder}"])
+    assert items is not None
+    assert items[1] == (
+        "b.npy",
+        (("a", str(folder / "b.npy")), ("b", str(folder / "b.npy"))),
+    )
+
+
+@pytest.mark.parametrize("text", ["[1,2]", "{1,3}", "data:[1.5]", "nothing.npy", "a:nothing.npy"])
+def test_other_texts_are_no_data_set(text: str) -> None:
+    assert items_in([text]) is None
+
+
+def test_no_input_is_no_data_set() -> None:
+    assert items_in([]) is None
+
+
+def test_a_file_is_no_data_set(folder: Path) -> None:
+    assert items_in([str(folder / "a.npy")]) is None
+
+
+def test_a_test_set_of_onnx_is_one_run(tmp_path: Path) -> None:
+    (tmp_path / "input_0.pb").write_bytes(b"x")
+    assert items_in([str(tmp_path)]) is None
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="without any file that lar reads"):
+        items_in([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("\n# nothing\n", "names no files"), ("gone.npy\n", "line 1: gone.npy")]
+)
+def test_a_list_that_leads_nowhere_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        items_in([str(tmp_path / "list.txt")])
+
+
+def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        items_in([str(tmp_path / "list.txt")])
+
+
+def test_sources_must_agree(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("set/a.npy\n")
+    with pytest.raises(UsageError, match=r"holds 1 items, .* holds 3"):
+        items_in([f"a:{folder};b:{tmp_path / 'list.txt'}"])
+    with pytest.raises(UsageError, match="feeds one run"):
+        items_in([f"a:{folder};b:[1,2]"])
+
+
+def test_the_items_of_a_stack_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "stack.npz"
+    np.savez(path, a=np.zeros((5, 2)), b=np.zeros((5, 1, 3)))
+    assert count_stack(str(path)) == 5
+    np.savez(path, a=np.zeros((5, 2)), b=np.zeros((4, 1, 3)))
+    assert count_stack(str(path)) == 0
+    np.savez(path, a=np.float32(1))
+    assert count_stack(str(path)) == 0
+    path.write_bytes(b"no archive")
+    assert count_stack(str(path)) == 0
+
+
+@given(st.lists(st.integers(0, 9), max_size=7))
+def test_the_shape_is_read_from_the_header(shape: list[int]) -> None:
+    import io
+
+    file = io.BytesIO()
+    np.save(file, np.zeros(shape, np.float16))
+    assert shape_in(file.getvalue()) == tuple(shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("7\n0\n", Labels(truths=(7, 0))),
+        ("b.npy 3\na.npy 4\n", Labels(truths=(4, 3))),
+        ("b.npy,3\na.npy, 4\nother,9", Labels(truths=(4, 3))),
+        ("tench\ngreat white shark\n", Labels(names=("tench", "great white shark"))),
+        ("n01440764 0\nn01443537 1\n", Labels(names=("n01440764 0", "n01443537 1"))),
+    ],
+)
+def test_labels_are_classes_of_items_or_names_of_classes(
+    tmp_path: Path, text: str, labels: Labels
+) -> None:
+    (tmp_path / "labels.txt").write_text(text)
+    assert read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"]) == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("1\n2\n3\n", "3 items, there are 2"), ("a.npy 1\n", "no class of b.npy"), ("\n", "is empty")],
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "labels.txt").write_text(text)
+    with pytest.raises(UsageError, match=words):
+        read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_labels(str(tmp_path / "gone.txt"), ["a.npy"])

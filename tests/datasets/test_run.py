@@ -1,0 +1,187 @@
+"""A data set end to end: each item is one run, outputs and classes are kept, a run goes on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.feeds import find_classes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODELS = {
+    "megengine": str(REPOSITORY / "models" / "digits_cnn.mge"),
+    "onnxruntime": str(REPOSITORY / "models" / "digits_cnn.onnx"),
+}
+COUNT = 6
+DIGITS = np.load(REPOSITORY / "inputs" / "digits.npy")[:COUNT]
+LABELS = np.load(REPOSITORY / "inputs" / "digits_labels.npy")[:COUNT]
+
+each_engine = pytest.mark.parametrize("engine", MODELS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "set"
+    made.mkdir()
+    for index, digit in enumerate(DIGITS):
+        np.save(made / f"d{index}.npy", digit[None])
+    return made
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.txt"
+    path.write_text("".join(f"d{index}.npy {label}\n" for index, label in enumerate(LABELS)))
+    return path
+
+
+def dumped(folder: Path) -> dict[str, Any]:
+    return {path.name: lar.load_tensor_binary(path)[0] for path in sorted(folder.iterdir())}
+
+
+@each_engine
+def test_each_item_is_one_run(run_lar: Any, folder: Path, tmp_path: Path, engine: str) -> None:
+    out = tmp_path / "out"
+    done = run_lar(MODELS[engine], "--input", str(folder), "--bin-out-dump", str(out))
+    assert done.returncode == 0, done.stderr
+    assert f"=== going to run input for {COUNT} times" in done.stdout
+    lines = re.findall(r"^iter (\d+)/6: [\d.]+ms \(exec=.*\) (\S+)$", done.stdout, re.M)
+    assert lines == [(str(index), f"d{index}.npy") for index in range(COUNT)]
+    outputs = list(dumped(out).values())
+    assert len(outputs) == COUNT + 1  # the warm-up is run 0
+    assert [int(output.argmax()) for output in outputs] == [LABELS[0], *LABELS]
+
+
+@each_engine
+def test_classes_are_told_and_counted(
+    run_lar: Any, folder: Path, labels: Path, engine: str
+) -> None:
+    done = run_lar(MODELS[engine], "--input", str(folder), "--labels", str(labels))
+    assert f"accuracy: top-1 100.00% ({COUNT} of {COUNT}), top-5 100.00%" in done.stdout
+    for index, label in enumerate(LABELS):
+        assert re.search(rf"^d{index}\.npy: top-1 {label} \(.*\), top-5 {label} .*, is {label}$",
+                         done.stdout, re.M)  # fmt: skip
+
+
+def test_wrong_classes_are_counted_too(folder: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_text("".join(f"{(label + 1) % 10}\n" for label in LABELS))
+    result = lar.run(MODELS["onnxruntime"], str(folder), labels=str(wrong))
+    assert [item.label for item in result.items] == [(label + 1) % 10 for label in LABELS]
+    assert all(item.classes[0] != item.label for item in result.items)
+
+
+def test_classes_have_names(run_lar: Any, folder: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"number {index}\n" for index in range(10)))
+    done = run_lar(MODELS["onnxruntime"], "--input", str(folder), "--labels", str(names))
+    assert f"d0.npy: top-1 {LABELS[0]} number {LABELS[0]} (" in done.stdout
+    assert "accuracy" not in done.stdout
+
+
+@each_engine
+@pytest.mark.parametrize("axes", [4, 5])
+def test_a_stack_is_a_data_set(tmp_path: Path, engine: str, axes: int) -> None:
+    stack = tmp_path / "stack.npz"
+    np.savez(stack, data=DIGITS if axes == 4 else DIGITS[:, None])
+    labels = tmp_path / "labels.txt"
+    labels.write_text("".join(f"{label}\n" for label in LABELS))
+    result = lar.run(MODELS[engine], str(stack), labels=str(labels))
+    assert result.status == "ok"
+    assert [item.classes[0] for item in result.items] == list(LABELS)
+
+
+def test_each_item_may_be_run_several_times(folder: Path) -> None:
+    result = lar.run(MODELS["megengine"], str(folder), iter=3)
+    assert len(result.samples.end_to_end) == 3 * COUNT
+    assert len(result.warmup.end_to_end) == 1
+
+
+def test_an_item_that_cannot_be_read_keeps_what_is_done(
+    run_lar: Any, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "d3.npy").write_bytes(b"no array")
+    out = tmp_path / "out"
+    arguments = [MODELS["megengine"], "--input", str(folder), "--bin-out-dump", str(out)]
+    done = run_lar(*arguments)
+    assert done.returncode == 2
+    assert "d3.npy" in done.stderr
+    assert [path.name.split("-")[0] for path in sorted(out.iterdir())] == [
+        f"run{index}" for index in range(4)
+    ]
+    assert '"complete":false' in (tmp_path / "out.index.json").read_text()
+
+    np.save(folder / "d3.npy", DIGITS[3:4])
+    refused = run_lar(*arguments)
+    assert refused.returncode == 2
+    assert "the folder is not empty" in refused.stderr
+    done = run_lar(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^iter (\d+)/6: .* (\S+)$", done.stdout, re.M) == [
+        (str(index), f"d{index}.npy") for index in range(3, COUNT)
+    ]
+    assert '"complete":true' in (tmp_path / "out.index.json").read_text()
+
+    whole = tmp_path / "whole"
+    assert run_lar(*arguments[:-1], str(whole)).returncode == 0
+    ours, expected = dumped(out), dumped(whole)
+    assert list(ours) == list(expected)
+    assert all(np.array_equal(ours[name], expected[name]) for name in expected)
+
+    again = run_lar(*arguments, "--resume")
+    assert again.returncode == 0
+    assert len(dumped(out)) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--iter", "2"], "another number of iterations"),
+        (["--enable-nchw44"], "another option"),
+        (["--driver", "graph"], "another engine"),
+    ],
+)
+def test_only_the_same_run_goes_on(
+    run_lar: Any, folder: Path, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    out = tmp_path / "out"
+    common = [MODELS["megengine"], "--input", str(folder), "--bin-out-dump", str(out)]
+    assert run_lar(*common).returncode == 0
+    done = run_lar(*common, "--resume", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(dumped(out)) == COUNT + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--labels", "x"], "--labels: there is no data set"),
+        (["--resume"], "--resume: there is no data set"),
+        (["--input", "SET", "--resume"], "add --bin-out-dump"),
+        (["--input", "SET", "--thread", "2"], "--thread: the items of a data set"),
+        (["--input", "SET", "--labels", "gone.txt"], "gone.txt: cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    run_lar: Any, folder: Path, arguments: list[str], words: str
+) -> None:
+    given = [str(folder) if word == "SET" else word for word in arguments]
+    done = run_lar(MODELS["megengine"], *given)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_the_classes_of_an_output() -> None:
+    assert find_classes(np.array([[0.1, 0.7, 0.1, 0.1]])) == (
+        (1, 0, 2, 3),
+        (0.7, 0.1, 0.1, 0.1),
+    )
+    assert find_classes(np.arange(20, dtype=np.uint8).reshape(2, 10))[0] == (9, 8, 7, 6, 5)
+    assert find_classes(np.float32(1)) == ((), ())
+    assert find_classes("seq(map(int64,tensor(float)))") == ((), ())

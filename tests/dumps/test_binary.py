@@ -1,0 +1,254 @@
+"""MegEngine's binary tensor file: what is written is read again, and what is no such file told."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lar
+from lar.dumps.binary import (
+    BY_DTYPE,
+    ELEMENT_TYPES,
+    ElementType,
+    make_readable,
+    read_array,
+    read_header,
+    write_tensor,
+)
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.errors import DumpError
+
+Array = np.ndarray[Any, Any]
+
+# The folder is the same for all examples, and so is the file in it.
+in_one_folder = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+shapes = st.lists(st.sampled_from([0, 1, 2, 3, 5]), max_size=7).map(tuple)
+elements = st.sampled_from(ELEMENT_TYPES)
+
+
+def draw_array(element: ElementType, shape: tuple[int, ...], seed: int) -> Array:
+    """Draw values that a file of that element type can hold."""
+    random, count = np.random.default_rng(seed), math.prod(shape)
+    if element.bits:
+        codes = random.integers(0, 1 << element.bits, count)
+        values = codes * element.step + element.lowest
+        if element.name == "QuantizedS4":
+            values = codes - 8
+        return values.astype(element.storage).reshape(shape)
+    if element.name == "BFloat16":
+        halves = random.integers(0, 1 << 16, count).astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(shape)
+    dtype = np.dtype(element.storage)
+    if element.name == "Bool":
+        return random.integers(0, 2, count).astype(dtype).reshape(shape)
+    return np.frombuffer(random.bytes(count * dtype.itemsize), dtype).reshape(shape)
+
+
+def assert_same(actual: Array, expected: Array) -> None:
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    assert actual.tobytes() == expected.tobytes()
+
+
+@in_one_folder
+@given(elements, shapes, st.integers(0, 99), st.text(max_size=20))
+def test_what_is_written_is_read_again(
+    tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, name: str
+) -> None:
+    array = draw_array(element, shape, seed)
+    write_tensor(tmp_path / "tensor", array, name, element.dtype)
+    assert_same(lar.load_tensor_binary(tmp_path / "tensor")[0], array)
+    header = read_header(tmp_path / "tensor")
+    assert (header.name, header.element, header.dtype) == (name, element, element.dtype)
+
+
+@in_one_folder
+@given(elements, shapes, st.integers(0, 99), st.integers(0, 10**6))
+def test_what_is_cut_off_is_told(
+    tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, length: int
+) -> None:
+    path, array = tmp_path / "tensor", draw_array(element, shape, seed)
+    write_tensor(path, array, "var", element.dtype)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: length % len(whole)])
+    # Without its elements, what is left may be the file of a tensor that has none.
+    if array.size and length % len(whole) > len(whole) - array.nbytes // 16:
+        with pytest.raises(DumpError, match=re.escape(str(path))):
+            read_header(path)
+
+
+@in_one_folder
+@given(st.binary(max_size=120))
+def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tensor").write_bytes(content)
+    try:
+        array, _ = lar.load_tensor_binary(tmp_path / "tensor")
+    except DumpError:
+        return
+    assert array.nbytes <= 8 * len(content)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"", "not a dumped tensor"),
+        (b"\x00" * 11, "not a dumped tensor"),
+        (struct.pack("<3I", 0, 77, 7) + bytes(28), "not a dumped tensor"),
+        (struct.pack("<3I", 0, 0, 2**31), "not a dumped tensor"),
+        (struct.pack("<3I", 2**32 - 1, 0, 7) + bytes(28), "not a dumped tensor"),
+        (struct.pack("<3I", 2**20, 0, 7) + bytes(28), "damaged or cut off"),
+        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
+        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
+        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
+        (struct.pack("<10I", 3, 0, 7, 3, *[0] * 6) + bytes(12), "damaged or cut off"),
+    ],
+)
+def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, message: str) -> None:
+    path = tmp_path / "tensor"
+    path.write_bytes(header)
+    with pytest.raises(DumpError, match=message) as caught:
+        lar.load_tensor_binary(path)
+    assert str(path) in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(DumpError, match="cannot be read"):
+            lar.load_tensor_binary(path)
+
+
+# Bytes behind the names in files that MegEngine 1.13 wrote, of known values.
+BY_MEGENGINE = {
+    "QuantizedS4": ((2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),
+    "Quantized4Asymm": ((2, 3), "f00ba905", [0, 15, 11, 9, 10, 5]),
+    "IntB4": ((2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
+    "BFloat16": ((3,), "c03f00c04040", [1.5, -2, 3]),
+    "bool": ((3,), "010001", [True, False, True]),
+    "uint16": ((2,), "0100ffff", [1, 65535]),
+    "QuantizedS1": ((2, 3), "010001000101", [1, 0, 1, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("dtype", BY_MEGENGINE)
+def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
+    shape, data, values = BY_MEGENGINE[dtype]
+    path, element = tmp_path / "tensor", BY_DTYPE[dtype]
+    expected = np.array(values, np.dtype(element.storage)).reshape(shape)
+    write_tensor(path, expected, "name", dtype)
+    sizes = (*shape, *[0] * (7 - len(shape)))
+    assert path.read_bytes() == (
+        struct.pack("<10I", 4, element.code, 7, *sizes) + b"name" + bytes.fromhex(data)
+    )
+    assert_same(lar.load_tensor_binary(path)[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (0, 0, 2), (2, 3), (1,)])
+def test_the_name_tells_the_shape_where_the_axes_do_not(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    """MegEngine writes seven axes whatever the shape is, zeros behind those there are."""
+    name = format_name(Variable(id=1, shape=shape, strides=contiguous_strides(shape)))
+    sizes = (*shape, *[0] * (7 - len(shape)))
+    data = bytes(4 * math.prod(shape))
+    (tmp_path / "t").write_bytes(
+        struct.pack("<10I", len(name), 0, 7, *sizes) + name.encode() + data
+    )
+    assert lar.load_tensor_binary(tmp_path / "t")[0].shape == shape
+
+
+def name_of(dtype: str) -> str:
+    return format_name(Variable(id=1, shape=(2,), strides=(1,), dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "code"),
+    [
+        ("int64", [-(2**31), 2**31 - 1], 4),
+        ("int64", [0, 2**31], 200000),
+        ("uint32", [0, 5], 4),
+        ("uint64", [0, 2**63], 200002),
+    ],
+)
+def test_wide_integers_are_stored_narrow_where_they_fit(
+    tmp_path: Path, dtype: str, values: list[int], code: int
+) -> None:
+    array, path = np.array(values, dtype), tmp_path / "tensor"
+    write_tensor(path, array, name_of(dtype.capitalize()))
+    assert struct.unpack_from("<3I", path.read_bytes())[1] == code
+    assert_same(lar.load_tensor_binary(path)[0], array)
+    assert read_header(path).dtype == dtype
+
+
+def test_a_dtype_or_rank_that_the_format_lacks_is_refused(tmp_path: Path) -> None:
+    for array in (np.zeros(2, "S3"), np.zeros([1] * 8, np.float32)):
+        with pytest.raises(DumpError, match="MegEngine's tensor files hold no"):
+            write_tensor(tmp_path / "tensor", array, "name")
+
+
+def test_a_name_in_utf8_is_read_and_made_readable(tmp_path: Path) -> None:
+    """MegEngine writes names as they are, and then cannot read them itself."""
+    path, name, values = tmp_path / "t", "卷积 \\ é 🐈", np.arange(3, dtype=np.float32)
+    raw = name.encode()
+    path.write_bytes(struct.pack("<10I", len(raw), 0, 7, 3, *[0] * 6) + raw + values.tobytes())
+    assert read_header(path).name == name
+    make_readable(path)
+    assert path.read_bytes()[40 : -values.nbytes].isascii()
+    array, read = lar.load_tensor_binary(path)
+    assert read == name
+    assert_same(array, values)
+    (tmp_path / "bad").write_bytes(struct.pack("<10I", 2, 1, 7, 1, *[0] * 6) + b"\xff\xfe\x01")
+    assert lar.load_tensor_binary(tmp_path / "bad")[1] == r"\xff\xfe"
+
+
+READER = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+from megengine.tools.compare_binary_iodump import load_tensor_binary
+read = [load_tensor_binary(path) for path in sys.argv[1:]]
+print(json.dumps([[str(a.dtype), list(a.shape), a.tobytes().hex(), name] for a, name in read]))
+"""
+
+
+def test_megengines_own_reader_reads_what_lar_writes(tmp_path: Path) -> None:
+    known = ("float32", "uint8", "int8", "int16", "int32", "float16")
+    wide = np.array([3, -4], np.int64)
+    arrays = [np.arange(6).reshape(2, 3).astype(dtype) for dtype in known]
+    arrays += [np.zeros((), np.float32), np.zeros((0, 3), np.float32), wide]
+    names = ["卷积"] * (len(arrays) - 1) + [name_of("Int64")]
+    paths = [tmp_path / str(index) for index in range(len(arrays))]
+    for path, array, name in zip(paths, arrays, names, strict=True):
+        write_tensor(path, array, name)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    for found, array in zip(json.loads(done.stdout.splitlines()[-1]), arrays, strict=True):
+        expected = array.astype(np.int32) if array is wide else array
+        # It knows no array without axes, and shows it as one of a single element.
+        shape = list(array.shape) or [1]
+        assert found[:3] == [expected.dtype.name, shape, expected.tobytes().hex()]
+
+
+def test_elements_are_read_without_a_second_copy(tmp_path: Path) -> None:
+    array = np.zeros(1 << 16, np.float32)
+    write_tensor(tmp_path / "tensor", array, "name of a length that aligns nothing")
+    read = read_array(read_header(tmp_path / "tensor"))
+    assert read.flags.aligned
+    assert read.flags.c_contiguous

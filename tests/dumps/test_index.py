@@ -1,0 +1,142 @@
+"""Dumps on disk: with an index, without, with one that belongs to another dump."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.dumps.binary import write_tensor
+from lar.dumps.dump import DumpIndex
+from lar.dumps.index import index_place, read_index, write_index
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.errors import DumpError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dump without an index, as load_and_run leaves it: an input, and what is made of it."""
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    shape = (2, 3)
+    data = Variable(
+        id=1,
+        shape=shape,
+        strides=contiguous_strides(shape),
+        operator="h2d[0]",
+        operator_type="Host2DeviceCopy",
+        name="data",
+    )
+    relu = replace(data, id=3, operator="RELU(data)[2]", operator_type="Elemwise", name="relu")
+    values = np.arange(6, dtype=np.float32).reshape(shape)
+    write_tensor(folder / "000001", values - 2, format_name(data))
+    write_tensor(folder / "000003", np.maximum(values - 2, 0), format_name(relu, [data]))
+    return folder
+
+
+def index_of(folder: Path) -> DumpIndex:
+    return lar.open_dump(folder).index
+
+
+def test_a_folder_without_an_index_is_understood_from_its_names(folder: Path) -> None:
+    dump = lar.open_dump(folder)
+    assert [tensor.name for tensor in dump] == ["data", "relu"]
+    assert (len(dump), "000003" in dump, "000002" in dump) == (2, True, False)
+    assert dump.operator(dump.tensor("000003").operator).inputs == ("000001",)
+    assert dump.read("000003").tolist() == [[0, 0, 0], [1, 2, 3]]
+    with pytest.raises(KeyError):
+        dump.tensor("nothing")
+
+
+def test_the_file_of_one_tensor_is_a_dump(folder: Path) -> None:
+    dump = lar.open_dump(str(folder / "000003"))
+    (tensor,) = dump
+    assert tensor.name == "relu"
+    assert dump.read(tensor.key).shape == tensor.shape == (2, 3)
+
+
+def test_the_index_beside_a_folder_is_taken(folder: Path) -> None:
+    found = index_of(folder)
+    told = replace(found, model="r.mge", complete=False, iteration=4, settings={"cpu": True})
+    write_index(index_place(folder), told)
+    assert index_place(folder) == folder.parent / "dump.index.json"
+    assert index_of(folder) == told == read_index(index_place(folder))
+    assert lar.open_dump(index_place(folder)).index == told
+    assert lar.open_dump(f"{folder}/").index == told
+    assert {path.name for path in folder.parent.iterdir()} == {"dump", "dump.index.json"}
+
+
+def test_an_index_of_other_files_is_passed_by(folder: Path) -> None:
+    found = index_of(folder)
+    write_index(index_place(folder), replace(found, model="other.mge", tensors=found.tensors[:1]))
+    assert index_of(folder) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no index of a dump"),
+        (b"{}", "is no index of a dump"),
+        (b"\xff\xfe", "is no index of a dump"),
+        (b'{"tensors": [], "operators": [], "format": "lar.dump/99"}', "is not 'lar.dump/1'"),
+    ],
+)
+def test_a_damaged_index_is_told(folder: Path, content: bytes, message: str) -> None:
+    index_place(folder).write_bytes(content)
+    with pytest.raises(DumpError, match=message):
+        lar.open_dump(folder)
+
+
+def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
+    dump = lar.open_dump(folder)
+    tensor = replace(dump.tensor("000001"), key="../secret")
+    index = replace(dump.index, tensors=(tensor,))
+    opened = lar.open_dump(folder / "000001")
+    reading: Any = lar.open_dump(folder)._read
+    assert opened.source == str(folder / "000001")
+    with pytest.raises(DumpError, match="names a file elsewhere"):
+        reading(index.tensors[0])
+
+
+def test_a_tensor_that_changed_or_went_away_is_told_when_it_is_read(folder: Path) -> None:
+    dump = lar.open_dump(folder)
+    write_tensor(folder / "000001", np.zeros(5, np.float32), "other")
+    with pytest.raises(DumpError, match=r"holds an array \(5,\), not \(2, 3\)"):
+        dump.read("000001")
+    (folder / "000003").unlink()
+    with pytest.raises(DumpError, match="cannot be read: no such file"):
+        dump.read("000003")
+
+
+def test_what_is_no_dump_is_told(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (folder / ".hidden").touch()
+    assert len(lar.open_dump(folder)) == 2
+    with pytest.raises(DumpError, match="holds no dumped tensors"):
+        lar.open_dump(tmp_path / "empty")
+    with pytest.raises(DumpError, match="no such file"):
+        lar.open_dump(tmp_path / "missing")
+    (folder / "notes.txt").write_text("not a tensor, but long enough for its header")
+    with pytest.raises(DumpError, match=r"notes\.txt: is not a dumped tensor"):
+        lar.open_dump(folder)
+
+
+def test_the_index_is_plain_json(folder: Path) -> None:
+    write_index(index_place(folder), index_of(folder))
+    read = json.loads(index_place(folder).read_text())
+    assert read["format"] == "lar.dump/1"
+    assert read["tensors"][0] == {
+        "key": "000001",
+        "name": "data",
+        "dtype": "float32",
+        "shape": [2, 3],
+        "layout": "",
+        "operator": "opr0",
+        "slot": 0,
+        "run": 0,
+    }

@@ -1,0 +1,62 @@
+"""Blocked layouts: there and back again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.dumps.layouts import BLOCKS, block_of, plain_shape, to_blocked, to_plain
+
+LAYOUTS = [*BLOCKS, "nchw8c", "nchw16c"]
+sizes = st.integers(1, 5)
+
+
+@given(st.sampled_from(LAYOUTS), sizes, st.integers(1, 130), sizes, sizes)
+def test_a_tensor_survives_the_way_there_and_back(
+    layout: str, batch: int, channels: int, height: int, width: int
+) -> None:
+    plain = np.arange(batch * channels * height * width).reshape(batch, channels, height, width)
+    blocked = to_blocked(plain, layout)
+    assert blocked.shape[-1] == block_of(layout)
+    assert np.array_equal(to_plain(blocked, layout, channels), plain)
+    whole = to_plain(blocked, layout)
+    assert whole.shape == plain_shape(blocked.shape, layout)
+    assert whole.shape[1] % block_of(layout) == 0
+    assert not whole[:, channels:].any()
+
+
+@given(st.sampled_from(LAYOUTS), st.tuples(sizes, sizes, sizes, sizes))
+def test_a_blocked_tensor_survives_too(layout: str, shape: tuple[int, ...]) -> None:
+    blocked = np.random.default_rng(0).integers(0, 9, (*shape, block_of(layout)))
+    assert np.array_equal(to_blocked(to_plain(blocked, layout), layout), blocked)
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape"),
+    [
+        ("nchw44", (2, 3, 5, 6, 4)),
+        ("nchw16c", (2, 1, 5, 6, 16)),
+        ("chwn4", (3, 5, 6, 2, 4)),
+        ("nhwcd4", (2, 5, 3, 6, 4)),
+    ],
+)
+def test_where_the_axes_stand(layout: str, shape: tuple[int, ...]) -> None:
+    assert to_blocked(np.zeros((2, 12, 5, 6)), layout).shape == shape
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    for layout, shape in [
+        ("nchw44", (1, 2, 3, 4)),
+        ("nchw88", (1, 1, 1, 1, 4)),
+        ("what", (1,) * 5),
+    ]:
+        with pytest.raises(ValueError, match="is no shape of the layout"):
+            to_plain(np.zeros(shape), layout)
+    for channels in (3, 13, -1):
+        with pytest.raises(ValueError, match="do not fill the blocks"):
+            to_plain(np.zeros((1, 3, 1, 1, 4)), "nchw4", channels)
+    for layout, shape in [("nchw44", (1, 2, 3)), ("", (1, 2, 3, 4))]:
+        with pytest.raises(ValueError, match="cannot be brought into"):
+            to_blocked(np.zeros(shape), layout)

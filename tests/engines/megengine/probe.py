@@ -1,0 +1,101 @@
+"""A program that uses a MegEngine driver as a worker does and tells what it gave.
+
+    python tests/engines/megengine/probe.py QUESTION
+
+QUESTION is JSON: the driver, model and settings, and what to tell. The answer is written to
+facts.json in the current folder, the engine's text dump to dump.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lar.engines import ENGINES, load_name, rows_of
+from lar.measurement.loop import take_samples
+from lar.measurement.rows import SampleRows
+from lar.records import RunSpec
+
+
+def read_threads() -> dict[str, str]:
+    """Return the cores that each thread of this process may use."""
+    threads = {}
+    for task in Path("/proc/self/task").iterdir():
+        (line,) = re.findall(r"Cpus_allowed_list:\s*(\S+)", (task / "status").read_text())
+        threads[task.name] = line
+    return threads
+
+
+def describe_operator(operator: Any) -> dict[str, Any]:
+    """Describe an operator of the graph driver, by its first output."""
+    parameters = json.loads(operator.params) if operator.params else {}
+    if not isinstance(parameters, dict):
+        parameters = {}
+    (variable, *_) = operator.outputs
+    return {
+        "type": operator.type,
+        "format": parameters.get("format"),
+        "nonlinearity": parameters.get("nonlineMode"),
+        "dtype": np.dtype(variable.dtype).name,
+    }
+
+
+def read_memory(function: Any) -> list[tuple[int, int]]:
+    """Return where the chunks of a compiled graph are, and how large."""
+    folder = Path("static")
+    folder.mkdir()
+    function.get_static_memory_alloc_info("static/x")
+    # It writes beside the name that it is given.
+    chunks = json.loads((folder / "graph.json").read_text())["mem_chunk"]
+    return [(chunk["dev_ptr"], chunk["size"]) for chunk in chunks.values()]
+
+
+def main(question: str) -> None:
+    """Use a driver as a worker does, and write what it gave."""
+    asked = json.loads(question)
+    name, count = asked["driver"], asked["iterations"]
+    spec = RunSpec(
+        model=asked["model"], engine="megengine", driver=name, settings=asked["settings"]
+    )
+    engine = ENGINES["megengine"]
+    (path,) = [entry.path for entry in engine.drivers if entry.name == name]
+    driver: Any = load_name(path)(spec, rows_of(engine))
+    before = read_threads()
+    driver.load()
+    random = np.random.RandomState(0)
+    feeds = {
+        info.name: (random.rand(*info.shape) * 10).astype(info.dtype) for info in driver.inputs()
+    }
+    if asked["dump"]:
+        driver.network.io_txt_dump("dump.txt")
+    driver.feed(feeds)
+    rows = SampleRows.anonymous(count)
+    outputs = []
+    for _ in range(count):
+        take_samples(driver, 1, rows, None)
+        outputs.append({key: np.array(array).tolist() for key, array in driver.outputs().items()})
+    facts: dict[str, Any] = {
+        "new_threads": [cores for thread, cores in read_threads().items() if thread not in before],
+        "calling_thread": read_threads()[str(os.getpid())],
+        "times": [rows.row(index)[:2] for index in range(count)],
+        "outputs": outputs,
+    }
+    if name == "graph":
+        found = driver.tools.get_oprs_seq(
+            driver.output_vars, prune_reshape=False, prune_immtensor=False
+        )
+        facts["operators"] = [describe_operator(operator) for operator in found]
+        facts["memory"] = read_memory(driver.start.__self__) if count else []
+    Path("facts.json").write_text(json.dumps(facts))
+    sys.stdout.flush()
+    os._exit(0)  # as a worker ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,184 @@
+"""`--c-opr-lib`: an operator written in C runs, in both drivers; other files are refused.
+
+The model with such an operator is made by this file as a program, since MegEngine changes how a
+process computes:
+
+    python tests/engines/megengine/test_c_operators.py MODEL.mge
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import lar
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+ONE_OPERATOR = REPOSITORY / "models" / "one_operator.mge"
+
+each_driver = pytest.mark.parametrize("driver", ["lite", "graph"])
+
+# Declarations as in MegEngine's extern_c_opr.h, as far as this needs them, with version 0x24 of
+# them; then the operator `twice`. The library tells what the engine answers.
+SOURCE = r"""
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+typedef struct { uint32_t ndim, shape[8]; } Shape;
+typedef struct { uint32_t dtype; Shape shape; float* data; } Tensor;
+typedef struct Desc {
+    uint32_t size, nr_output;
+    const char* type_name;
+    void (*release)(struct Desc*);
+    size_t (*hash)(const struct Desc*);
+    int (*is_same)(const struct Desc*, const struct Desc*);
+    void (*execute)(const struct Desc*, const Tensor*, const Tensor*);
+    void (*infer_shape)(const struct Desc*, const Shape*, Shape*);
+    void (*infer_dtype)(const struct Desc*, const int*, int*);
+    void *user_data, *dynamic_param;
+} Desc;
+typedef struct { const char* name; Desc* (*create)(size_t, const void*, size_t); } Loader;
+typedef struct { int (*add)(const Loader*); int (*remove)(const char*); } Api;
+
+static void release(Desc* self) { free(self); }
+static size_t hash(const Desc* self) { return 1; }
+static int is_same(const Desc* one, const Desc* other) { return 1; }
+static void infer_shape(const Desc* self, const Shape* input, Shape* output) { *output = *input; }
+
+static void execute(const Desc* self, const Tensor* input, const Tensor* output) {
+    size_t count = 1;
+    for (uint32_t axis = 0; axis < input->shape.ndim; ++axis) count *= input->shape.shape[axis];
+    for (size_t i = 0; i < count; ++i) output->data[i] = 2 * input->data[i];
+}
+
+static Desc* create(size_t nr_input, const void* data, size_t size) {
+    Desc* desc = calloc(1, sizeof(Desc));
+    Desc filled = {sizeof(Desc), 1, "twice", release, hash, is_same, execute, infer_shape};
+    *desc = filled;
+    return desc;
+}
+
+void mgb_c_opr_init(const Api* (*get_api)(int)) {
+    const Api* api = get_api(0x24);
+    Loader loader = {"twice", create};
+    printf("unknown version: %d\n", get_api(0x7f) != 0);
+    printf("added: %d\n", api->add(&loader));
+    printf("added again: %d\n", api->add(&loader));
+}
+"""
+
+
+def main(path: str) -> None:
+    """Dump a model that takes the positive numbers twice, by the operator of the library."""
+    from lar.engines.megengine.graph import import_megengine
+
+    import_megengine()
+    from megengine.core.ops import builtin
+    from megengine.core.tensor import megbrain_graph
+    from megengine.utils import comp_graph_tools
+
+    (positive,) = megbrain_graph.load_graph(str(ONE_OPERATOR)).output_vars_list
+    (data,) = comp_graph_tools.get_dep_vars([positive], "Host2DeviceCopy")
+    data.owner.name = data.name
+    operator = builtin.ExternOpr([tuple(positive.shape)], "twice", b"x", 1, [np.float32])
+    (twice,) = megbrain_graph.apply_normal_varnode(operator, positive)
+    content, _ = megbrain_graph.dump_graph([twice], keep_var_name=2)
+    Path(path).write_bytes(content)
+    os._exit(0)  # as a worker ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library, compiled."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler is installed")
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "twice.c").write_text(SOURCE)
+    arguments = [compiler, "-shared", "-fPIC", "-o", "libtwice.so", "twice.c"]
+    subprocess.run(arguments, cwd=folder, check=True, timeout=60)
+    return folder / "libtwice.so"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that needs it."""
+    path = tmp_path_factory.mktemp("model") / "twice.mge"
+    subprocess.run(
+        [sys.executable, __file__, str(path)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=True,
+        timeout=60,
+    )
+    return path
+
+
+@each_driver
+def test_an_operator_in_c_computes(model: Path, library: Path, driver: str) -> None:
+    inputs = {"data": np.array([-1, 0.5, 2, 3], np.float32)}
+    result = lar.run(model, inputs, iter=2, driver=driver, c_opr_lib=library)
+    assert result.status == "ok"
+    (output,) = result.outputs
+    assert (output.minimum, output.maximum, output.mean) == (0, 6, 11 / 4)
+    assert result.log_tail.startswith("unknown version: 0\nadded: 1\nadded again: 0")
+
+
+def test_several_runners_load_the_library_once(model: Path, library: Path) -> None:
+    result = lar.run(model, iter=1, thread=2, c_opr_lib=library)
+    assert result.status == "ok"
+    assert result.log_tail.count("added: 1") == 1
+
+
+@each_driver
+def test_a_model_without_its_library_says_so(model: Path, driver: str) -> None:
+    failure = lar.run(model, iter=1, driver=driver).failure
+    assert failure is not None
+    assert failure.exit_code == 2
+    assert failure.message == f"{model}: it has an operator in C that no loaded library has"
+    assert "--c-opr-lib" in failure.hint
+
+
+def test_the_library_is_found_from_the_current_folder(
+    run_lar: RunLar, model: Path, library: Path
+) -> None:
+    arguments = ["run", str(model), "--iter", "1", "--c-opr-lib", library.name]
+    assert run_lar(*arguments, cwd=library.parent).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "words"),
+    [
+        ("missing.so", "lite", "missing.so: no such file"),
+        ("text.so", "graph", "text.so: cannot be loaded: "),
+        ("folder", "lite", "folder: cannot be loaded: "),
+        ("foreign.so", "lite", "foreign.so: is no library of operators, it has no function mgb_c_"),
+    ],
+)
+def test_what_is_no_library_of_operators_is_refused(
+    run_lar: RunLar, tmp_path: Path, library: Path, name: str, driver: str, words: str
+) -> None:
+    (tmp_path / "text.so").write_text("not a library")
+    (tmp_path / "folder").mkdir()
+    foreign = library.with_name("foreign.c")
+    foreign.write_text("int nothing;")
+    subprocess.run(["cc", "-shared", "-o", tmp_path / "foreign.so", foreign], check=True)
+    arguments = ["run", str(ONE_OPERATOR), "--driver", driver, "--c-opr-lib", name]
+    done = run_lar(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(f"lar: error: --c-opr-lib: {words}")
+    assert hint.startswith("hint: ")

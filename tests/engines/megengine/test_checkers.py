@@ -1,0 +1,229 @@
+"""The checkers: what each finds, that it finds nothing else, and that it really looks.
+
+Two models that they find something in are made by this file as a program, since MegEngine
+changes how a process computes:
+
+    python tests/engines/megengine/test_checkers.py FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lar
+from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
+from lar.engines.megengine.library import find_address, find_function
+from lar.engines.megengine.messages import explain_check
+from lar.errors import UsageError
+from lar.options import check_conflicts
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
+DIGITS = MODELS / "digits_cnn.mge"
+MULTI = MODELS / "multi_input.mge"
+
+
+# The program
+
+
+def main(folder: str) -> None:
+    """Dump a model that draws random numbers, and one with an operator that computes nothing."""
+    from lar.engines.megengine.graph import import_megengine
+
+    megengine = import_megengine()
+    from megengine import functional, jit
+
+    def drop(data: Any) -> Any:
+        return functional.dropout(data, 0.5, training=True)
+
+    def convert_nothing(data: Any) -> Any:
+        return data[0:0].astype("int32"), data * 2
+
+    for name, function, outputs in (
+        ("random", drop, ["dropped"]),
+        ("empty", convert_nothing, ["nothing", "doubled"]),
+    ):
+        traced = jit.trace(function, symbolic=True, capture_as_const=True)
+        traced(megengine.Tensor(np.ones((4, 8), np.float32)))
+        path = os.path.join(folder, f"{name}.mge")
+        traced.dump(path, arg_names=["data"], output_names=outputs, optimize_for_inference=False)
+    os._exit(0)  # as a worker ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+
+
+def run_program(*arguments: str | Path) -> str:
+    """Run Python on arguments, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models that the program makes."""
+    folder = tmp_path_factory.mktemp("made")
+    run_program(__file__, folder)
+    return folder
+
+
+def run(model: Path, iterations: int = 1, **options: Any) -> lar.RunResult:
+    """Run a model, the warm-up counted as an iteration."""
+    return lar.run(model, iter=iterations, warmup_iter=0, **options)
+
+
+def message_of(result: lar.RunResult) -> str:
+    assert result.status == "failed"
+    assert result.failure is not None
+    assert result.failure.exit_code == 1
+    return result.failure.message
+
+
+class TestRange:
+    def test_a_value_that_is_too_large_is_named_with_its_place(self, tmp_path: Path) -> None:
+        inputs = {"a": np.full((2, 3), 1, np.float32), "b": np.full((3, 4), 1, np.float32)}
+        inputs["b"][2, 3] = -9
+        result = run(MULTI, inputs=inputs, range=9.5)
+        assert result.status == "ok"
+        inputs["a"][1, 2] = 2  # the product of row 1 and column 3 is 1 + 1 - 18
+        assert message_of(run(MULTI, inputs=inputs, range=9.5)) == (
+            "--range 9.5: product has the value -16 at index {1,3} of {2,4}"
+        )
+
+    def test_a_value_that_is_not_a_number_ends_the_command_with_code_1(
+        self, run_lar: RunLar, tmp_path: Path
+    ) -> None:
+        data = np.ones((1, 1, 8, 8), np.float32)
+        data[0, 0, 3, 4] = np.nan
+        np.save(tmp_path / "nan.npy", data)
+        arguments = ["run", str(DIGITS), "--iter", "1", "--input", str(tmp_path / "nan.npy")]
+        # The model swallows it: its outputs are finite.
+        assert run_lar(*arguments).returncode == 0
+        done = run_lar(*arguments, "--range", "1000000")
+        assert done.returncode == 1
+        assert "lar: error: --range 1e+06: data has the value nan at index {0,0,3,4}" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        # The first run is kept to compare with. Variables 0 and 1 are the input's, the latter one
+        # that is not on the device and is passed over; 2 is the dropout's.
+        ("interval", "passing"),
+        [("1:2", 1), ("2", 4)],
+    )
+    def test_each_variable_has_its_turn(self, made: Path, interval: str, passing: int) -> None:
+        model, options = made / "random.mge", {"check_var_value": interval, "fill": "ones"}
+        assert run(model, passing, **options).status == "ok"
+        message = message_of(run(model, passing + 1, **options))
+        assert message.startswith("--check-var-value: dropped has the value ")
+        assert message.endswith(" in the first run")
+
+    def test_a_model_that_computes_the_same_each_time_passes(self) -> None:
+        options = {"check_var_value": "1", "enable_fuse_conv_bias_nonlinearity": True}
+        result = run(DIGITS, 20, **options)
+        assert result.status == "ok"
+        found = re.findall(r"going to check #(\d+): .*\{(\w+)\}, name:", result.log_tail)
+        assert int(found[-1][0]) >= 19
+        assert "ConvBiasForward" in [kind for _, kind in found]  # of the graph that runs
+
+
+class TestDispatch:
+    def test_an_operator_that_gives_no_kernel_is_named(self, made: Path) -> None:
+        message = message_of(run(made / "empty.mge", check_dispatch=True))
+        assert message.startswith("--check-dispatch: operator asInt32(")
+        assert message.endswith(" (TypeCvt) gives the CPU no kernel to run")
+
+    def test_operators_that_compute_nothing_by_nature_do_not_count(self, run_lar: RunLar) -> None:
+        """What the checker prints is shown at each iteration; it is more than a pipe holds."""
+        model = str(MODELS / "mobilenet_v2.mge")
+        done = run_lar("run", model, "--iter", "9", "--check-dispatch", "--verbose")
+        assert done.returncode == 0
+        assert len(done.stderr) > 1 << 16
+        found = Counter(kind for _, kind in UNDISPATCHED.findall(done.stderr.encode()))
+        assert set(found) == {b"ImmutableTensor", b"InputCallback", b"OutputCallback", b"Reshape"}
+        assert {found[kind] for kind in set(found) - {b"ImmutableTensor"}} == {10}
+
+
+def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:
+    for key in ("range", "check_var_value"):
+        with pytest.raises(UsageError, match="exclude each other"):
+            check_conflicts({key: 1, "get_static_mem_info": "folder"})
+
+
+class TestAnotherBuild:
+    def test_a_library_that_lacks_a_function_is_refused(self) -> None:
+        # Here it is not even loaded.
+        with pytest.raises(UsageError, match=f"^--range: this is another build .* {RANGE}$"):
+            find_function("--range", RANGE, [])
+        with pytest.raises(UsageError, match=r"^--c-opr-lib: this is another build "):
+            find_address("--c-opr-lib", "mgb_get_extern_c_opr_api_versioned")
+
+    def test_what_is_no_graph_is_refused(self) -> None:
+        code = """
+import os
+from lar.engines.megengine.checkers import address_of
+from lar.engines.megengine.graph import import_megengine
+from lar.errors import UsageError
+import_megengine()
+from megengine.core.tensor import megbrain_graph
+graph = megbrain_graph.load_graph("models/one_operator.mge").graph
+assert address_of("--range", graph)
+try:
+    address_of("--range", graph.options)
+except UsageError as error:
+    print(error, flush=True)
+os._exit(0)
+"""
+        printed = run_program("-c", f"import os; os.chdir({str(REPOSITORY)!r}){code}")
+        assert printed == (
+            "--range: this is another build of MegEngine, it has no graph where it should be\n"
+        )
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20)
+INDICES = st.lists(st.integers(0, 10**6), min_size=1, max_size=7).map(
+    lambda sizes: "{" + ",".join(map(str, sizes)) + "}"
+)
+
+
+@settings(deadline=None)
+@given(name=NAMES, value=st.floats(), index=INDICES, shape=INDICES)
+def test_every_message_about_a_range_is_read(
+    name: str, value: float, index: str, shape: str
+) -> None:
+    message = (
+        "float value out of range: var: {id:65, layout:{8(8),8(1) Float32}, Float32, "
+        f'owner:relu({name})[64]{{Elemwise}}, name:{name}, slot:0, CompNode("cpu0:0"), s, 2, 1}}\n'
+        f" value={value:g} range=3 index={index}/{shape}\n\nbacktrace:\nlibrary.so(+0x1)"
+    )
+    error = explain_check(message)
+    assert error is not None
+    assert error.message == f"--range 3: {name} has the value {value:g} at index {index} of {shape}"
+
+
+def test_another_message_is_no_finding_of_a_checker() -> None:
+    for message in ("", "failed to malloc", "Unequal value", "float value out of range: var: x"):
+        assert explain_check(message) is None

@@ -1,0 +1,320 @@
+"""Dumps of MegEngine: what is written, that it changes nothing, and what a run does with it.
+
+MegEngine changes how a process computes, so its drivers run in one of their own, in which this
+file is the program:
+
+    python tests/engines/megengine/test_dumping.py FOLDER
+
+It prints, for each model and setting, what differs between a run with a dump and one without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.dumps.binary import read_header
+from lar.dumps.layouts import to_plain
+from lar.engines.megengine.dump_options import check_dumps
+from lar.engines.megengine.dumping import has_ascii_names
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
+DIGITS = str(MODELS / "digits_cnn.mge")
+SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
+
+
+# The program
+
+
+def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
+    """Run a model, with a dump if there is a place for it, and return the bits of its outputs."""
+    from lar.engines import ENGINES, rows_of
+    from lar.engines.megengine.lite import LiteDriver
+    from lar.measurement.loop import take_samples
+    from lar.measurement.rows import SampleRows
+    from lar.records import RunSpec
+
+    key = "io_dump" if written.endswith(".txt") else "bin_io_dump"
+    spec = RunSpec(
+        model=str(MODELS / f"{model}.mge"),
+        engine="megengine",
+        driver="lite",
+        settings={**settings, **({key: "there"} if written else {})},
+        written={key: written},
+    )
+    driver = LiteDriver(spec, rows_of(ENGINES["megengine"]))
+    driver.load()
+    random = np.random.default_rng(0)
+    driver.feed(
+        {
+            info.name: (random.random([size or 1 for size in info.shape]) * 10).astype(info.dtype)
+            for info in driver.inputs()
+        }
+    )
+    take_samples(driver, 2, SampleRows.anonymous(2), None)
+    return b"".join(array.tobytes() for array in driver.outputs().values())
+
+
+def main(folder: str) -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"enable_nchw44": True},
+        {"enable_nhwcd4": True},
+        {"multithread": 2},
+        {"multithread_default": 2},
+        {"weight_preprocess": True},
+    ]
+    different, count = [], 0
+    for model in ("digits_cnn", "int8", "multi_input", "uint8_input", "dynamic_batch"):
+        for chosen in settings:
+            plain = compute(model, chosen, "")
+            for suffix in ("", ".txt"):
+                count += 1
+                place = os.path.join(folder, f"{count}{suffix}")
+                if compute(model, chosen, place) != plain or not os.path.getsize(place):
+                    different.append([model, chosen, suffix])
+    print(json.dumps([count, different]))
+    sys.stdout.flush()
+    os._exit(0)  # as a worker ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+
+
+# Dumping changes nothing
+
+
+def test_outputs_with_and_without_a_dump_are_the_same_bits(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    count, different = json.loads(done.stdout.splitlines()[-1])
+    assert (count, different) == (60, [])
+
+
+# Tensors
+
+
+def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    arguments = ["--input", SEVEN, "--iter", "2", "--bin-io-dump", "cpu", "--json", "r.json"]
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "hint: the times are those of a run with --bin-io-dump" in done.stderr
+    dump, result = lar.open_dump(tmp_path / "cpu"), json.loads((tmp_path / "r.json").read_text())
+    index = dump.index
+    assert (index.complete, index.iteration, index.driver, index.device) == (True, 2, "lite", "cpu")
+    assert (index.engine, index.engine_version) == ("megengine", "1.13.0")
+    assert index.model_sha256 == hashlib.sha256(Path(DIGITS).read_bytes()).hexdigest()
+    assert index.settings == {"bin_io_dump": "cpu"}
+    names = [tensor.name for tensor in dump]
+    assert names[-1] == "logits"
+    assert names.index("data") < names.index("relu1") < names.index("pool2")
+    last = dump.tensor(dump.index.tensors[-1].key)
+    (output,) = result["outputs"]
+    assert hashlib.sha256(dump.read(last.key).tobytes()).hexdigest() == output["sha256"]
+    data = next(tensor for tensor in dump if tensor.name == "data")
+    assert np.array_equal(dump.read(data.key), np.load(SEVEN))
+    convolution = next(each for each in index.operators if each.type == "ConvolutionForward")
+    assert convolution.inputs[0] == data.key
+    assert convolution.parameters["pad_h"] == 1
+    assert {each.name for each in index.operators if each.constant} >= {"const{16,1,3,3}[10]"}
+    # Nothing but tensors is in the folder, and the file names are not the variables'.
+    files = sorted(path.name for path in (tmp_path / "cpu").iterdir())
+    assert files == sorted(tensor.key for tensor in dump)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu", "cpu.index.json", "r.json"]
+
+
+COMPARE = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from megengine.tools.compare_binary_iodump import main
+main()
+"""
+
+
+def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
+        done = run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    compared = subprocess.run(
+        [sys.executable, "-c", COMPARE, "a", "b"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert compared.returncode == 0, compared.stderr
+    assert compared.stdout == ""
+    dump = lar.open_dump(tmp_path / "a")
+    layouts = {tensor.name: tensor.layout for tensor in dump}
+    assert layouts["conv2"] == layouts["pool3"] == "nchw44"
+    assert layouts["data"] == layouts["features"] == ""
+    pooled, plain = (
+        next(tensor for tensor in dump if re.search(pattern, tensor.name))
+        for pattern in ("^pool3$", r"^reshape\(dimshuffle")
+    )
+    assert pooled.dtype == "QuantizedS8"
+    # The engine itself brings this one back, to flatten it.
+    assert np.array_equal(to_plain(dump.read(pooled.key), "nchw44"), dump.read(plain.key))
+
+
+def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path) -> None:
+    """The engine's profile, which tells the parameters, cannot write such a name."""
+    model = tmp_path / "named.mge"
+    model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
+    assert has_ascii_names(DIGITS)
+    assert not has_ascii_names(str(model))
+    done = run_lar(str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    dump = lar.open_dump(tmp_path / "dump")
+    tensor = next(tensor for tensor in dump if tensor.name == "cév1.bias")
+    assert dump.read(tensor.key).shape == (1, 16, 1, 1)
+    content = (tmp_path / "dump" / tensor.key).read_bytes()
+    assert content[40 : read_header(tmp_path / "dump" / tensor.key).offset].isascii()
+
+
+def test_what_is_no_graph_has_no_ascii_names(tmp_path: Path) -> None:
+    path, whole = tmp_path / "x.mge", Path(DIGITS).read_bytes()
+    for content in (b"\x00", b"not a model, but long enough", whole[:64], whole[:2000]):
+        path.write_bytes(content)
+        assert not has_ascii_names(str(path))
+
+
+def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
+    arguments = [str(MODELS / "mobilenet_v2.mge"), "--iter", "100000", "--bin-io-dump", "dump"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lar", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("iter 0/"):
+                process.send_signal(signal.SIGINT)
+                break
+        errors = process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert "--bin-io-dump: dump: holds what was dumped before the run ended" in errors
+    dump = lar.open_dump(tmp_path / "dump")
+    assert not dump.index.complete
+    assert dump.index.iteration >= 2
+    for tensor in dump:
+        assert dump.read(tensor.key).shape == tensor.shape
+
+
+# Text
+
+
+def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_path: Path) -> None:
+    for name in ("cpu.txt", "again.txt"):
+        done = run_lar(DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    first, second = (tmp_path.joinpath(name).read_text() for name in ("cpu.txt", "again.txt"))
+    assert first == second
+    assert first.count(" produced: name=logits ") == 3  # the warm-up's too
+    assert re.search(r"^ val: \[.*\]min=\S+ max=\S+ mean=\S+ l2=\S+ sd=\S+ s$", first, re.MULTILINE)
+
+
+def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
+    arguments = [
+        "--warmup-iter",
+        "0",
+        "--iter",
+        "1",
+        "--io-dump-stdout",
+        "--dump-filter",
+        "^pool2$",
+    ]
+    done = run_lar(DIGITS, *arguments)
+    assert done.returncode == 0, done.stderr
+    produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
+    assert produced == ["pool2"]
+    assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
+
+
+# The outputs of each run
+
+
+@pytest.mark.parametrize(("driver", "number"), [("lite", 0), ("graph", 63)])
+def test_the_outputs_of_each_run_are_kept(
+    run_lar: RunLar, tmp_path: Path, driver: str, number: int
+) -> None:
+    """The graph driver numbers them as load_and_run does."""
+    arguments = ["--input", SEVEN, "--iter", "2", "--bin-out-dump", "out", "--json", "r.json"]
+    done = run_lar(DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the times are those of a run with" not in done.stderr
+    dump = lar.open_dump(tmp_path / "out")
+    assert [tensor.key for tensor in dump] == [f"run{run}-var{number}" for run in range(3)]
+    assert [(tensor.name, tensor.run) for tensor in dump] == [("logits", run) for run in range(3)]
+    (output,) = json.loads((tmp_path / "r.json").read_text())["outputs"]
+    for tensor in dump:
+        assert hashlib.sha256(dump.read(tensor.key).tobytes()).hexdigest() == output["sha256"]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["bin_io_dump", "io_dump"], ["--io-dump", "--bin-io-dump", "one dump at a time"]),
+        (["bin_io_dump", "io_dump_stdout"], ["--io-dump-stdout", "--bin-io-dump"]),
+        (["bin_io_dump", "record_comp_seq"], ["--bin-io-dump", "--record-comp-seq"]),
+        (["io_dump_stderr", "record_comp_seq2"], ["--io-dump-stderr", "--record-comp-seq2"]),
+    ],
+)
+def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_dumps(dict.fromkeys(settings, True))
+    assert all(word in caught.value.message for word in words)
+    check_dumps({settings[0]: True, "bin_out_dump": "out"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--driver", "graph", "--bin-io-dump", "d"], "--driver graph cannot do --bin-io-dump"),
+        (
+            ["--io-dump", "a", "--bin-io-dump", "d"],
+            "--io-dump and --bin-io-dump cannot go together",
+        ),
+        (["--io-dump-stdout", "--json", "-"], "--io-dump-stdout and --json both go to standard"),
+        (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is no regular"),
+        (["--iter", "0", "--bin-io-dump", "d"], "--bin-io-dump: d: the engine has written nothing"),
+    ],
+)
+def test_flags_that_do_not_go_together_leave_nothing(
+    run_lar: RunLar, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert f"lar: error: {message}" in done.stderr
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,143 @@
+"""`--layout-transform`: what it makes of a model, what it writes, and when it is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import lar
+from lar.engines.megengine import quirks
+from lar.engines.megengine.layout_result import name_of, wrong_convolutions
+from lar.engines.megengine.quirks import check_settings
+from lar.errors import UsageError
+from lar.records import RunResult
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
+INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
+SEARCH = {"layout_transform": "cpu", "engine_fix": "x2apic"}
+
+# A model whose first convolution has 8 input channels, which the search may get wrong.
+EIGHT_CHANNELS = """
+import sys
+import numpy as np, megengine as mge, megengine.functional as F, megengine.module as M
+from megengine.jit import trace
+network = M.Sequential(M.Conv2d(8, 16, 3, padding=1), M.ReLU(), M.Conv2d(16, 16, 3, padding=1))
+network.eval()
+@trace(symbolic=True, capture_as_const=True)
+def run(data):
+    return network(data)
+run(mge.Tensor(np.zeros((1, 8, 8, 8), np.float32)))
+run.dump(sys.argv[1], arg_names=["data"], output_names=["out"])
+"""
+
+
+def numbers_of(result: RunResult) -> list[float | None]:
+    assert result.status == "ok", result.failure
+    (output,) = result.outputs
+    return [output.minimum, output.mean, output.maximum]
+
+
+def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "found.mge"
+    searched = lar.run(DIGITS, iter=1, layout_transform_dump=place, **SEARCH)
+    expected = pytest.approx(numbers_of(lar.run(DIGITS, iter=1)), rel=1e-3, abs=1e-5)
+    assert numbers_of(searched) == expected
+    assert not [text for text in searched.warnings if "layout" in text]
+    dumped = lar.run(place, iter=1, engine_fix="x2apic")
+    assert numbers_of(dumped) == expected
+    (tensor,) = dumped.inputs
+    assert (tensor.name, tensor.shape) == ("data", (1, 1, 8, 8))
+    # Whatever was fastest: a search fuses bias and activation in any layout.
+    info = lar.read_info(place)
+    assert info.operators["ConvBiasForward"] == 3
+    assert "ConvolutionForward" not in info.operators
+
+
+def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
+    model = tmp_path / "eight.mge"
+    subprocess.run([sys.executable, "-c", EIGHT_CHANNELS, str(model)], check=True, timeout=60)
+    searched = lar.run(model, iter=1, **SEARCH)
+    is_right = numbers_of(searched) == pytest.approx(
+        numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4
+    )
+    warned = [text for text in searched.warnings if "8 input channels" in text]
+    assert bool(warned) == (not is_right)
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "wrong"),
+    [
+        ("NCHW88", (1, 8, 16, 16), True),
+        ("NCHW88", (1, 4, 16, 16), False),
+        ("NCHW88", (1, 1, 16, 16, 8), False),
+        ("NCHW88", (1, 8, 16, 16, 8), False),
+        ("NCHW44", (1, 8, 16, 16), False),
+        ("NCHW", (1, 8, 16, 16), False),
+    ],
+)
+def test_the_wrong_convolution_is_known_by_its_layout_and_input(
+    layout: str, shape: Sequence[int], wrong: bool
+) -> None:
+    operator = SimpleNamespace(
+        type="ConvBiasForward",
+        params=f'{{"format": "{layout}"}}',
+        inputs=[SimpleNamespace(shape=shape)],
+        outputs=[SimpleNamespace(name="relu1")],
+    )
+    assert list(wrong_convolutions([operator])) == (["relu1"] if wrong else [])
+
+
+def test_an_input_gets_its_name_back() -> None:
+    names = {"h2d[0]": "a", "h2d[2]": "b", "kept": "kept"}
+    found = [name_of(SimpleNamespace(name=name), names) for name in ("h2d[2]", "kept", "a")]
+    assert found == ["b", "kept", "a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        ({"layout_transform": "arm"}, "--layout-transform arm: MegEngine searches", "give cpu or"),
+        ({"layout_transform": "opencl", "cuda": 0}, "which is cuda", "give cuda or unspec"),
+        ({"layout_transform": "cuda"}, "which is cpu", "add --cuda"),
+        ({"layout_transform": "cpu", "cuda": 0}, "which is cuda", "give cuda or unspec"),
+        ({"layout_transform_dump": "x"}, "is for --layout-transform", "add --layout-transform"),
+        (SEARCH | {"record_comp_seq2": True}, "--record-comp-seq2 cannot go", "take --record"),
+        ({"layout_transform": "unspec"}, "--layout-transform hangs on", "--engine-fix x2apic"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_before_a_worker_starts(
+    settings: dict[str, Any], message: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+    with pytest.raises(UsageError) as caught:
+        check_settings(settings, os.environ)
+    assert message in caught.value.message
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "processor"),
+    [
+        (SEARCH, ZEN_4),
+        ({"layout_transform": "cpu"}, INTEL),
+        ({"layout_transform": "unspec", "cuda": 0}, ZEN_4),
+        ({"layout_transform": "cuda", "cuda": 0, "layout_transform_dump": "x"}, INTEL),
+    ],
+    ids=str,
+)
+def test_what_can_be_is_not(
+    settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quirks, "read_processor", lambda: processor)
+    check_settings(settings, os.environ)

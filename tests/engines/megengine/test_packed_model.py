@@ -1,0 +1,212 @@
+"""lite's packed files: written and read back whole, and refused when they are damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lar.engines.megengine.packed_model import (
+    PACKED_MAGIC,
+    is_packed,
+    open_packed,
+    plain_graph,
+    unpack_model,
+    write_packed,
+)
+from lar.engines.megengine.packing import check_info, refuse_lost_options
+from lar.errors import UsageError
+
+NEEDED = {"name": "m", "valid": True, "version": "1.13.0"}
+DEVICE = {"type": "CPU", "number_threads": 2, "enable_inplace_model": True, "device_id": 0}
+with_tmp_path = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+)
+blobs = st.binary(max_size=40)
+
+
+class TestFormat:
+    @with_tmp_path
+    @given(
+        graph=st.binary(min_size=1, max_size=80),
+        name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        info=st.none() | blobs,
+        cache=st.none() | blobs,
+    )
+    def test_what_is_written_is_read_back(
+        self, tmp_path: Path, graph: bytes, name: str, info: bytes | None, cache: bytes | None
+    ) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, graph, name, info, cache)
+        assert is_packed(path)
+        packed = open_packed(path)
+        assert (packed.name, packed.info, packed.cache) == (name, info, cache)
+        assert bytes(plain_graph(packed, "it")) == graph
+        assert path.read_bytes()[packed.start :][: len(graph)] == graph
+
+    @with_tmp_path
+    @given(data=st.data())
+    def test_a_damaged_file_is_read_or_refused_in_one_line(
+        self, tmp_path: Path, data: st.DataObject
+    ) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, b"graph", "name", b"{}", bytes(4))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 3))):
+            place = data.draw(st.integers(len(PACKED_MAGIC), len(content) - 1))
+            content[place] = data.draw(st.integers(0, 255))
+        content = content[: data.draw(st.integers(len(PACKED_MAGIC), len(content)))]
+        said = "it: a packed model that is damaged: x"
+        try:
+            unpack_model(bytes(content), "it")
+        except UsageError as error:
+            said = str(error)
+        assert said.startswith("it: a packed model that is damaged: ")
+        assert said.isprintable()
+
+    @pytest.mark.parametrize("size", [0, 1, 3, 4, 8, 40, -12])
+    def test_a_file_cut_short_is_refused(self, tmp_path: Path, size: int) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, b"graph" * 9, "name", b"{}", bytes(4))
+        content = path.read_bytes()
+        cut = PACKED_MAGIC + content[len(PACKED_MAGIC) :][:size]
+        with pytest.raises(UsageError, match="damaged"):
+            unpack_model(cut)
+
+    def test_an_offset_backwards_or_beyond_the_end_leads_nowhere(self) -> None:
+        for root in (0, 2**31, 2**32 - 1):
+            with pytest.raises(UsageError, match="damaged"):
+                unpack_model(PACKED_MAGIC + struct.pack("<I", root) + bytes(64))
+
+    def test_an_encrypted_model_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, b"graph", "name")
+        # The texts stand in the file from the last to the first.
+        content = path.read_bytes().replace(b"NONE", b"RC4_", 1)
+        packed = unpack_model(content)
+        assert packed.graph_encrypted
+        assert not packed.info_encrypted
+        with pytest.raises(UsageError, match="it: the model in it is encrypted"):
+            plain_graph(packed, "it")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"backend": "MGE", "has_compression": False, "extra_info": {"any": ["thing", 1.5]}},
+            {"device": DEVICE},
+            {"options": {"weight_preprocess": True, "graph_opt_level": 2}},
+            {"IO": {"inputs": [{"name": "x", "dtype": "int8", "shape": {"dim0": 4}}]}},
+        ],
+        ids=str,
+    )
+    def test_what_lite_reads_is_taken(self, fields: dict[str, Any]) -> None:
+        info = NEEDED | fields
+        assert check_info(json.dumps(info).encode()) == info
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"name": None}, "'name' is not a text"),
+            ({"valid": False}, "says that it is not valid"),
+            ({"valid": 1}, "'valid' is not true or false"),
+            ({"version": "1.13"}, "the version '1.13' is not like '1.13.0'"),
+            ({"has_compression": True}, "says that the model is compressed"),
+            ({"device": {}}, "lacks 'type' in 'device'"),
+            ({"device": {"type": "GPU"}}, "'type' is none of CPU, CUDA"),
+            ({"device": {"type": "CPU", "number_threads": -1}}, "'number_threads' is not a whole"),
+            ({"device": {"type": "CPU", "number_threads": True}}, "'number_threads' is not a"),
+            ({"device": []}, "'device' is not an object"),
+            ({"device": {"type": "CPU", "enable_inplace_mode": True}}, "'enable_inplace_model'"),
+            ({"options": {"weight_preproces": True}}, "did you mean 'weight_preprocess'"),
+            ({"IO": {"inputs": {}}}, "'inputs' is not a list"),
+            ({"IO": {"inputs": [{}]}}, "lacks a 'name' in 'IO'"),
+            ({"unheard": 1}, "lite knows no field 'unheard' in the file"),
+        ],
+        ids=str,
+    )
+    def test_what_lite_does_not_is_refused(self, fields: dict[str, Any], said: str) -> None:
+        with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+            check_info(json.dumps(NEEDED | fields).encode())
+        assert said in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "text", [b"", b"[]", b"{", b"\xff", b'{"name": NaN}', b"[" * 100_000, b"null", b"{}"]
+    )
+    def test_what_is_no_json_or_no_object_is_refused(self, text: bytes) -> None:
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            check_info(text)
+
+    @given(
+        field=st.sampled_from(["name", "valid", "version", "device", "options", "IO"]),
+        value=st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5),
+    )
+    @settings(deadline=None, max_examples=60)
+    def test_any_value_is_taken_or_refused(self, field: str, value: object) -> None:
+        with contextlib.suppress(ValueError):
+            check_info(json.dumps(NEEDED | {field: value}).encode())
+
+
+class TestLostOptions:
+    @pytest.mark.parametrize(
+        ("given", "fields", "info"),
+        [
+            ({}, {}, {"device": DEVICE}),
+            ({"multithread": 2}, {}, {"device": {"type": "CPU", "number_threads": 2}}),
+            ({"multithread": 3}, {}, {"device": {"type": "CPU", "number_threads": 1}}),
+            ({"cpu_default": True}, {}, {"device": DEVICE}),
+            ({"cuda": 1}, {}, {"device": {"type": "CUDA", "device_id": 1}}),
+            ({"const_shape": True}, {"const_shape": 1}, {"options": {"const_shape": True}}),
+        ],
+        ids=str,
+    )
+    def test_settings_that_agree_are_left_alone(
+        self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any]
+    ) -> None:
+        refuse_lost_options("it", given, fields, info)
+
+    @pytest.mark.parametrize(
+        ("given", "fields", "info", "said"),
+        [
+            (
+                {"winograd_transform": True},
+                {"weight_preprocess": 1},
+                {"options": {"weight_preprocess": False}},
+                ["--winograd-transform: it has", "weight_preprocess is false"],
+            ),
+            (
+                {"record_comp_seq2": True},
+                {"comp_node_seq_record_level": 2},
+                {"options": {"comp_node_seq_record_level": 0}},
+                ["--record-comp-seq2", "comp_node_seq_record_level is 0"],
+            ),
+            ({"multithread": 3}, {}, {"device": DEVICE}, ["--multithread", "number_threads is 2"]),
+            (
+                {"cpu_default": True},
+                {},
+                {"device": {"type": "CPU", "device_id": 0}},
+                ["--cpu-default", "device_id is 0"],
+            ),
+            ({}, {}, {"device": {"type": "CUDA"}}, ["packed for the device CUDA, not for CPU"]),
+            ({"cuda": 0}, {}, {"device": {"type": "CPU"}}, ["the device CPU, not for CUDA"]),
+        ],
+        ids=str,
+    )
+    def test_an_option_that_would_be_lost_is_refused(
+        self,
+        given: dict[str, Any],
+        fields: dict[str, int],
+        info: dict[str, Any],
+        said: list[str],
+    ) -> None:
+        with pytest.raises(UsageError) as caught:
+            refuse_lost_options("it", given, fields, info)
+        assert all(text in caught.value.message for text in said), caught.value.message

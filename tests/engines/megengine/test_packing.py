@@ -1,0 +1,219 @@
+"""`--packed-model-dump` and what runs of a packed model do.
+
+The drivers run in processes of their own. In these this file is the program:
+
+    python tests/engines/megengine/test_packing.py MODEL SETTINGS
+
+SETTINGS is JSON; it prints how many threads the engine has started and what it has computed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.engines.megengine.packed_model import open_packed, write_packed
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
+INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
+INPLACE = {"device": {"type": "CPU", "enable_inplace_model": True}}
+
+
+# The program
+
+
+def count_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def main(model: str, settings: str) -> None:
+    """Run a model with the lite driver; or with lite itself, where the settings are null."""
+    from lar.engines import ENGINES, rows_of
+    from lar.engines.megengine.lite import LiteDriver, import_lite
+    from lar.records import RunSpec
+
+    lite = import_lite()
+    before = count_threads()
+    if settings == "null":
+        network = lite.LiteNetwork()
+        network.load(model)
+    else:
+        chosen = json.loads(settings)
+        spec = RunSpec(model=model, engine="megengine", driver="lite", settings=chosen)
+        driver = LiteDriver(spec, rows_of(ENGINES["megengine"]))
+        driver.load()
+        network = driver.network
+    data = np.random.RandomState(0).rand(1, 1, 8, 8).astype(np.float32)
+    network.get_io_tensor("data").set_data_by_copy(data)
+    network.forward()
+    network.wait()
+    output = network.get_io_tensor(network.get_all_output_name()[0]).to_numpy()
+    print(json.dumps({"threads": count_threads() - before, "output": output.tolist()}), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+
+
+# The tests
+
+
+def ask(model: Path, settings: dict[str, Any] | None) -> dict[str, Any]:
+    """Run a model in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(model), json.dumps(settings)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.fixture(scope="module")
+def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a cache, settings, and a packed model with each."""
+    folder = tmp_path_factory.mktemp("packed")
+    search = ["--fast-run", "--fast-run-algo-policy", "found.cache", "--iter", "0"]
+    done = run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
+    for name, options in (
+        ("cache", ["--pack-cache", "found.cache"]),
+        ("info", ["--pack-info-json", "info.json"]),
+    ):
+        arguments = ["--packed-model-dump", f"{name}.lite", *options, "--iter", "0"]
+        done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_is_packed_is_what_was_given(folder: Path) -> None:
+    info, cache = open_packed(folder / "info.lite"), open_packed(folder / "cache.lite")
+    assert info.info == (folder / "info.json").read_bytes()
+    assert cache.cache == (folder / "found.cache").read_bytes()
+    assert (info.cache, cache.info) == (None, None)
+    assert (info.name, cache.name) == ("digits", "digits_cnn")
+    assert bytes(info.graph) == bytes(cache.graph) == DIGITS.read_bytes()
+
+
+def test_of_a_packed_model_the_rest_is_kept(run_lar: RunLar, folder: Path) -> None:
+    arguments = ["--packed-model-dump", "both.lite", "--pack-info-json", "info.json", "--iter", "0"]
+    assert run_lar("run", "cache.lite", *arguments, cwd=folder).returncode == 0
+    both = open_packed(folder / "both.lite")
+    assert both.cache == (folder / "found.cache").read_bytes()
+    assert both.info == (folder / "info.json").read_bytes()
+    assert bytes(both.graph) == DIGITS.read_bytes()
+
+
+def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None:
+    """Settings and a cache have lite set the device anew, which once lost the inplace mode."""
+    asked: list[tuple[str, dict[str, Any] | None, int]] = [
+        ("info", None, 0),
+        ("info", {}, 0),
+        ("cache", None, 1),
+        ("cache", {"cpu_default": True}, 0),
+        ("cache", {"multithread_default": 2}, 1),
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        expected = pool.submit(ask, DIGITS, {})
+        found = list(pool.map(lambda each: ask(folder / f"{each[0]}.lite", each[1]), asked))
+    assert [told["threads"] for told in found] == [threads for *_, threads in asked]
+    for told in found:
+        np.testing.assert_allclose(told["output"], expected.result()["output"], atol=1e-5)
+
+
+def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
+    def search(model: str) -> str:
+        done = run_lar("run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        plain, packed = pool.map(search, [str(DIGITS), "cache.lite"])
+    assert "profiling Convolution" in plain
+    assert "profiling Convolution" not in packed
+
+
+def test_the_graph_driver_unpacks_it(folder: Path) -> None:
+    plain = folder / "plain.mge"
+    result = lar.run(folder / "info.lite", driver="graph", model_dump=plain, iter=1)
+    assert result.status == "ok", result.failure
+    assert result.outputs[0].name == "logits"
+    assert lar.read_info(plain).metadata.get("packed") is None
+    metadata = lar.read_info(folder / "info.lite").metadata
+    assert metadata["packed"] == "digits, with settings"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pack-info-json", "info.json"], ["--pack-info-json is for --packed-model-dump"]),
+        (["--pack-cache", "found.cache"], ["--pack-cache is for --packed-model-dump"]),
+        (["--packed-model-dump", "."], ["--packed-model-dump", "is a folder"]),
+    ],
+)
+def test_what_cannot_be_packed_is_refused_at_once(
+    run_lar: RunLar, folder: Path, arguments: list[str], words: list[str]
+) -> None:
+    done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_files_that_lite_cannot_read_are_refused(run_lar: RunLar, folder: Path) -> None:
+    (folder / "broken.json").write_text("{")
+
+    def run(arguments: list[str]) -> str:
+        place = ["--packed-model-dump", "never.lite", "--iter", "0"]
+        done = run_lar("run", str(DIGITS), *place, *arguments, cwd=folder)
+        assert done.returncode == 2
+        return done.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        info, cache = pool.map(
+            run, [["--pack-info-json", "broken.json"], ["--pack-cache", "info.json"]]
+        )
+    assert "lar: error: --pack-info-json: broken.json: is no JSON" in info
+    assert "lar: error: --pack-cache: info.json: is not a fast-run cache" in cache
+    assert not (folder / "never.lite").exists()
+
+
+def test_options_at_odds_with_the_packed_model_are_refused(
+    run_lar: RunLar, folder: Path, tmp_path: Path
+) -> None:
+    settings = json.dumps(INFO | {"options": {"const_shape": False}}).encode()
+    write_packed(tmp_path / "odd.lite", DIGITS.read_bytes(), "digits", settings)
+    damaged = bytearray((folder / "cache.lite").read_bytes())
+    damaged[12:16] = b"\xff\xff\xff\x7f"
+    (tmp_path / "damaged.lite").write_bytes(damaged)
+    runs = [
+        (tmp_path / "odd.lite", ["--const-shape"], "--const-shape: "),
+        (folder / "cache.lite", ["--fast-run", "--fast-run-algo-policy", "x"], "--fast-run-algo"),
+        (tmp_path / "damaged.lite", [], "a packed model that is damaged"),
+    ]
+
+    def run(model: Path, arguments: list[str], said: str) -> None:
+        done = run_lar("run", str(model), *arguments, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: run(*each), runs))

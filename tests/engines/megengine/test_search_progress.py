@@ -1,0 +1,80 @@
+"""How far a search is, read from a file that is just being written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lar import progress
+from lar.api import run_spec
+from lar.engines.megengine.cache import cache_of
+from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.search_progress import count_entries, describe_search
+from lar.events import Listener
+from lar.plan import plan_run, spec_of
+from lar.records import RunSpec, Setting
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+CONTENT = CACHE.read_bytes()
+COUNT = len(operators_of(cache_of(CONTENT)))
+
+
+def spec_in(folder: Path, **values: Setting) -> RunSpec:
+    return RunSpec(
+        model="m", engine="megengine", driver="lite", settings=values, work_folder=str(folder)
+    )
+
+
+def test_a_search_is_told_by_what_it_has_measured(tmp_path: Path) -> None:
+    spec = spec_in(tmp_path, fast_run=True)
+    assert describe_search(spec) == "searching: 0 operators measured"
+    (tmp_path / "engine.cache").write_bytes(CONTENT)
+    assert describe_search(spec) == f"searching: {COUNT} operators measured"
+    assert describe_search(spec_in(tmp_path, full_run=True)) == describe_search(spec)
+
+
+def test_what_was_known_before_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "engine.cache").write_bytes(CONTENT)
+    assert describe_search(spec_in(tmp_path, fast_run=True, fast_run_algo_policy=str(CACHE))) == ""
+
+
+def test_a_run_that_searches_nothing_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "engine.cache").write_bytes(CONTENT)
+    assert describe_search(spec_in(tmp_path, fast_run_algo_policy="a.cache")) == ""
+    spec = RunSpec(model="m", engine="megengine", driver="lite", settings={"fast_run": True})
+    assert describe_search(spec) == ""  # nowhere to look
+
+
+def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.0)
+
+    class Told(Listener):
+        texts: list[str] = []
+
+        def on_progress(self, text: str, elapsed: float) -> None:
+            self.texts.append(text)
+
+    plan = plan_run(DIGITS, {"iter": 1, "fast_run": True})
+    assert run_spec(spec_of(plan), plan.driver.path, Told()).status == "ok"
+    assert Told.texts[0] == "searching: 0 operators measured"
+    assert Told.texts[-1] == ""  # it is over
+    counts = [int(text.split()[1]) for text in Told.texts[:-1]]
+    assert max(counts) > 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.integers(0, len(CONTENT)))
+def test_a_file_that_is_half_written_counts_as_none(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "half.cache"
+    file.write_bytes(CONTENT[:size])
+    assert count_entries(file) == (COUNT if size == len(CONTENT) else 0)
+
+
+def test_a_file_that_is_not_there_has_none(tmp_path: Path) -> None:
+    assert count_entries(tmp_path / "none.cache") == 0

@@ -1,0 +1,236 @@
+"""Files of testcases against MegEngine itself: it reads what lar writes, and the reverse.
+
+MegEngine runs in processes of their own, since it changes how a process computes. In such a
+process this file is the program:
+
+    python tests/engines/megengine/test_testcases.py check|old FILE [COPY]
+
+`check` runs the graph with its assertions in the engine, once for each testcase, and prints what
+came of it; `old` copies the file into MegEngine's older format.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.errors import LarError, UsageError
+from lar.testcases.packed_file import graphs_in
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS, INPUTS = REPOSITORY / "models", REPOSITORY / "inputs"
+
+
+# The program
+
+
+def check(path: str) -> None:
+    """Run the graph behind the first 12 bytes as MegEngine's own loader takes it."""
+    from megengine import Tensor
+    from megengine.core.tensor import megbrain_graph as G
+    from megengine.utils import comp_graph_tools as tools
+
+    content = Path(path).read_bytes()
+    cases = [content[begin:end] for begin, end in graphs_in(path)[1:]]
+    loaded = G.load_graph(io.BytesIO(content[12:]))
+    outputs = loaded.output_vars_list
+    inputs = sorted(tools.get_dep_vars(outputs, "Host2DeviceCopy"), key=lambda var: var.name)
+    found: dict[str, Any] = {
+        "inputs": [var.name for var in inputs],
+        "outputs": [var.owner.type for var in outputs],
+        "cases": [],
+    }
+    for case in cases:
+        constants = G.load_graph(io.BytesIO(case)).output_vars_list
+        nodes = [G.OutputNode(var) for var in constants]
+        function = constants[0].graph.compile([node.outputs[0] for node in nodes])
+        function.execute()
+        function.wait()
+        values = [node.get_value().numpy() for node in nodes]
+        fed = [
+            G.InputNode(
+                device="xpux",
+                dtype=var.dtype,
+                shape=value.shape,
+                graph=loaded.graph,
+                use_static_shape=True,
+            )
+            for var, value in zip(inputs, values, strict=True)
+        ]
+        replaced = tools.replace_vars(
+            outputs, {var: node.outputs[0] for var, node in zip(inputs, fed, strict=True)}
+        )
+        function = loaded.graph.compile(list(replaced))
+        for var, node, value in zip(inputs, fed, values, strict=True):
+            node.set_value(Tensor(value, dtype=var.dtype)._dev_tensor())
+        try:
+            function.execute()
+            function.wait()
+            found["cases"].append("ok")
+        except RuntimeError as error:
+            found["cases"].append(str(error).splitlines()[0])
+    print(json.dumps(found), flush=True)
+
+
+def copy_into_old_format(path: str, copy: str) -> None:
+    """Write each graph of the file anew, as MegEngine did before it had the newer format."""
+    from megengine.core.tensor import megbrain_graph as G
+    from megengine.utils import comp_graph_tools as tools
+
+    content = Path(path).read_bytes()
+    written = content[:12]
+    for begin, end in graphs_in(path):
+        outputs = G.load_graph(io.BytesIO(content[begin:end])).output_vars_list
+        for var in tools.get_dep_vars(outputs, "Host2DeviceCopy"):
+            var.owner.name = var.name
+        written += G.dump_graph(outputs, keep_var_name=2, dump_format="FBS")[0]
+    Path(copy).write_bytes(written)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "check":
+        check(sys.argv[2])
+    else:
+        copy_into_old_format(*sys.argv[2:])
+    sys.stdout.flush()
+    os._exit(0)
+
+
+# Asking it
+
+
+def program(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, __file__, *words],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+
+
+@pytest.fixture(scope="module")
+def digits(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Testcases of two shapes, of the classifier of digits."""
+    place = tmp_path_factory.mktemp("digits") / "digits.mdl"
+    data = (str(INPUTS / "digits.npy"), str(INPUTS / "digit_7.npy"))
+    words = [word for text in data for word in ("-d", text)]
+    done = run_lar("pack", str(MODELS / "digits_cnn.mge"), *words, "-o", str(place), "--silent")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture(scope="module")
+def products(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Testcases of a model of two inputs and two outputs."""
+    place = tmp_path_factory.mktemp("products") / "products.mdl"
+    words = ("-d", "#rand(0,1)", "-d", "#rand(-9,9)", "--max-err", "0", "-o", str(place))
+    done = run_lar("pack", str(MODELS / "multi_input.mge"), *words)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_megengine_reads_what_is_packed(products: Path, digits: Path, tmp_path: Path) -> None:
+    found = json.loads(program("check", str(products)))
+    assert found == {
+        "inputs": ["a", "b", "product:expect", "rectified:expect"],
+        "outputs": ["AssertEqual", "AssertEqual"],
+        "cases": ["ok", "ok"],
+    }
+    content = bytearray(digits.read_bytes())
+    fed = np.load(INPUTS / "digit_7.npy").astype(np.float32).tobytes()
+    place = content.rfind(fed)
+    content[place : place + len(fed)] = bytes(len(fed))  # another digit than the expected one
+    changed = tmp_path / "changed.mdl"
+    changed.write_bytes(content)
+    found = json.loads(program("check", str(changed)))
+    assert found["cases"] == ["ok", "Unequal value"]
+    result = lar.run(changed, iter=1)
+    assert result.failure is not None
+    assert result.failure.message.startswith("test #1: logits[0,0] is ")
+
+
+def test_the_limits_are_read_from_the_engine(products: Path) -> None:
+    result = lar.run(products, iter=1)
+    assert [
+        (verdict.output, verdict.limit, verdict.name.partition("[")[0])
+        for verdict in result.cases[1].verdicts
+    ] == [
+        ("product", 0, "assert_eq(product:expect,product)"),
+        ("rectified", 0, "assert_eq(rectified:expect,rectified)"),
+    ]
+    assert sorted((fed.name, fed.source) for fed in result.fed) == [
+        ("a", "testcase 0"),
+        ("a", "testcase 1"),
+        ("b", "testcase 0"),
+        ("b", "testcase 1"),
+    ]
+    assert result.model is not None
+    assert result.model.path == result.spec.model == str(products)
+
+
+def test_the_older_format_is_read(products: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "old.mdl"
+    program("old", str(products), str(copy))
+    assert copy.read_bytes()[12:16] == b"MGBC"
+    result = lar.run(copy, iter=1)
+    assert result.status == "ok", result.failure
+    assert [case.passed for case in result.cases] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"driver": "graph"}, {"enable_nchw44": True, "copy_to_host": True}], ids=str
+)
+def test_drivers_and_layouts_run_testcases_of_several_shapes(
+    digits: Path, settings: dict[str, Any]
+) -> None:
+    result = lar.run(digits, iter=2, **settings)
+    assert result.status == "ok", result.failure
+    assert [case.passed for case in result.cases] == [True, True]
+    assert [output.shape for output in result.outputs] == [(1, 10)]
+    assert [verdict.shown for case in result.cases for verdict in case.verdicts] == [False, False]
+
+
+def test_a_recorded_execution_takes_each_testcases_inputs(products: Path) -> None:
+    result = lar.run(products, iter=2, record_comp_seq=True)
+    assert [case.passed for case in result.cases] == [True, True], result.failure
+    first, second = (case.verdicts[0] for case in result.cases)
+    assert (first.error, second.error) == (0, 0)
+
+
+def test_a_damaged_file_is_told_in_one_line(products: Path, tmp_path: Path) -> None:
+    content = products.read_bytes()
+    model, first, second = graphs_in(str(products))
+    for cut in (10, model[0] + 30, model[1], first[1] - 1, len(content) - 1):
+        check_refused(content[:cut], tmp_path)
+    for count in (0, 1, 3, 2**32 - 1):
+        check_refused(content[:8] + count.to_bytes(4, "little") + content[12:], tmp_path)
+    # The second testcase has a tensor less than the model has inputs.
+    check_refused(content[: second[0]] + content[model[0] : model[1]], tmp_path)
+    damaged = bytearray(content)
+    damaged[model[0] + 100 : model[0] + 140] = b"\xff" * 40
+    check_refused(bytes(damaged), tmp_path)
+
+
+def check_refused(content: bytes, folder: Path) -> None:
+    path = folder / "damaged.mdl"
+    path.write_bytes(content)
+    with pytest.raises(LarError) as caught:
+        lar.run(path, iter=1)
+    assert "\n" not in caught.value.message
+    if isinstance(caught.value, UsageError):
+        assert caught.value.message.startswith(f"{path}: ")

@@ -1,0 +1,266 @@
+"""--winograd-transform: winograd algorithms are preferred, run, timed and compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.engines.megengine.algorithm_log import choices_in
+from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache
+from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_key import winograd_of
+from lar.records import RunResult, read_result
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
+DIGITS = str(MODELS / "digits_cnn.mge")
+# Searched without weights transformed ahead; of its convolutions two have winograd algorithms.
+CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+POLICY = "--fast-run-algo-policy"
+LAYOUT = "--enable-nchw44"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command line that was run, and its result."""
+
+    process: subprocess.CompletedProcess[str]
+    result: RunResult
+
+    @property
+    def out(self) -> str:
+        return self.process.stdout
+
+    @property
+    def err(self) -> str:
+        return self.process.stderr
+
+
+def run_with(run_lar: RunLar, folder: Path, *arguments: str, model: str = DIGITS) -> Done:
+    file = folder / "result.json"
+    done = run_lar("run", model, "--iter", "2", "--json", str(file), *arguments)
+    assert done.returncode == 0, done.stderr
+    return Done(done, read_result(file.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def searched(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A run that searched, and its cache file."""
+    folder = tmp_path_factory.mktemp("winograd")
+    cache = folder / "found.cache"
+    flags = [LAYOUT, "--fast-run", "--winograd-transform", POLICY, str(cache)]
+    return run_with(run_lar, folder, *flags), cache
+
+
+def copy_of(cache: Path, folder: Path) -> Path:
+    path = folder / "copy.cache"
+    path.write_bytes(cache.read_bytes())
+    return path
+
+
+def candidates(operator: Operator) -> list[Algorithm]:
+    return [each for each in operator.entry.algorithms if winograd_of(each.name)]
+
+
+def convolutions(cache: AlgorithmCache) -> list[Operator]:
+    return [each for each in operators_of(cache) if "Conv" in each.name]
+
+
+# The runs
+
+
+def test_each_convolution_with_a_winograd_algorithm_runs_it(searched: tuple[Done, Path]) -> None:
+    done, file = searched
+    able = {each.shapes for each in convolutions(read_cache(file)) if candidates(each)}
+    assert able
+    assert {each.shapes for each in done.result.algorithms if each.winograd} == able
+    assert len(done.result.algorithms) == len(convolutions(read_cache(file))) == 3
+    for choice in done.result.algorithms:
+        assert choice.winograd == winograd_of(choice.algorithm)
+        assert choice.winograd in ("", "F(2,3)", "F(4,3)", "F(6,3)")
+        assert choice.seconds is not None
+        assert bool(choice.other_algorithm) == bool(choice.winograd)
+        assert not winograd_of(choice.other_algorithm)
+
+
+def test_the_numbers_are_compared_and_near(searched: tuple[Done, Path]) -> None:
+    (error,) = searched[0].result.numeric_errors
+    assert error.output == searched[0].result.outputs[0].name
+    assert error.absolute is not None
+    assert error.relative is not None
+    assert 0 < error.relative <= error.absolute < 1e-4
+
+
+def test_the_report_follows_the_lines_of_one_run(searched: tuple[Done, Path]) -> None:
+    done = searched[0]
+    count = sum(bool(choice.winograd) for choice in done.result.algorithms)
+    lines = done.out.splitlines()
+    for beginning in ("lar ", "load model:", "=== prepare", "warmup 0:", "iter 0/2:", "iter 1/2:"):
+        assert sum(line.startswith(beginning) for line in lines) == 1
+    first = lines.index(next(line for line in lines if line.startswith("winograd: ")))
+    assert lines[first].startswith(f"winograd: {count} of 3 kinds of convolution; measured")
+    assert lines[first + 1].startswith("error of winograd in ")
+    assert [line[:4] for line in lines[first + 2 :]] == ["  F("] * count
+    warnings = [line.partition("[warn] ")[2] for line in done.err.splitlines() if "[warn]" in line]
+    assert warnings == ["enable nchw44 optimization", "enable winograd transform"]
+
+
+def test_the_record_tells_the_run_that_was_asked_for(searched: tuple[Done, Path]) -> None:
+    done, file = searched
+    assert done.result.spec.settings[POLICY.strip("-").replace("-", "_")] == str(file)
+    assert not done.result.spec.work_folder
+    assert (len(done.result.warmup.end_to_end), len(done.result.samples.end_to_end)) == (1, 2)
+    assert done.result.warnings == ()
+
+
+def test_the_timed_run_takes_winograd_where_the_cache_chose_another(
+    run_lar: RunLar, searched: tuple[Done, Path], tmp_path: Path
+) -> None:
+    cache = copy_of(searched[1], tmp_path)
+    cache.write_bytes(bytes_of(without_first_winograd(read_cache(cache))))
+    before = cache.read_bytes()
+    assert not any(winograd_of(each.chosen.name) for each in operators_of(read_cache(cache)))
+    flags = [LAYOUT, "--winograd-transform", POLICY, str(cache), "--verbose"]
+    done = run_with(run_lar, tmp_path, *flags)
+    ran = {each.algorithm for each in choices_in(done.err) if "Conv" in each.operator}
+    assert ran == {each.algorithm for each in done.result.algorithms}
+    assert any(map(winograd_of, ran))
+    assert cache.read_bytes() == before  # it is the user's
+
+
+def without_first_winograd(cache: AlgorithmCache) -> AlgorithmCache:
+    """The cache with another algorithm chosen, and the winograd ones behind it."""
+
+    def reorder(entry: Any) -> Any:
+        ordered = sorted(entry.algorithms, key=lambda each: bool(winograd_of(each.name)))
+        return replace(entry, algorithms=tuple(ordered))
+
+    return AlgorithmCache(
+        tuple(
+            replace(category, entries=tuple(map(reorder, category.entries)))
+            for category in cache.categories
+        )
+    )
+
+
+def test_a_cache_that_was_searched_otherwise_is_told_and_searched_again(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    cache = copy_of(CACHE, tmp_path)
+    flags = ["--winograd-transform", POLICY, str(cache)]
+    done = run_with(run_lar, tmp_path, *flags)
+    assert "searched without --weight-preprocess" in done.err
+    assert len(done.result.warnings) == 1
+    assert cache.read_bytes() == CACHE.read_bytes()
+    # Slow as winograd was in that search, it is preferred.
+    assert [bool(each.winograd) for each in done.result.algorithms].count(True) == 2
+    assert "x as slow" in done.out
+
+    done = run_with(run_lar, tmp_path, *flags, "--fast-run")
+    assert done.result.warnings == ()
+    before = {each.shapes: each for each in convolutions(read_cache(CACHE))}
+    for operator in convolutions(read_cache(cache)):
+        for algorithm in candidates(operator):
+            old = [
+                each.workspace_bytes
+                for each in candidates(before[operator.shapes])
+                if each.name == algorithm.name
+            ]
+            assert all(algorithm.workspace_bytes < size for size in old)
+    others = [each.entry for each in operators_of(read_cache(CACHE)) if "Conv" not in each.name]
+    assert set(others) <= {each.entry for each in operators_of(read_cache(cache))}
+
+
+def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: Path) -> None:
+    model = str(MODELS / "int8.mge")
+    done = run_with(run_lar, tmp_path, "--fast-run", "--winograd-transform", model=model)
+    assert "winograd: 0 of 3 kinds of convolution\n" in done.out
+    assert done.result.numeric_errors == ()
+    assert os.listdir(tmp_path) == ["result.json"]  # a search needs no cache file
+
+
+@pytest.mark.parametrize("driver", ["lite", "graph"])
+def test_without_a_cache_nothing_is_preferred_and_the_run_says_so(
+    run_lar: RunLar, tmp_path: Path, driver: str
+) -> None:
+    done = run_with(run_lar, tmp_path, "--winograd-transform", "--driver", driver)
+    assert "hint: without a search or its cache --winograd-transform prefers no" in done.err
+    assert done.result.algorithms == ()
+
+
+def test_no_iterations_search_nothing(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    flags = ["--iter", "0", "--fast-run", "--winograd-transform", POLICY, str(cache)]
+    done = run_lar("run", DIGITS, *flags)
+    assert done.returncode == 0, done.stderr
+    assert not cache.exists()
+
+
+def test_in_this_process_the_run_itself_is(run_lar: RunLar, tmp_path: Path) -> None:
+    flags = ["--in-process", "--winograd-transform", POLICY, str(CACHE)]
+    assert any(each.winograd for each in run_with(run_lar, tmp_path, *flags).result.algorithms)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([POLICY, "none.cache"], "none.cache: no such file"),
+        ([POLICY, DIGITS], "is not a fast-run cache"),
+        (["--fast-run", "--driver", "graph"], "--driver graph cannot do --fast-run"),
+        (["--fast-run", "--input", "none.npy"], "lar: error: --input: none.npy: no such file"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    run_lar: RunLar, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    done = run_lar("run", DIGITS, "--winograd-transform", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+# A search that does not come to its end
+
+
+def test_one_deadline_counts_for_all_steps(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    flags = ["--timeout", "1.5", "--fast-run", "--winograd-transform", POLICY, str(cache)]
+    began = time.monotonic()
+    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags)
+    assert done.returncode == 124
+    assert time.monotonic() - began < 4
+    assert "lar: error: the search: timed out after 1.5 s in phase" in done.stderr
+
+
+def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    flags = ["--fast-run", "--winograd-transform", POLICY, str(cache)]
+    model = str(MODELS / "mobilenet_v2.mge")
+    with subprocess.Popen(
+        [sys.executable, "-m", "lar", model, *flags],
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        end = time.monotonic() + 30
+        while not any(file.stat().st_size > 4 for file in tmp_path.glob("lar-*/engine.cache")):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert errors == b"lar: error: interrupted\n"
+    assert operators_of(read_cache(cache))
+    assert os.listdir(tmp_path) == ["new.cache"]

@@ -1,0 +1,255 @@
+"""--winograd-transform step by step: what becomes of failures, of caches and of the numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.engines.megengine.algorithm_log import choices_in
+from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache
+from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_key import winograd_of
+from lar.engines.megengine.winograd import error_of, run_with_winograd
+from lar.engines.megengine.winograd_choices import (
+    choices_of,
+    prefer_winograd,
+    without_operators,
+    without_winograd,
+)
+from lar.events import Listener
+from lar.records import Failure, OutputSummary, RunResult, RunSpec
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+# Of its convolutions two have winograd algorithms.
+CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+
+
+def candidates(operator: Operator) -> list[Algorithm]:
+    return [each for each in operator.entry.algorithms if winograd_of(each.name)]
+
+
+def convolutions(cache: AlgorithmCache) -> list[Operator]:
+    return [each for each in operators_of(cache) if "Conv" in each.name]
+
+
+# What becomes of a step
+
+
+class Steps:
+    """Stands in for the worker processes; `fails` is the folder whose step ends so."""
+
+    def __init__(self, fails: str = "", far: float = 0.0) -> None:
+        self.fails, self.far = fails, far
+        self.specs: list[RunSpec] = []
+
+    def step(self, spec: RunSpec, listener: Listener) -> RunResult:
+        self.specs.append(spec)
+        folder = Path(spec.work_folder)
+        if folder.name == self.fails:
+            failure = Failure("the engine crashed", "some hint")
+            return RunResult(spec=spec, status="crashed", phase="warmup", failure=failure)
+        (folder / "outputs").mkdir()
+        values = np.ones(3, np.float32) + (self.far if folder.name == "winograd" else 0)
+        np.save(folder / "outputs" / "000.npy", values)
+        listener.on_log(log_of(read_cache(str(spec.settings["fast_run_algo_policy"]))))
+        return RunResult(spec=spec, status="ok", phase="done", outputs=(output_named("prob"),))
+
+    def run(self, spec: RunSpec) -> RunResult:
+        self.specs.append(spec)
+        return RunResult(spec=spec, status="ok", phase="done")
+
+
+def output_named(name: str) -> OutputSummary:
+    return OutputSummary(
+        name=name,
+        dtype="float32",
+        shape=(3,),
+        minimum=1,
+        maximum=1,
+        mean=1,
+        nonfinite_count=0,
+        sha256="",
+    )
+
+
+def log_of(cache: AlgorithmCache) -> bytes:
+    """What the engine prints when it takes the first algorithm of each operator."""
+    lines = []
+    for operator in operators_of(cache):
+        layouts = [
+            "{" + ",".join(f"{size}(1)" for size in operand.shape) + f" {operand.dtype}" + "} "
+            for operand in operator.key.operands
+        ]
+        shapes = f"{', '.join(layouts[:-1])}) -> ({layouts[-1]}"
+        size = f"{operator.chosen.workspace_bytes / 2**20:.2f}MiB"
+        lines.append(
+            f"[20 11:58:22 setup_algo@algo_chooser.cpp:87][DEBUG] {operator.name}: tensor layouts"
+            f"({shapes})): algo={operator.chosen.name} workspace={size} attribute=1\n"
+        )
+    return "".join(lines).encode()
+
+
+def spec_in(folder: Path, **settings: Any) -> RunSpec:
+    known: dict[str, Any] = {"winograd_transform": True, "fast_run_algo_policy": str(CACHE)}
+    return RunSpec(
+        model=DIGITS,
+        engine="megengine",
+        driver="lite",
+        settings={**known, **settings},
+        work_folder=str(folder),
+        written={"model_dump": str(folder / "beside.mge"), "io_dump": str(folder / "beside.txt")},
+    )
+
+
+@pytest.mark.parametrize("name", ["winograd", "direct"])
+def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: str) -> None:
+    steps = Steps(fails=name)
+    result = run_with_winograd(spec_in(tmp_path), Listener(), steps.step, steps.run)
+    assert result.status == "crashed"
+    assert result.failure == Failure(
+        f"the trial of {name} algorithms: the engine crashed", "some hint"
+    )
+    assert Path(steps.specs[-1].work_folder).name == name  # nothing ran after it
+
+
+def test_numbers_that_are_far_off_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    steps = Steps(far=0.001)
+    near = run_with_winograd(spec_in(tmp_path / "near"), Listener(), steps.step, steps.run)
+    assert near.warnings == ()
+    assert near.numeric_errors[0].absolute == pytest.approx(0.001, rel=1e-3)
+    steps = Steps(far=1.0)
+    far = run_with_winograd(spec_in(tmp_path), Listener(), steps.step, steps.run)
+    assert "the numbers of winograd algorithms are far from" in far.warnings[0]
+    assert (far.numeric_errors[0].absolute, far.numeric_errors[0].relative) == (1.0, 0.5)
+
+
+def test_steps_run_alone_and_write_where_nobody_looks(tmp_path: Path) -> None:
+    steps = Steps()
+    settings = {"thread": 2, "multi_thread_core_ids": "0,1", "model_dump": "out.mge"}
+    settings |= {"io_dump": "out.txt", "dump_filter": "x"}
+    spec = spec_in(tmp_path, **settings)
+    run_with_winograd(spec, Listener(), steps.step, steps.run)
+    *trials, timed = steps.specs
+    assert len(trials) == 2
+    for trial in trials:
+        assert trial.runners == 1
+        assert not {"io_dump", "dump_filter"} & trial.settings.keys()
+        assert list(trial.written) == ["model_dump"]
+        assert trial.settings["multi_thread_core_ids"] == "0"
+        assert Path(trial.written["model_dump"]).parent == Path(trial.work_folder)
+        assert Path(trial.written["model_dump"]).suffix == ".mge"
+    assert timed.written == spec.written
+    assert timed.settings["multi_thread_core_ids"] == "0,1"
+    assert timed.runners == 2
+    assert (timed.iterations, timed.warmup_iterations) == (10, 1)
+
+
+# Caches
+
+
+def test_a_preferred_algorithm_comes_first_and_none_is_lost() -> None:
+    cache = read_cache(CACHE)
+    preferred = prefer_winograd(cache)
+    for old, new in zip(operators_of(cache), operators_of(preferred), strict=True):
+        assert set(new.entry.algorithms) == set(old.entry.algorithms)
+        if candidates(old):
+            fastest = min(candidates(old), key=lambda each: each.seconds)
+            assert new.chosen == fastest
+        else:
+            assert new.entry == old.entry
+    assert prefer_winograd(preferred) == preferred
+
+
+def test_a_winograd_algorithm_picked_by_hand_stays() -> None:
+    cache = prefer_winograd(read_cache(CACHE))
+    (first, *_) = convolutions(cache)
+    slow = max(candidates(first), key=lambda each: each.seconds)
+    assert slow != first.chosen
+    picked = replace_entry(cache, first, slow)
+    assert prefer_winograd(picked) == picked
+
+
+def replace_entry(cache: AlgorithmCache, operator: Operator, first: Algorithm) -> AlgorithmCache:
+    others = tuple(each for each in operator.entry.algorithms if each is not first)
+    entry = replace(operator.entry, algorithms=(first, *others))
+    return AlgorithmCache(
+        tuple(
+            replace(
+                category,
+                entries=tuple(
+                    entry if each is operator.entry else each for each in category.entries
+                ),
+            )
+            for category in cache.categories
+        )
+    )
+
+
+def test_without_winograd_the_others_are_left() -> None:
+    cache = read_cache(CACHE)
+    assert without_winograd(prefer_winograd(cache)) == without_winograd(cache)
+    for old, new in zip(operators_of(cache), operators_of(without_winograd(cache)), strict=True):
+        assert not candidates(new)
+        assert new.entry.algorithms == tuple(
+            each for each in old.entry.algorithms if each not in candidates(old)
+        )
+
+
+def test_an_operator_that_has_no_other_algorithm_keeps_winograd() -> None:
+    cache = read_cache(CACHE)
+    (first, *_) = convolutions(cache)
+    entry = replace(first.entry, algorithms=tuple(candidates(first)))
+    only = AlgorithmCache((replace(cache.categories[0], entries=(entry,)),))
+    assert without_winograd(only) == only
+    (choice,) = choices_of(choices_in(log_of(only).decode()), only)
+    assert choice.winograd
+    assert (choice.other_algorithm, choice.other_seconds) == ("", None)
+
+
+def test_only_the_convolutions_that_ran_are_told_and_searched_again() -> None:
+    cache = read_cache(CACHE)
+    ran = choices_in(log_of(cache).decode())
+    assert len(choices_of(ran, cache)) == 3
+    assert choices_of(ran[:1], cache) == choices_of(ran, cache)[:1]
+    left = without_operators(cache, ran[:1])
+    assert len(operators_of(left)) == len(operators_of(cache)) - 1
+    assert convolutions(without_operators(cache, ran)) == []
+
+
+def test_a_convolution_that_the_cache_does_not_know_is_told_without_a_time() -> None:
+    cache = read_cache(CACHE)
+    ran = choices_in(log_of(cache).decode())
+    (first, *_) = choices_of(ran, AlgorithmCache())
+    assert first.shapes == "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32"
+    assert first.seconds is None
+
+
+# The numeric error
+
+FLOATS = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(st.tuples(FLOATS, FLOATS), max_size=8))
+def test_the_error_is_that_of_the_worst_element(pairs: list[tuple[float, float]]) -> None:
+    actual, expected = (np.array([pair[i] for pair in pairs], np.float64) for i in (0, 1))
+    error = error_of("x", actual, expected)
+    assert error.absolute == max((abs(a - b) for a, b in pairs), default=0)
+    assert error.relative == max((abs(a - b) / max(abs(a), abs(b), 1) for a, b in pairs), default=0)
+    assert error_of("x", expected, actual) == error
+
+
+def test_values_that_are_no_numbers_differ_unless_both_have_them() -> None:
+    values = np.array([1.0, np.nan, np.inf, -np.inf])
+    same = error_of("x", values, values.copy())
+    assert (same.absolute, same.relative) == (0, 0)
+    for other in (np.nan, np.inf):
+        error = error_of("x", np.array([1.0]), np.array([other]))
+        assert (error.absolute, error.relative) == (None, None)

@@ -1,0 +1,75 @@
+"""Drivers of ONNX Runtime in the tests' own process, and what they give."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lar.engines import ENGINES, rows_of
+from lar.engines.onnxruntime.session import SessionDriver
+from lar.records import RunSpec
+
+Outputs = dict[str, np.ndarray[Any, Any]]
+MakeDriver = Callable[..., SessionDriver]
+
+
+@pytest.fixture
+def make_driver(tmp_path: Path) -> MakeDriver:
+    """Make a driver with a work folder, as the parent of a run gives one: not loaded yet."""
+
+    def make(model: Path, **settings: Any) -> SessionDriver:
+        folder = tmp_path / "work"
+        folder.mkdir(exist_ok=True)
+        spec = RunSpec(
+            model=str(model),
+            engine="onnxruntime",
+            driver="session",
+            settings=settings,
+            work_folder=str(folder),
+            written={"model_dump": str(settings.get("model_dump", ""))},
+            model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
+        )
+        return SessionDriver(spec, rows_of(ENGINES["onnxruntime"]))
+
+    return make
+
+
+@pytest.fixture
+def load_driver(make_driver: MakeDriver) -> MakeDriver:
+    """Make a driver and load its model."""
+
+    def load(model: Path, **settings: Any) -> SessionDriver:
+        driver = make_driver(model, **settings)
+        driver.load()
+        return driver
+
+    return load
+
+
+def feed_driver(driver: SessionDriver) -> None:
+    """Feed a driver with numbers that are always the same; axes of any size are 2."""
+    numbers = np.random.default_rng(0)
+    driver.feed(
+        {
+            info.name: (numbers.random([size or 2 for size in info.shape]) * 3).astype(info.dtype)
+            for info in driver.inputs()
+        }
+    )
+
+
+@pytest.fixture
+def run_driver() -> Callable[[SessionDriver], Outputs]:
+    """Feed a loaded driver, run it once and return its outputs."""
+
+    def run(driver: SessionDriver) -> Outputs:
+        feed_driver(driver)
+        driver.start()
+        driver.wait()
+        return {name: np.array(value) for name, value in driver.outputs().items()}
+
+    return run

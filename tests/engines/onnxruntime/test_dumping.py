@@ -1,0 +1,260 @@
+"""Dumps of ONNX Runtime: the tensors of the graph that runs, with names as MegEngine's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lar
+from lar.dumps.dump import Dump
+from lar.dumps.graph import index_of
+from lar.dumps.index import read_headers
+from lar.dumps.layouts import block_of, to_plain
+from lar.engines.onnxruntime.dump_graph import instrument
+from lar.engines.onnxruntime.dumping import (
+    LEAST_TENSORS,
+    describe_dump,
+    dump_tensors,
+    dump_text,
+    save_source,
+)
+from lar.engines.onnxruntime.saving import open_saved
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+    from tests.engines.onnxruntime.conftest import MakeDriver
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+MODELS = REPOSITORY / "models"
+DIGITS = MODELS / "digits_cnn.onnx"
+MOBILENET = MODELS / "mobilenet_v2.onnx"
+SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
+
+Run = Callable[[Any], dict[str, np.ndarray[Any, Any]]]
+
+
+def written_to(driver: Any, place: Path) -> Any:
+    """Give a driver a place for a dump, as the parent of a run does."""
+    driver.spec = replace(driver.spec, written={"bin_io_dump": str(place), "io_dump": str(place)})
+    save_source(driver, True)
+    return driver
+
+
+def dumped(driver: Any, folder: Path) -> Dump:
+    """Dump a fed driver's tensors and open them."""
+    dump_tensors(written_to(driver, folder), True)
+    index = index_of(read_headers(folder), describe_dump(folder).operators)
+    return Dump(str(folder), index, lar.open_dump(folder)._read)
+
+
+# The run
+
+
+def test_a_dump_is_made_beside_a_run_whose_numbers_stay(run_lar: RunLar, tmp_path: Path) -> None:
+    hashes = []
+    for name, flags in {
+        "plain": [],
+        "dumped": ["--bin-io-dump", "new/dump", "--io-dump", "dump.txt", "--bin-out-dump", "out"],
+    }.items():
+        file = tmp_path / f"{name}.json"
+        arguments = ["--input", SEVEN, "--iter", "2", "--json", str(file), *flags]
+        done = run_lar(str(DIGITS), *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "the times are those of a run with" not in done.stderr
+        hashes.append(json.loads(file.read_text())["outputs"][0]["sha256"])
+    assert hashes[0] == hashes[1]
+
+    dump = lar.open_dump(tmp_path / "new" / "dump")
+    index = dump.index
+    assert (index.complete, index.engine, index.iteration) == (True, "onnxruntime", 0)
+    assert next(tensor.name for tensor in dump) == "data"
+    assert hashlib.sha256(dump.read(index.tensors[-1].key).tobytes()).hexdigest() == hashes[0]
+    convolution = next(operator for operator in index.operators if "Conv" in operator.type)
+    assert convolution.parameters["kernel_shape"] == [3, 3]
+    assert convolution.inputs[0] == index.tensors[0].key
+    text = (tmp_path / "dump.txt").read_text()
+    produced = re.findall(r"^var(\d+) produced: name=(.*?) layout=", text, re.MULTILINE)
+    assert produced == [(str(int(tensor.key, 16)), tensor.name) for tensor in dump]
+
+    outputs = lar.open_dump(tmp_path / "out")
+    assert [tensor.key for tensor in outputs] == ["run0-var0", "run1-var0", "run2-var0"]
+    for tensor in outputs:
+        assert hashlib.sha256(outputs.read(tensor.key).tobytes()).hexdigest() == hashes[0]
+
+
+# The tensors
+
+
+def test_tensors_are_those_of_the_instrumented_graph(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+) -> None:
+    """They are fetched part by part, each by a session of its own."""
+    driver = load_driver(MOBILENET)
+    run_driver(driver)
+    model, producers = instrument(driver)
+    assert len(producers) > 2 * LEAST_TENSORS
+    session = open_saved(driver, model)
+    names = [producer.tensor for producer in producers]
+    expected = dict(zip(names, session.run(names, numpy_of(driver.fed)), strict=True))
+    dump = dumped(driver, tmp_path / "dump")
+    found = {tensor.name: tensor for tensor in dump}
+    assert list(found) == [*driver.fed, *names]
+    for producer in producers:
+        tensor, array = found[producer.tensor], expected[producer.tensor]
+        assert dump.read(tensor.key).tobytes() == array.tobytes()
+        assert dump.operator(tensor.operator).type == producer.operator
+        assert bool(tensor.layout) == producer.blocked
+
+
+def numpy_of(fed: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: value.numpy() for name, value in fed.items()}
+
+
+def test_blocked_tensors_hold_what_plain_ones_hold(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+) -> None:
+    dumps = []
+    for name, settings in {
+        "blocked": {},
+        "plain": {"graph_optimization_level": "extended"},
+    }.items():
+        driver = load_driver(DIGITS, **settings)
+        run_driver(driver)
+        dumps.append(dumped(driver, tmp_path / name))
+    blocked, plain = dumps
+    if not any(tensor.layout for tensor in blocked):
+        pytest.skip("ONNX Runtime has no blocked layout for this CPU")
+    arrays = [plain.read(tensor.key) for tensor in plain if tensor.operator and not tensor.layout]
+    for tensor in blocked:
+        if tensor.layout:
+            assert tensor.shape[-1] == block_of(tensor.layout)
+            values = to_plain(blocked.read(tensor.key), tensor.layout)
+            assert any(
+                values.shape == array.shape and np.allclose(values, array, rtol=1e-4, atol=1e-5)
+                for array in arrays
+            ), tensor
+
+
+@pytest.fixture
+def odd_model(tmp_path: Path) -> Path:
+    """Nodes without names, an input left out, several outputs, and a tensor of each odd kind."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape/of:x"]),
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Clip", ["x", "", "most"], ["clipped"]),
+        helper.make_node("TopK", ["clipped", "k"], ["values", "places"]),
+        helper.make_node("Cast", ["values"], ["double"], to=TensorProto.DOUBLE),
+        helper.make_node("NonZero", ["clipped"], ["found"]),
+        helper.make_node("SequenceConstruct", ["x", "clipped"], ["list"]),
+        helper.make_node("SequenceAt", ["list", "index"], ["picked"]),
+        helper.make_node("Identity", ["picked"], ["y"]),
+    ]
+    kept = ["shape/of:x", "sum", "values", "places", "double", "found", "y"]
+    graph = helper.make_graph(
+        nodes,
+        "odd",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [onnx.ValueInfoProto(name=name) for name in kept],
+        [
+            numpy_helper.from_array(np.array([2], np.int64), "k"),
+            numpy_helper.from_array(np.array(0.5, np.float32), "most"),
+            numpy_helper.from_array(np.array(1, np.int64), "index"),
+        ],
+    )
+    path = tmp_path / "odd.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def test_tensors_of_every_kind_are_dumped(
+    load_driver: MakeDriver, run_driver: Run, odd_model: Path, tmp_path: Path
+) -> None:
+    driver = load_driver(odd_model, graph_optimization_level="disable")
+    expected = run_driver(driver)
+    dump = dumped(driver, tmp_path / "dump")
+    found = {tensor.name: tensor for tensor in dump}
+    for name, array in expected.items():
+        tensor = found[name]
+        assert (tensor.dtype, tensor.shape) == (array.dtype.name, array.shape)
+        assert np.array_equal(dump.read(tensor.key), array)
+    assert found["sum"].shape == ()
+    assert found["shape/of:x"].dtype == "int64"
+    # A list of tensors is none, and has no file.
+    assert "list" not in found
+    top = dump.operator(found["places"].operator)
+    assert top.outputs == (found["values"].key, found["places"].key)
+    assert (found["values"].slot, found["places"].slot) == (0, 1)
+    assert sorted(path.name for path in (tmp_path / "dump").iterdir()) == sorted(
+        tensor.key for tensor in dump
+    )
+
+
+def test_a_graph_from_a_cache_is_dumped_too(run_lar: RunLar, tmp_path: Path) -> None:
+    for flags in (["--fast-run"], ["--bin-io-dump", "dump"]):
+        arguments = ["--iter", "1", "--fast-run-algo-policy", "digits.cache", *flags]
+        done = run_lar(str(DIGITS), *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert [tensor.name for tensor in lar.open_dump(tmp_path / "dump")][-1] == "logits"
+
+
+def test_an_output_that_is_no_array_has_no_file(run_lar: RunLar, tmp_path: Path) -> None:
+    nodes = [helper.make_node("SequenceConstruct", ["x", "x"], ["list"])]
+    tensor = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    sequence = helper.make_tensor_sequence_value_info("list", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "list", [tensor], [sequence])
+    path = tmp_path / "list.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    done = run_lar(str(path), "--iter", "1", "--bin-out-dump", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--bin-out-dump: the output list is a seq(tensor(float))" in done.stderr
+
+
+# The text
+
+
+def test_two_equal_text_dumps_are_identical(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+) -> None:
+    texts = []
+    for name in ("one.txt", "two.txt"):
+        driver = load_driver(DIGITS)
+        run_driver(driver)
+        dump_text(written_to(driver, tmp_path / name), "io_dump")
+        texts.append((tmp_path / name).read_text())
+    assert texts[0] == texts[1]
+    *_, last = re.findall(r"^var\d+ produced:.*?(?=^var|\Z)", texts[0], re.MULTILINE | re.DOTALL)
+    pattern = (
+        r"var\d+ produced: name=logits layout=\{2\(10\),10\(1\) Float32\} owner_opr=.*\{Gemm\} "
+        r"opr\d+\n deps:\n  \[i0\]var\d+: \[.*, \.\.\.\] s\n  \[i1\]var\d+: <constant> s\n"
+        r"  \[i2\]var\d+: <constant> s\n"
+        r" val: \[.*, \.\.\.\]min=\S+ max=\S+ mean=\S+ l2=\S+ sd=\S+ s\n"
+    )
+    assert re.fullmatch(pattern, last), last
+
+
+def test_only_the_first_of_several_runners_dumps(load_driver: MakeDriver, tmp_path: Path) -> None:
+    driver = written_to(load_driver(DIGITS), tmp_path / "dump")
+    driver.runner = 1
+    dump_tensors(driver, True)
+    dump_text(driver, "io_dump")
+    assert not (tmp_path / "dump").exists()
+
+
+def test_a_dump_without_facts_is_one_all_the_same(tmp_path: Path) -> None:
+    assert describe_dump(tmp_path / "missing").operators == ()
+    with pytest.raises(UsageError):
+        lar.open_dump(tmp_path / "missing")

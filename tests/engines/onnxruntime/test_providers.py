@@ -1,0 +1,141 @@
+"""CUDA and TensorRT, as far as a machine without them can tell: what the engine is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+    from tests.engines.onnxruntime.conftest import MakeDriver
+
+DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
+CUDA = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+FALLBACK = "session.disable_cpu_ep_fallback"
+
+
+class EngineWithGpu:
+    """The engine as it would be with these providers; its sessions keep what they were given."""
+
+    def __init__(self, onnxruntime: Any, *providers: str) -> None:
+        self.engine, self.providers = onnxruntime, [*providers, "CPUExecutionProvider"]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def get_available_providers(self) -> list[str]:
+        return self.providers
+
+    def InferenceSession(self, model: Any, options: Any, **keywords: Any) -> Any:
+        session = self.engine.InferenceSession(model)
+        session.given = {
+            **dict(zip(keywords["providers"], keywords["provider_options"], strict=True)),
+            FALLBACK: options.get_session_config_entry(FALLBACK),
+        }
+        session.get_providers = lambda: [*keywords["providers"], "CPUExecutionProvider"]
+        return session
+
+
+Asked = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def asked_of(make_driver: MakeDriver) -> Asked:
+    """Load a model on a machine with a GPU; return what the engine was asked for."""
+
+    def asked(**settings: Any) -> dict[str, Any]:
+        driver = make_driver(DIGITS, **settings)
+        driver.onnxruntime = EngineWithGpu(driver.onnxruntime, TENSORRT, CUDA)
+        driver.load()
+        given: dict[str, Any] = driver.session.given
+        assert driver.facts().libraries["provider"] == next(iter(given))
+        return {**given, "device": driver.device}
+
+    return asked
+
+
+def test_tensorrt_runs_what_it_can_and_cuda_the_rest_and_the_cpu_nothing(asked_of: Asked) -> None:
+    device = {"device_id": "0"}
+    asked = asked_of(tensorrt=True)
+    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 0)}
+    assert list(asked)[:2] == [TENSORRT, CUDA]
+    device = {"device_id": "3"}
+    asked = asked_of(tensorrt=True, cuda=3)
+    assert asked == {TENSORRT: device, CUDA: device, FALLBACK: "1", "device": ("cuda", 3)}
+
+
+def test_tensorrt_keeps_its_engines_beside_the_name_given(asked_of: Asked, tmp_path: Path) -> None:
+    asked = asked_of(tensorrt=True, tensorrt_cache=str(tmp_path / "engines"))
+    assert asked[TENSORRT] == {
+        "device_id": "0",
+        "trt_engine_cache_enable": "True",
+        "trt_engine_cache_path": str(tmp_path),
+        "trt_engine_cache_prefix": "engines",
+    }
+
+
+def test_fast_run_has_cuda_measure_its_algorithms(asked_of: Asked) -> None:
+    search = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
+    for settings in ({"cuda": 1}, {"provider": "cuda"}, {"tensorrt": True}):
+        asked = asked_of(fast_run=True, **settings)
+        assert asked[CUDA].items() >= search.items()
+        assert not asked_of(**settings)[CUDA].items() >= search.items()
+
+
+def test_a_cache_and_the_blocked_layout_are_for_the_cpu_alone(asked_of: Asked) -> None:
+    with pytest.raises(UsageError, match="keeps a cache for the CPU alone"):
+        asked_of(cuda=0, fast_run=True, fast_run_algo_policy="model.cache")
+    for settings, flag in (({"tensorrt": True}, "--tensorrt"), ({"cuda": 0}, "--cuda")):
+        with pytest.raises(UsageError, match=f"--enable-nchw88 and {flag} exclude each other"):
+            asked_of(enable_nchw88=True, **settings)
+
+
+@pytest.mark.parametrize("key", ["cpu", "cpu_default", "multithread", "provider"])
+def test_tensorrt_leaves_no_room_for_the_cpu(asked_of: Asked, key: str) -> None:
+    flag = "--" + key.replace("_", "-")
+    with pytest.raises(UsageError, match=f"{flag} and --tensorrt exclude each other"):
+        asked_of(tensorrt=True, **{key: "cpu" if key == "provider" else 1})
+
+
+def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> None:
+    import onnxruntime
+
+    if TENSORRT in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has TensorRT")
+    ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines")
+    assert ended.returncode == 2
+    assert "--tensorrt: the installed ONNX Runtime has no TensorRT provider" in ended.stderr
+    assert "pip install onnxruntime-gpu" in ended.stderr
+
+
+def test_a_cache_for_tensorrt_needs_tensorrt_and_a_place(
+    run_lar: RunLar, asked_of: Asked, tmp_path: Path
+) -> None:
+    ended = run_lar(str(DIGITS), "--tensorrt-cache", "engines")
+    assert ended.returncode == 2
+    assert "--tensorrt-cache: TensorRT is not used" in ended.stderr
+    assert "hint: add --tensorrt" in ended.stderr
+    with pytest.raises(UsageError, match="engines: cannot be written"):
+        asked_of(tensorrt=True, tensorrt_cache=str(tmp_path / "nowhere" / "engines"))
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("Unable to serialize model as it contains compiled nodes. Please ...", "leave out"),
+        ("INVALID_PROTOBUF : Protobuf serialization failed.", "make room on the disk"),
+        ('Failed to write external initializers to file: "x.data"', "make room on the disk"),
+    ],
+)
+def test_a_graph_that_cannot_be_saved_is_no_broken_model(message: str, hint: str) -> None:
+    error = explain_onnxruntime(message, "model.onnx", loading=True)
+    assert isinstance(error, UsageError)
+    assert "its optimised graph cannot be saved" in error.message
+    assert error.hint.startswith(hint)

@@ -1,0 +1,111 @@
+"""`--model-dump`: one file that runs anywhere on such a processor, and gives the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from lar.engines.onnxruntime import saving
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+    from tests.engines.onnxruntime.conftest import MakeDriver, Outputs
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+DIGITS = MODELS / "digits_cnn.onnx"
+EACH = sorted(MODELS.glob("*.onnx"))
+
+Run = Callable[[Any], "Outputs"]
+
+
+def bits_of(outputs: Outputs) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in outputs.items()}
+
+
+def run_elsewhere(path: Path, load: MakeDriver, run: Run, **settings: Any) -> dict[str, bytes]:
+    """Run a model where nothing else is."""
+    folder = path.parent / "elsewhere"
+    folder.mkdir()
+    moved = Path(shutil.move(path, folder))
+    assert [each.name for each in folder.iterdir()] == [moved.name]
+    outputs = bits_of(run(load(moved, **settings)))
+    shutil.rmtree(folder)
+    return outputs
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".ort"])
+@pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
+def test_a_dumped_model_gives_the_same_bits(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path, model: Path, suffix: str
+) -> None:
+    path = tmp_path / f"dump{suffix}"
+    driver = load_driver(model, model_dump=str(path))
+    expected = bits_of(run_driver(driver))
+    assert expected == bits_of(run_driver(load_driver(model)))
+    assert (path.read_bytes()[4:8] == b"ORTM") == (suffix == ".ort")
+    assert (
+        run_elsewhere(path, load_driver, run_driver, graph_optimization_level="disable") == expected
+    )
+
+
+def test_the_options_set_are_in_the_dump(load_driver: MakeDriver, tmp_path: Path) -> None:
+    path = tmp_path / "dump.onnx"
+    load_driver(DIGITS, model_dump=str(path))
+    optimized = [node.op_type for node in onnx.load(path).graph.node]
+    load_driver(DIGITS, model_dump=str(path), graph_optimization_level="disable")
+    original = [node.op_type for node in onnx.load(path).graph.node]
+    assert original == [node.op_type for node in onnx.load(DIGITS).graph.node]
+    assert len(optimized) < len(original)
+
+
+def test_weights_of_other_files_come_into_the_dump(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path
+) -> None:
+    """Those beside the model, and those of a cache that is built or read."""
+    external, path = tmp_path / "external.onnx", tmp_path / "dump.onnx"
+    onnx.save(
+        onnx.load(DIGITS),
+        external,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    cache = {"fast_run": True, "fast_run_algo_policy": str(tmp_path / "model.cache")}
+    expected = bits_of(run_driver(load_driver(DIGITS)))
+    for settings in ({}, cache, cache):
+        driver = load_driver(external, model_dump=str(path), **settings)
+        assert bits_of(run_driver(driver)) == expected
+        assert not onnx.load(path).metadata_props
+        found = run_elsewhere(path, load_driver, run_driver, graph_optimization_level="disable")
+        assert found == expected
+
+
+def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -> None:
+    ended = run_lar(
+        str(DIGITS), "--model-dump", "dump.onnx", "--range", "1e6", "--iter", "0", cwd=tmp_path
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["dump.onnx"]
+    assert run_lar("dump.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
+
+
+def test_a_model_too_large_for_one_file_is_an_error(
+    make_driver: MakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As protobuf refuses more than 2 GiB; it is the weights of other files that get there."""
+    driver = make_driver(DIGITS, model_dump=str(tmp_path / "dump.onnx"))
+    monkeypatch.setattr(saving, "weights_files", lambda data: ("weights.bin",))
+
+    def refuse(*_: object) -> None:
+        raise EncodeError("Failed to serialize proto")
+
+    monkeypatch.setattr(onnx, "save", refuse)
+    with pytest.raises(UsageError, match="--model-dump: the model cannot stand in one file"):
+        driver.load()

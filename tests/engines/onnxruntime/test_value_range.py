@@ -1,0 +1,133 @@
+"""`--range`: what is found, how it is told, and that what is timed stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from lar.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from tests.engines.onnxruntime.conftest import MakeDriver
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+MODELS = Path(__file__).resolve().parents[3] / "models"
+DIGITS = MODELS / "digits_cnn.onnx"
+SHAPE = (1, 16, 4, 4)
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A convolution that passes its input on, in the blocked layout where there is one, and the
+    product of the result with 2 and 10."""
+    identity = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
+    constants = {"w": identity, "two": np.float32(2), "ten": np.float32(10)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["same"], "pass on"),
+        helper.make_node("Mul", ["same", "two"], ["double"], "times 2"),
+        helper.make_node("Mul", ["double", "ten"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, SHAPE)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    path = tmp_path / "network.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def ones_but(number: float) -> np.ndarray[Any, Any]:
+    """Return an input of ones with another number at one place."""
+    array = np.ones(SHAPE, np.float32)
+    array[0, 3, 2, 1] = number
+    return array
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "producer", "found"),
+    [
+        (7, 6.5, "same of Conv pass on", "7 at [0,3,2,1]"),
+        (-7, 6.5, "same of Conv pass on", "-7 at [0,3,2,1]"),
+        (7, 13.5, "double of Mul times 2", "14 at [0,3,2,1]"),
+        (7, 139, "y of Mul", "140 at [0,3,2,1]"),
+        (3e38, 3.2e38, "double of Mul times 2", "inf at [0,3,2,1]"),
+        (3e38, 1e39, "double of Mul times 2", "inf at [0,3,2,1]"),  # a limit beyond float32
+        # It spreads to all channels of its pixel.
+        (float("nan"), 1e9, "same of Conv pass on", "nan at [0,0,2,1], and 15 of 256 more"),
+    ],
+)
+def test_the_first_tensor_out_of_range_is_named(
+    load_driver: MakeDriver, network: Path, number: float, limit: float, producer: str, found: str
+) -> None:
+    driver = load_driver(network, range=limit, graph_optimization_level="disable")
+    with pytest.raises(CheckFailed) as caught, np.errstate(all="ignore"):
+        driver.feed({"x": ones_but(number)})
+    expected = f"--range {limit:.9g}: tensor {producer} holds {found}"
+    assert caught.value.message == expected
+    load_driver(network, range=1e9, graph_optimization_level="disable").feed({"x": ones_but(7)})
+
+
+@pytest.mark.parametrize("setting", ["basic", "extended", "all"])
+def test_the_place_is_that_of_the_plain_layout_whatever_runs(
+    load_driver: MakeDriver, network: Path, setting: str
+) -> None:
+    """The products are fused into the convolution; at the level all, it has a blocked layout."""
+    driver = load_driver(network, range=139, graph_optimization_level=setting)
+    with pytest.raises(CheckFailed, match=r"of Conv .+ holds 140 at \[0,3,2,1\]$"):
+        driver.feed({"x": ones_but(7)})
+
+
+def test_how_many_more_are_out_of_range_is_told(load_driver: MakeDriver, network: Path) -> None:
+    driver = load_driver(network, range=0.5)
+    with pytest.raises(CheckFailed, match=r"holds 1 at \[0,0,0,0\], and 255 of 256 more$"):
+        driver.feed({"x": ones_but(7)})
+
+
+def test_a_failed_check_is_a_failed_run_and_exit_code_1(run_lar: RunLar, network: Path) -> None:
+    np.save(network.parent / "x.npy", ones_but(7))
+    given = ["--input", str(network.parent / "x.npy"), "--iter", "1", "--json", "-"]
+    ended = run_lar(str(network), *given, "--range", "139")
+    assert ended.returncode == 1
+    assert re.search(r"^lar: error: --range 139: tensor .* holds 140 at", ended.stderr, re.M)
+    result = json.loads(ended.stdout)
+    assert (result["status"], result["samples"]["end_to_end"]) == ("failed", [])
+    assert run_lar(str(network), *given, "--range", "140").returncode == 0
+
+
+def test_what_is_timed_is_the_model_as_it_is(run_lar: RunLar, tmp_path: Path) -> None:
+    outputs: list[Any] = []
+    for flags in ([], ["--range", "1e6"]):
+        result = tmp_path / "result.json"
+        ended = run_lar(str(DIGITS), "--iter", "1", "--json", str(result), *flags)
+        assert ended.returncode == 0, ended.stderr
+        outputs.append(json.loads(result.read_text())["outputs"])
+    assert outputs[0] == outputs[1]
+
+
+def test_halves_are_checked_in_their_own_range(load_driver: MakeDriver, tmp_path: Path) -> None:
+    """The limit is beyond what float16 holds: only what is infinite is out of it."""
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [2])],
+    )
+    path = tmp_path / "half.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    load_driver(path, range=1e6).feed({"x": np.array([1, 200], np.float16)})
+    with pytest.raises(CheckFailed, match=r"holds inf at \[1\]"):
+        load_driver(path, range=1e6).feed({"x": np.array([1, 300], np.float16)})

@@ -1,0 +1,249 @@
+"""A comparison as text, CSV, JSON and HTML: all say the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from lar.comparison.record import (
+    Comparison,
+    Culprit,
+    Element,
+    Figures,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+    UnmatchedTensor,
+    read_comparison,
+)
+from lar.reports.compare_csv import COLUMNS, format_csv
+from lar.reports.compare_html import format_html
+from lar.reports.compare_text import format_comparison, format_json
+
+GOOD = Figures(
+    elements=4,
+    identical=False,
+    max_error=1e-6,
+    max_absolute=2e-6,
+    mean_absolute=1e-6,
+    max_relative=3e-6,
+    mean_relative=1e-6,
+    relative_l2=1e-6,
+    scale=1.0,
+    max_ulp=12,
+    cosine=1.0,
+    snr_db=120.0,
+)
+BAD = replace(
+    GOOD,
+    max_error=0.5,
+    relative_l2=0.25,
+    snr_db=12.04,
+    mismatches=3,
+    first=Element(index=(0, 1), actual="1.5", expected="1.0"),
+    worst=Element(index=(1, 1), actual="nan", expected="2.0"),
+    nan_counts=(1, 0),
+    nonfinite_mismatches=1,
+)
+
+
+def facts(name: str, **others: Any) -> TensorFacts:
+    fields = {"dtype": "float32", "shape": (2, 2), "operator_type": "Conv", **others}
+    return TensorFacts(key=name, name=name, **fields)
+
+
+def pair(name: str, figures: Figures | None = GOOD, **others: Any) -> TensorComparison:
+    passed = figures is not None and not figures.mismatches
+    fields: dict[str, Any] = {"matched_by": "name", "passed": passed, "depth": 1, **others}
+    return TensorComparison(actual=facts(name), expected=facts(name), figures=figures, **fields)
+
+
+def operator(name: str, **others: Any) -> OperatorFacts:
+    return OperatorFacts(key=name, name=name, type="Conv", output=name, **others)
+
+
+def comparison(**others: Any) -> Comparison:
+    data = pair("data", replace(GOOD, identical=True), depth=0)
+    conv, odd = pair("conv<2>", BAD, depth=2), pair("odd", None, problem="shapes differ", depth=3)
+    fields: dict[str, Any] = {
+        "finding": "fault",
+        "culprits": (
+            Culprit(
+                actual=(operator("conv<2>", parameters={"pads": [1, 1], "group": 1}),),
+                expected=(operator("conv<2>", parameters={"pads": [0, 0], "group": 1}),),
+                inputs=(data,),
+                output=conv,
+            ),
+        ),
+        "tensors": (data, pair("relu"), conv, odd),
+        "unmatched": (
+            UnmatchedTensor(
+                side="actual", tensor=facts("alone"), fused=False, reason="no such tensor"
+            ),
+        ),
+        "notes": ("something to know",),
+        **others,
+    }
+    return Comparison(
+        actual=SideFacts(
+            source="a", tensors=5, engine="megengine", settings={"enable_nchw44": True}
+        ),
+        expected=SideFacts(source="b", tensors=4),
+        tolerance=Tolerance(),
+        **fields,
+    )
+
+
+def text_of(comparison: Comparison, everything: bool = False) -> str:
+    return "\n".join(format_comparison(comparison, everything=everything))
+
+
+def test_the_culprit_comes_first_with_what_goes_in_and_out() -> None:
+    lines = format_comparison(comparison())
+    assert lines[0] == "A: a (5 tensors, megengine, --enable-nchw44)"
+    start = lines.index("culprit: Conv conv<2>")
+    assert start < lines.index("tensors that differ:")
+    assert lines[start + 1] == "  A: Conv conv<2> gives conv<2>; pads=1x1"
+    assert lines[start + 2] == "  B: Conv conv<2> gives conv<2>; pads=0x0"
+    head, given, made = lines[start + 3 : start + 6]
+    assert head.split()[:4] == ["tensor", "operator", "shape", "matched"]
+    assert given.split()[:2] == ["input", "data"]
+    assert "equal" in given
+    assert made.split()[:2] == ["output", "conv<2>"]
+    for cell in ("0.5", "0.25", "12.0", "3 (75.0%)", "{1,1}", "nan", "2.0", "NaN 1/0"):
+        assert cell in made
+
+
+def test_the_table_has_failures_and_all_on_request() -> None:
+    short, whole = text_of(comparison()), text_of(comparison(), everything=True)
+    table = short.partition("tensors that differ:")[2]
+    assert "relu" not in table
+    assert "shapes differ" in table
+    assert "relu" in whole.partition("tensors:")[2]
+
+
+def test_the_summary_counts() -> None:
+    *_, summary, note, result = format_comparison(comparison())
+    assert summary == (
+        "4 tensors compared (4 by name): 1 equal, 1 within the tolerance, 2 differ; "
+        "1 without a twin"
+    )
+    assert note == "note: something to know"
+    assert result == "result: different; Conv conv<2>"
+
+
+@pytest.mark.parametrize(
+    ("finding", "text"),
+    [
+        ("same", "the same within the tolerance"),
+        ("rounding", "different; no operator stands out, the errors grow gradually"),
+        ("different", "different"),
+    ],
+)
+def test_the_result_is_told_in_words(finding: str, text: str) -> None:
+    lines = format_comparison(comparison(finding=finding, culprits=()))
+    assert lines[-1] == f"result: {text}"
+
+
+def test_a_missing_operator_is_told() -> None:
+    one = comparison().culprits[0]
+    text = text_of(comparison(culprits=(replace(one, actual=()),)))
+    assert "culprit: Conv conv<2> of B, which A lacks" in text
+    text = text_of(comparison(culprits=(replace(one, expected=()),)))
+    assert "culprit: Conv conv<2> of A, which B lacks" in text
+
+
+def test_tensors_without_a_twin_are_listed_the_unexplained_first() -> None:
+    unmatched = tuple(
+        UnmatchedTensor(
+            side="expected",
+            tensor=facts(f"t{number}"),
+            fused=number != 11,
+            reason="within Conv that gives x",
+            constant=number < 2,
+        )
+        for number in range(12)
+    )
+    lines = format_comparison(comparison(unmatched=unmatched))
+    start = lines.index("without a twin in A: 12 of B")
+    assert lines[start + 1].startswith("  t11:")
+    assert "  and 2 more, which --all lists" in lines
+    assert "  2 constants that are in another form there, or not at all: t0, t1" in lines
+    assert "  t10: within" in text_of(comparison(unmatched=unmatched), everything=True)
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    odd = replace(comparison(), tensors=(pair("a\x1b[31m\nb", BAD),), culprits=(), unmatched=())
+    assert "\x1b" not in text_of(odd)
+
+
+def test_csv_has_a_row_a_tensor() -> None:
+    rows = list(csv.DictReader(io.StringIO(format_csv(comparison()))))
+    assert list(rows[0]) == list(COLUMNS)
+    assert [row["actual"] for row in rows] == ["data", "relu", "conv<2>", "odd", "alone"]
+    conv, odd, alone = rows[2:]
+    assert (conv["culprit"], conv["passed"], conv["max_error"]) == ("True", "False", "0.5")
+    assert (conv["worst_index"], conv["worst_actual"], conv["nan_actual"]) == ("1x1", "nan", "1")
+    assert (odd["problem"], odd["max_error"]) == ("shapes differ", "")
+    assert (alone["expected"], alone["problem"]) == ("", "no such tensor")
+
+
+def test_json_is_the_record() -> None:
+    assert read_comparison(format_json(comparison())) == comparison()
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in their order, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "line"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_is_well_formed() -> None:
+    text = format_html(comparison())
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert not {tag for tag, _ in page.seen} & {"script", "link", "img", "iframe"}
+    assert "http" not in text.replace("http-equiv", "")
+    assert "conv&lt;2&gt;" in text
+    assert "conv<2>" not in text
+    circles = [attributes for tag, attributes in page.seen if tag == "circle"]
+    assert len(circles) == 4
+    # The culprit's output stands out; deeper tensors stand to the right, greater errors higher.
+    assert [circle["r"] for circle in circles].count("6") == 1
+    assert [float(it["cx"] or 0) for it in circles] == sorted(
+        float(it["cx"] or 0) for it in circles
+    )
+    heights = {float(it["cy"] or 0): it["fill"] for it in circles}
+    assert heights[min(heights)] == "#e98b2a"  # the tensor without figures
+    assert 'class="fault"' in text
+    assert "something to know" in text
+
+
+def test_a_page_of_nothing() -> None:
+    empty = comparison(tensors=(), culprits=(), unmatched=(), notes=(), finding="different")
+    page = Page()
+    page.feed(format_html(empty))
+    assert page.open == []
+    assert "tensors that differ" not in text_of(empty)

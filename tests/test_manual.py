@@ -1,0 +1,84 @@
+"""The command lines of load_and_run's manual, as they are typed there, with lar in its place."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines.megengine.cache import read_cache
+from lar.engines.megengine.cache_choices import operators_of
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+TIME = r"\d+\.\d{3}"
+NCHW44 = "enable nchw44 optimization"
+WINOGRAD = "enable winograd transform"
+
+# The chapters on running a model, on layouts, on fast-run and on winograd, in the manual's order:
+# each search writes what the next command reads.
+COMMANDS = [
+    ("./load_and_run ./resnet50.mge --input cat.npy --iter 10", []),
+    ("./load_and_run ./resnet50.mge --input cat.npy --iter 10 --enable-nchw44", [NCHW44]),
+    (
+        "./load_and_run ./resnet50.mge --input cat.npy --enable-nchw44 --fast-run "
+        "--fast-run-algo-policy resnet50.cache",
+        [NCHW44],
+    ),
+    (
+        "./load_and_run ./resnet50.mge --input cat.npy --enable-nchw44 "
+        "--fast-run-algo-policy resnet50.cache",
+        [NCHW44],
+    ),
+    (
+        "./load_and_run ./resnet50.mge --input cat.npy --enable-nchw44 --fast-run "
+        "--winograd-transform --fast-run-algo-policy resnet50.cache",
+        [NCHW44, WINOGRAD],
+    ),
+]
+
+# What the manual shows of a run; its first line names lar and the engine here.
+LINES = [
+    r"lar \S+: using MegEngine \S+ \(lite\)",
+    rf"load model: {TIME}ms",
+    rf"=== prepare: {TIME}ms; going to warmup",
+    rf"warmup 0: {TIME}ms",
+    r"=== going to run input for 10 times",
+    *(rf"iter {index}/10: {TIME}ms \(exec={TIME},device=({TIME}|N/A)\)" for index in range(10)),
+    rf"=== finished test #0: time={TIME}ms avg_time={TIME}ms sd={TIME}ms minmax={TIME},{TIME}",
+]
+
+
+def check(command: str, done: subprocess.CompletedProcess[str], warnings: list[str]) -> None:
+    """Compare what a command printed with what the manual shows."""
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) > len(LINES)
+    for line, pattern in zip(lines, LINES, strict=False):
+        assert re.fullmatch(pattern, line), command
+    warned = [line for line in done.stderr.splitlines() if "[warn]" in line]
+    assert len(warned) == len(warnings), command
+    for line, text in zip(warned, warnings, strict=True):
+        assert re.fullmatch(rf"\[\d\d \d\d:\d\d:\d\d lar\]\[warn\] {text}", line)
+
+
+def test_the_manuals_command_lines_work_one_after_the_other(
+    run_lar: RunLar, root: Path, tmp_path: Path
+) -> None:
+    # A small model under the name of the manual's, and an input that fits it.
+    shutil.copy(root / "models" / "digits_cnn.mge", tmp_path / "resnet50.mge")
+    shutil.copy(root / "inputs" / "digit_7.npy", tmp_path / "cat.npy")
+    for command, warnings in COMMANDS:
+        _, *arguments = shlex.split(command)
+        done = run_lar(*arguments, cwd=tmp_path)
+        check(command, done, warnings)
+        if "--fast-run" in arguments:
+            assert operators_of(read_cache(tmp_path / "resnet50.cache"))
+    # The last one prefers winograd, and says what that gives.
+    assert re.search(r"^winograd: [12] of 3 kinds of convolution; ", done.stdout, re.MULTILINE)
+    assert sorted(os.listdir(tmp_path)) == ["cat.npy", "resnet50.cache", "resnet50.mge"]

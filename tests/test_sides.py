@@ -1,0 +1,114 @@
+"""The sides of a comparison: what a text means, and what models are fed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lar
+from lar.dumps.binary import write_tensor
+from lar.dumps.dump import Dump
+from lar.errors import LarError, UsageError
+from lar.sides import ModelRun, compare, parse_words, side_of
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--cpu"], {"cpu": True}),
+        (["--enable_nchw44", "--iter=3"], {"enable_nchw44": True, "iter": "3"}),
+        (["--multithread", "2"], {"multithread": "2"}),
+        (["--cuda:1"], {"cuda": "1"}),
+        (["--cuda"], {"cuda": "0"}),
+        (["--cuda=2"], {"cuda": "2"}),
+        (["--input", "a:x.npy", "--input=b:y.npy"], {"input": ["a:x.npy", "b:y.npy"]}),
+    ],
+)
+def test_the_words_of_a_side_become_options(words: list[str], options: dict[str, object]) -> None:
+    assert parse_words(words) == options
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["iter"], "one argument too many"),
+        (["--iter"], "--iter: expected one argument"),
+        (["--enable-nchw4444"], "unknown flag --enable-nchw4444"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_words(words)
+
+
+def test_a_side_is_a_model_with_options_in_one_text(root: Path) -> None:
+    side = side_of("'a b.mge' --cpu --input 'x y.npy'")
+    assert side == ModelRun(
+        "'a b.mge' --cpu --input 'x y.npy'", "a b.mge", {"cpu": True, "input": ["x y.npy"]}
+    )
+    model = str(root / "models/digits_cnn.mge")
+    assert side_of(model) == ModelRun(model, model, {})
+
+
+def write_folder(folder: Path, **arrays: np.ndarray[tuple[int], np.dtype[np.float32]]) -> str:
+    folder.mkdir()
+    for name, array in arrays.items():
+        write_tensor(folder / name, array, name)
+    return str(folder)
+
+
+def test_a_side_is_a_folder_or_a_file_of_a_dump(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
+    assert isinstance(side_of(folder), Dump)
+    # Its first bytes, the length of the name, may look like an ONNX model's.
+    file = tmp_path / "tensor"
+    write_tensor(file, np.ones(3, np.float32), "n" * 0x0108)
+    assert file.read_bytes()[:2] == b"\x08\x01"
+    assert isinstance(side_of(str(file)), Dump)
+
+
+@pytest.mark.parametrize("text", ["no/such/thing", "", "it's broken"])
+def test_what_is_no_side_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        side_of(text)
+    assert caught.value.hint
+
+
+def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
+    one = write_folder(tmp_path / "one", t=np.ones(3, np.float32), u=np.zeros(2, np.float32))
+    other = write_folder(tmp_path / "other", t=np.ones(3, np.float32), u=np.ones(2, np.float32))
+    found = lar.compare(one, other)
+    assert not found.same
+    assert [it.actual.name for it in found.tensors if not it.passed] == ["u"]
+    assert lar.compare(one, other, max_error=1.0).same
+    assert lar.compare(Path(one), side_of(other), atol=2.0).same
+
+
+def test_models_get_the_same_data_though_their_inputs_have_other_names(
+    root: Path, tmp_path: Path
+) -> None:
+    import onnx
+
+    model = onnx.load(root / "models/one_operator.onnx")
+    model.graph.input[0].name = model.graph.node[0].input[0] = "another"
+    onnx.save(model, tmp_path / "renamed.onnx")
+    found = compare(tmp_path / "renamed.onnx", root / "models/one_operator.onnx", seed=3)
+    assert found.same
+    figures = [it.figures for it in found.tensors if it.figures]
+    assert figures
+    assert all(it.identical for it in figures)
+
+
+def test_models_that_take_other_inputs_are_refused(root: Path) -> None:
+    with pytest.raises(UsageError, match="take different inputs"):
+        compare(root / "models/one_operator.onnx", root / "models/multi_input.onnx")
+
+
+def test_a_run_that_fails_says_which_side(root: Path) -> None:
+    side = f"{root}/models/digits_cnn.onnx --input {root}/inputs/cat.npy"
+    with pytest.raises(LarError, match=r"digits_cnn\.onnx --input"):
+        compare(side, side)
+    with pytest.raises(UsageError, match="no-such-flag"):
+        compare(f"{root}/models/digits_cnn.onnx --no-such-flag", side)

@@ -1,0 +1,120 @@
+"""What `-d` feeds: files, random numbers, images, and what is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lar.errors import UsageError
+from lar.inputs import Feed
+from lar.records import ImageSettings, RunSpec, TensorInfo
+from lar.testcases.cases import Packing
+from lar.testcases.data import feed_datum
+
+INPUTS = Path(__file__).resolve().parents[2] / "inputs"
+IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 224, 224), resizable=True)
+SMALL = TensorInfo(name="data", dtype="float32", shape=(1, 3, 16, 20), resizable=True)
+BYTES = TensorInfo(name="b", dtype="uint8", shape=(2, 3))
+FLOATS = TensorInfo(name="a", dtype="float32", shape=(None, 3))
+
+
+def feed(text: str, *infos: TensorInfo, image: ImageSettings | None = None, **options: Any) -> Feed:
+    spec = RunSpec(model="m", engine="e", driver="d", image=image or ImageSettings())
+    return feed_datum(spec, Packing(**options), text, 0, infos)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 9))
+def test_random_numbers_lie_between_the_limits(first: int, second: int, number: int) -> None:
+    low, high = sorted((first, second))
+    spec = RunSpec(model="m", engine="e", driver="d")
+    text = f"#rand({low}, {high})"
+    fed = feed_datum(spec, Packing(), text, number, [BYTES, FLOATS])
+    for name, shape in (("b", (2, 3)), ("a", (1, 3))):
+        array = fed.arrays[name]
+        assert array.shape == shape
+        assert array.min() >= low
+        assert array.max() <= high
+    again = feed_datum(spec, Packing(), text, number, [BYTES, FLOATS])
+    assert all(np.array_equal(array, again.arrays[name]) for name, array in fed.arrays.items())
+
+
+def test_each_testcase_draws_its_own_numbers() -> None:
+    spec = RunSpec(model="m", engine="e", driver="d")
+    first, second = (
+        feed_datum(spec, Packing(), "#rand(0,1)", number, [FLOATS]) for number in (0, 1)
+    )
+    assert not np.array_equal(first.arrays["a"], second.arrays["a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [("a:#rand(0,1,4,3)", (4, 3)), ("#rand(0,1,4,...)", (4, 3)), ("#rand(0,1,...)", (1, 3))],
+)
+def test_a_random_value_may_have_a_shape(text: str, shape: tuple[int, ...]) -> None:
+    assert feed(text, FLOATS).arrays["a"].shape == shape
+
+
+def test_files_and_random_values_go_together() -> None:
+    fed = feed("b:#rand(0,255);a:[[1.5,2,3]]".replace("[[", "[").replace("]]", "]"), FLOATS, BYTES)
+    assert list(fed.arrays) == ["a", "b"]
+    assert fed.arrays["a"].tolist() == [[1.5, 2, 3]]
+    assert [each.generated for each in fed.fed] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["cat.jpg", "cat.ppm"])
+def test_an_image_becomes_what_the_model_takes(name: str) -> None:
+    array = feed(str(INPUTS / name), IMAGE).arrays["data"]
+    expected = np.load(INPUTS / "cat.npy")
+    # The .npy was made of the .ppm; a JPEG is near it.
+    assert np.abs(array - expected).mean() < (1 if name == "cat.jpg" else 1e-6)
+
+
+def test_an_image_is_resized_to_the_input() -> None:
+    array = feed(str(INPUTS / "cat.jpg"), SMALL, resize=True).arrays["data"]
+    assert array.shape == (1, 3, 16, 20)
+    image = ImageSettings(size=(16, 20))
+    asked = feed(str(INPUTS / "cat.jpg"), SMALL, image=image).arrays["data"]
+    assert np.array_equal(array, asked)
+
+
+def test_the_data_is_repeated_and_transformed() -> None:
+    path = str(INPUTS / "cat.npy")
+    array = feed(path, IMAGE, repeat=2, transform="data / np.std(data)").arrays["data"]
+    cat = np.load(INPUTS / "cat.npy")
+    assert array.shape == (2, 3, 224, 224)
+    np.testing.assert_allclose(array[1], (cat / np.std(cat))[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("", {}, "empty"),
+        ("#rand(1)", {}, "no random value"),
+        ("#rand(1,0)", {}, "wrong way round"),
+        ("#rand(1e,2)", {}, "no random value"),
+        ("#rand(0,1,...,3)", {}, "only the last axis"),
+        ("#rand(0,1,2,4)", {}, "axis 1 must be 3"),
+        ("#normal(0,1)", {}, "no random value"),
+        ("c:#rand(0,1)", {}, "no input 'c'"),
+        ("b:#rand(0,1)", {}, "nothing feeds a"),
+        ("b:#rand(-1,1);a:#rand(0,1)", {}, "out of the range of uint8"),
+        ("a:1.0,2,3;b:#rand(0,1)", {}, "axes"),
+        ("a:no_such.npy;b:#rand(0,1)", {}, "no such file"),
+        ("a:[1.0,2,3];b:#rand(0,1)", {"resize": True}, "is no image"),
+        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "foo"}, "NameError"),
+        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "1/0"}, "ZeroDivisionError"),
+        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "'text'"}, "no number"),
+        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "data.sum()"}, "0 axes"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(text: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        feed(text, FLOATS, TensorInfo(name="b", dtype="uint8", shape=(2, 3)), **options)
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message

@@ -1,0 +1,91 @@
+"""Compares two dumps of tensors, as MegEngine's tool of this name does.
+
+    python tools/compare_binary_iodump.py A B [-e 1e-3] [-s]
+
+A and B are folders that --bin-io-dump wrote, or single files of them. A tensor whose error
+|a - b| / max(|a|, |b|, 1) is greater than -e somewhere is printed with the first such element; with
+-s the program stops there and its exit code is 1. Dumps of other layouts and of other files are
+compared too: their tensors are matched as `lar compare` does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.record import Figures, TensorComparison, Tolerance
+from lar.dumps.binary import read_header
+from lar.dumps.index import open_dump
+from lar.errors import LarError
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="compare tensor dumps: two folders or two single files",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("input0", help="dirname or filename")
+    parser.add_argument("input1", help="dirname or filename")
+    parser.add_argument("-e", "--max-err", type=float, default=1e-3, help="max allowed error")
+    parser.add_argument(
+        "-s", "--stop-on-error", action="store_true", help="stop at the first tensor that differs"
+    )
+    arguments = parser.parse_args(words)
+    try:
+        dumps = open_dump(arguments.input0), open_dump(arguments.input1)
+        comparison = compare_dumps(*dumps, Tolerance(max_error=arguments.max_err))
+    except LarError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    folders = [folder_of(name) for name in (arguments.input0, arguments.input1)]
+    for tensor in sorted(comparison.tensors, key=lambda it: it.actual.key):
+        if not tensor.passed:
+            print(describe(tensor, *folders))
+            if arguments.stop_on_error:
+                return 1
+    for unmatched in comparison.unmatched:
+        if not unmatched.fused:
+            name = arguments.input0 if unmatched.side == "actual" else arguments.input1
+            print(f"{name}: {unmatched.tensor.key} {unmatched.tensor.name}: {unmatched.reason}")
+    return 0
+
+
+def folder_of(name: str) -> Path:
+    """Return where the files of a dump lie."""
+    return Path(name) if Path(name).is_dir() else Path(name).parent
+
+
+def describe(tensor: TensorComparison, folder0: Path, folder1: Path) -> str:
+    """Return what MegEngine's tool prints of a tensor that differs."""
+    paths = folder0 / tensor.actual.key, folder1 / tensor.expected.key
+    names = ["\n  ".join(textwrap.wrap(read_header(path).name)) for path in paths]
+    text = f"{paths[0]}: \n{names[0]}\n{names[1]}\n"
+    figures = tensor.figures
+    if figures is None:
+        return f"{text} shape mismatch: {tensor.actual.shape} vs {tensor.expected.shape}"
+    if figures.nonfinite_mismatches:
+        return (
+            f"{text} not finite: NaN {figures.nan_counts[0]} vs {figures.nan_counts[1]}, "
+            f"infinite {figures.infinity_counts[0]} vs {figures.infinity_counts[1]}"
+        )
+    return f"{text} not equal: shape={tensor.expected.shape} {describe_first(figures)}"
+
+
+def describe_first(figures: Figures) -> str:
+    """Return the first element past the limit."""
+    first = figures.first
+    assert first is not None
+    # MegEngine's tool computes in float32, whatever the type, and prints all digits.
+    v0, v1 = np.float32(first.actual), np.float32(first.expected)
+    error = np.abs(v0 - v1) / max(np.abs(v0), np.abs(v1), np.float32(1))
+    return f"nonequal_idx={first.index} v0={float(v0)} v1={float(v1)} err={float(error)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
