@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +19,7 @@ from lar.engines import ENGINES, engine_in_file
 from lar.errors import UsageError, error_with_code, nearest
 from lar.options import BY_KEY, Option, flag_of, is_set
 from lar.records import TensorInfo
+from lar.testcases.source import source_of
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")
@@ -26,11 +27,15 @@ TENSOR_HEAD = (7).to_bytes(4, "little")
 
 @dataclass(frozen=True)
 class ModelRun:
-    """A model and the options to run it with, by key, as texts."""
+    """A model and the options to run it with, by key, as texts.
+
+    A model with testcases brings its own inputs; of several testcases the last is compared.
+    """
 
     text: str
     model: str
     options: Mapping[str, Any]
+    has_testcases: bool = False
 
 
 Side: TypeAlias = Dump | ModelRun
@@ -76,10 +81,12 @@ def side_of(text: str) -> Side:
         UsageError: it is nothing that can be compared.
     """
     path = Path(text)
+    if path.is_dir() and has_testcases(text):
+        return model_run(text, text, {})
     if path.is_dir() or text.endswith(SUFFIX):
         return open_dump(path)
     if path.is_file():
-        return ModelRun(text, text, {}) if is_model(path) else open_dump(path)
+        return model_run(text, text, {}) if is_model(path) else open_dump(path)
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -89,7 +96,18 @@ def side_of(text: str) -> Side:
             f"{text}: no such dump, tensor file or model",
             'give a folder, a file, or a model with its options: "model.mge --cpu"',
         )
-    return ModelRun(text, words[0], parse_words(words[1:]))
+    return model_run(text, words[0], parse_words(words[1:]))
+
+
+def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
+    """Return a side that is run; a failing testcase of it is no reason to stop."""
+    if not has_testcases(model):
+        return ModelRun(text, model, options)
+    return ModelRun(text, model, {"disable_assert_throw": True, **options}, has_testcases=True)
+
+
+def has_testcases(path: str) -> bool:
+    return source_of(path).case_count > 0
 
 
 def is_model(path: Path) -> bool:
@@ -148,13 +166,22 @@ def open_sides(sides: list[Side], options: Mapping[str, Any], folder: Path) -> t
         LarError: a run did not end well.
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
-    items = inputs_for(sides, shared, folder)
-    dumps = []
-    for number, (side, inputs) in enumerate(zip(sides, items, strict=True)):
+    dumps: dict[int, Dump] = {}
+    # A dump, and a run that brings its own inputs, come first: the other side gets the same.
+    order = sorted(range(2), key=lambda number: brings_inputs(sides[number]), reverse=True)
+    for number in order:
+        side = sides[number]
         if isinstance(side, ModelRun):
-            side = run_side(side, {**shared, **inputs}, folder / f"side{number}")
-        dumps.append(side)
+            inputs = inputs_for(number, sides, dumps, shared, folder)
+            values = {**shared, **({"input": inputs} if inputs else {})}
+            side = run_side(side, values, folder / f"side{number}")
+        dumps[number] = side
     return dumps[0], dumps[1]
+
+
+def brings_inputs(side: Side) -> bool:
+    """Tell whether it is settled what a side is fed with."""
+    return isinstance(side, Dump) or side.has_testcases
 
 
 def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path) -> Dump:
@@ -172,43 +199,52 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path) -> Dump:
 
 
 def inputs_for(
-    sides: list[Side], options: Mapping[str, Any], folder: Path
-) -> Iterator[dict[str, Any]]:
-    """Yield what is to be fed to each side besides its own options.
+    number: int,
+    sides: Sequence[Side],
+    dumps: Mapping[int, Dump],
+    options: Mapping[str, Any],
+    folder: Path,
+) -> list[str]:
+    """Return the `--input` items for a model besides its own options, none where it needs none.
 
-    Where nobody says, a model beside a dump gets that dump's inputs, and two models whose inputs
-    have other names get the same generated data.
+    Where nobody says what to feed, it gets the inputs of a dump on the other side, and two models
+    whose inputs have other names get the same generated data.
+
+    Raises:
+        UsageError: the inputs of two models are not alike.
     """
     models = [side for side in sides if isinstance(side, ModelRun)]
-    given = "input" in options or any("input" in side.options for side in models)
-    found: dict[int, list[str]] = {}
-    if not given and len(models) == 1:
-        found[sides.index(models[0])] = inputs_of_dump(sides, folder)
-    if not given and len(models) == 2 and models[0].model != models[1].model:
-        found = dict(enumerate(generated_inputs(models, options, folder)))
-    for number in range(len(sides)):
-        yield {"input": found[number]} if found.get(number) else {}
+    if "input" in options or any(
+        "input" in side.options or (side.has_testcases and side is sides[number]) for side in models
+    ):
+        return []
+    other = sides[1 - number]
+    if brings_inputs(other):
+        return inputs_of_dump(dumps[1 - number], folder)
+    if len(models) == 2 and models[0].model != models[1].model:
+        return generated_inputs(number, models, options, folder)
+    return []
 
 
-def inputs_of_dump(sides: list[Side], folder: Path) -> list[str]:
+def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
     """Return `--input` items with what the run was fed with that made a dump."""
     from lar.api import items_of
 
-    dump = next(side for side in sides if isinstance(side, Dump))
     fed = {
         node.tensor.name: dump.read(node.tensor.key)
         for node in Graph(dump).present
         if node.tensor and node.is_input and node.operator
     }
-    folder.joinpath("inputs").mkdir()
-    return items_of(fed, folder / "inputs")
+    place = folder / "inputs"
+    place.mkdir()
+    return items_of(fed, place)
 
 
 def generated_inputs(
-    models: list[ModelRun], options: Mapping[str, Any], folder: Path
-) -> list[list[str]]:
-    """Return `--input` items for two models with the same data, by their places; none where the
-    names are the same, because the data is generated alike then.
+    number: int, models: Sequence[ModelRun], options: Mapping[str, Any], folder: Path
+) -> list[str]:
+    """Return `--input` items for one of two models with the same data for both, by the places of
+    the inputs; none where the names are the same, because the data is generated alike then.
 
     Raises:
         UsageError: the inputs of the models are not alike.
@@ -227,19 +263,19 @@ def generated_inputs(
     import numpy as np
 
     fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
-    arrays = [
-        generate_array(
-            each.name, np.dtype(each.dtype), shape_to_generate(each.shape), fill=fill, seed=seed
+    place = folder / f"inputs{number}"
+    place.mkdir()
+    fed = {
+        mine.name: generate_array(
+            theirs.name,
+            np.dtype(theirs.dtype),
+            shape_to_generate(theirs.shape),
+            fill=fill,
+            seed=seed,
         )
-        for each in infos[1]
-    ]
-    items = []
-    for number, info in enumerate(infos):
-        place = folder / f"inputs{number}"
-        place.mkdir()
-        named = zip((each.name for each in info), arrays, strict=True)
-        items.append(items_of(dict(named), place))
-    return items
+        for mine, theirs in zip(infos[number], infos[1], strict=True)
+    }
+    return items_of(fed, place)
 
 
 def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:

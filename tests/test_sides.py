@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump
 from lar.errors import LarError, UsageError
 from lar.sides import ModelRun, compare, parse_words, side_of
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,20 @@ def test_a_run_that_fails_says_which_side(root: Path) -> None:
         compare(side, side)
     with pytest.raises(UsageError, match="no-such-flag"):
         compare(f"{root}/models/digits_cnn.onnx --no-such-flag", side)
+
+
+def test_a_model_with_testcases_brings_the_inputs_of_both_sides(
+    root: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    packed = str(tmp_path / "digit")
+    model, data = "models/digits_cnn.onnx", "inputs/digit_7.npy"
+    assert run_lar("pack", model, "-d", data, "-o", packed, cwd=root).returncode == 0
+    for sides in ((packed, root / model), (root / model, packed)):
+        found = compare(*sides)
+        assert found.same
+        assert not any("other data" in note for note in found.notes)
+    fed = next(it for it in found.tensors if it.actual.name == "data")
+    assert fed.figures is not None
+    assert fed.figures.scale == pytest.approx(
+        float(np.sqrt(np.square(np.load(root / data).astype(np.float64)).mean()))
+    )

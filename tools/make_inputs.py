@@ -56,12 +56,17 @@ def _describe(tensor: Array) -> dict[str, Any]:
 
 
 def write_digits(folder: Path) -> None:
-    """Write 32 digits (32, 1, 8, 8) float32, their labels (32,) int32, and a single seven."""
+    """Write 32 digits (32, 1, 8, 8) float32, their labels (32,) int32, and a single seven.
+
+    They stand in digits.npz too, as a data set, with digits_labels.txt.
+    """
     _, test = split_digits()
     # The last ones: among the first there is no eight.
     digits = Digits(test.images[-DIGIT_COUNT:], test.labels[-DIGIT_COUNT:])
     np.save(folder / "digits.npy", digits.images)
     np.save(folder / "digits_labels.npy", digits.labels)
+    np.savez(folder / "digits.npz", data=digits.images)
+    np.savetxt(folder / "digits_labels.txt", digits.labels, fmt="%d")
     first = int(np.flatnonzero(digits.labels == SINGLE_DIGIT)[0])
     np.save(folder / f"digit_{SINGLE_DIGIT}.npy", digits.images[first : first + 1])
 

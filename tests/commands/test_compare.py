@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -12,7 +13,9 @@ from onnx import numpy_helper
 
 from lar.cli import main
 from lar.dumps.binary import write_tensor
-from tests.conftest import RunLar
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 DIGIT = "inputs/digit_7.npy"
 

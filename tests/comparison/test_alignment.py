@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from lar.dumps.layouts import to_blocked
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.comparison.handmade import Step, dump_of
-from tests.conftest import RunLar
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 RUNS = {
     "mge": ("mge",),

@@ -74,6 +74,8 @@ def test_cat_shows_something(folder: Path) -> None:
 def test_digits_have_the_shape_the_models_take(folder: Path) -> None:
     digits, labels = np.load(folder / "digits.npy"), np.load(folder / "digits_labels.npy")
     assert (digits.shape, digits.dtype) == ((32, 1, 8, 8), np.float32)
+    assert np.array_equal(np.load(folder / "digits.npz")["data"], digits)
+    assert np.array_equal(np.loadtxt(folder / "digits_labels.txt", int), labels)
     assert digits.min() == 0
     assert digits.max() == 16
     assert set(labels.tolist()) == set(range(10))
