@@ -85,7 +85,7 @@ def run_spec(
             ready, path, listener, started=started, in_process=in_process, began=began
         )
         result = deliver_artifacts(placed, result)
-    return told_of(spec, result, ready.model)
+    return told_of(spec, result, ready)
 
 
 @contextlib.contextmanager
@@ -107,10 +107,13 @@ def unpack_cases(spec: RunSpec, began: float) -> Iterator[RunSpec]:
         yield replace(spec, model=found.model, cases=found.cases, packed_in=spec.model)
 
 
-def told_of(spec: RunSpec, result: RunResult, loaded: str) -> RunResult:
-    """Return the result of a spec, not of the one made from it; `loaded` was the model there."""
-    if spec.cases and spec.iterations:
-        cases = tuple(index // spec.iterations for index in range(len(result.samples.end_to_end)))
+def told_of(spec: RunSpec, result: RunResult, ran: RunSpec) -> RunResult:
+    """Return the result of a spec, not of the one made from it, which was run."""
+    loaded = ran.model
+    numbers = [item.number for item in ran.items] or range(len(spec.cases))
+    if numbers and spec.iterations:
+        count = len(result.samples.end_to_end)
+        cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
     if loaded != spec.model:
 

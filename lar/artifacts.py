@@ -44,7 +44,8 @@ def place_artifacts(
 ) -> Iterator[RunSpec]:
     """Give a spec whose engine writes into folders beside the places, which go away in the end.
 
-    To `resume` a data set, it has the items left, and what is done stands where the rest will.
+    The outputs of a data set are written to their place right away. To `resume` one, the spec has
+    the items left.
 
     Raises:
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
@@ -57,34 +58,48 @@ def place_artifacts(
         for key, place in artifacts_of(spec).items():
             flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
             try:
-                kept = resume and key == "bin_out_dump"
-                if not kept:
+                grows = key == "bin_out_dump" and bool(spec.items)
+                if not (grows and resume and place.is_dir()):
                     check_place(place, flag, kind, overwrite)
                 if key in TENSORS:
                     check_place(index_place(place), flag, "file", overwrite)
+                if grows and (resume or not place.is_dir() or not any(place.iterdir())):
+                    spec = stack.enter_context(grow_dump(spec, place))
+                    written[key] = str(place)
+                    continue
                 folder = stack.enter_context(
                     tempfile.TemporaryDirectory(prefix=".lar-", dir=folder_beside(place, kind))
                 )
             except OSError as error:
                 raise cannot_write(flag, place, error) from None
             written[key] = os.path.join(folder, "written" + place.suffix)
-            if kept:
-                spec = go_on_with(spec, place, Path(written[key]))
         yield replace(spec, written=written) if written else spec
 
 
-def go_on_with(spec: RunSpec, place: Path, written: Path) -> RunSpec:
-    """Give the spec of the items that a dump of outputs lacks.
+@contextlib.contextmanager
+def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
+    """Give the spec of the items whose outputs a folder lacks.
+
+    They are written right there, so that what is done outlives also a lar that is killed; the
+    index says until the end that it is not all. A folder that stays empty goes away again.
 
     Raises:
-        UsageError: it is not of this run, or cannot be read.
+        UsageError: the folder is of another run.
+        OSError: it cannot be written.
     """
     from lar.datasets.resume import go_on
 
+    model = read_model_file(Path(spec.model))
+    made = not place.exists()
+    os.makedirs(place, exist_ok=True)
     try:
-        return go_on(spec, place, written, read_model_file(Path(spec.model)).sha256)
-    except OSError as error:
-        raise cannot_write("--bin-out-dump", place, error) from None
+        yield go_on(spec, place, model.sha256)
+    finally:
+        with contextlib.suppress(OSError):
+            if not any(place.iterdir()):
+                index_place(place).unlink(missing_ok=True)
+                if made:
+                    place.rmdir()
 
 
 def check_distinct(spec: RunSpec) -> None:
@@ -197,9 +212,11 @@ def deliver_artifacts(spec: RunSpec, result: RunResult) -> RunResult:
                 )
             continue
         try:
-            if BY_KEY[key].group == "dump":
-                finish(key, source, spec, result)
-            deliver(source, place, BY_KEY[key].writes)
+            if BY_KEY[key].group == "dump" and (name := finish(key, source, spec, result)):
+                kind = f"{len(spec.item_names)} items" if spec.items else "all testcases"
+                warnings.append(f"{flag}: {place}: of {kind} it holds {name} alone")
+            if source != place:
+                deliver(source, place, BY_KEY[key].writes)
         except OSError as error:
             raise cannot_write(flag, place, error) from None
         if not ok:
@@ -208,21 +225,26 @@ def deliver_artifacts(spec: RunSpec, result: RunResult) -> RunResult:
     return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
 
 
-def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> None:
+def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     """Filter a dump, and write the index of one that is a folder.
+
+    Returns the item or testcase that was dumped, empty where it was all there is.
 
     Raises:
         UsageError: it is damaged, or the filter leaves nothing.
         OSError: it cannot be written.
     """
-    from lar.dumps.delivery import finish_dump, finish_text
+    from lar.dumps.delivery import finish_dump, finish_text, name_of_run, number_of_run
 
     pattern = str(spec.settings.get("dump_filter", ""))
-    if key not in TENSORS:
-        finish_text(source, pattern, result.status == "ok")
-        return
-    describe = ENGINES[spec.engine].dumped
-    finish_dump(source, load_name(describe)(source), pattern, spec, result)
+    facts = load_name(ENGINES[spec.engine].dumped)(source)
+    if key in TENSORS:
+        index = finish_dump(source, facts, pattern, spec, result)
+        return "" if key == "bin_out_dump" else name_of_run(spec, index.iteration)
+    finish_text(source, pattern, result.status == "ok")
+    # An engine that does not say which iteration it was has dumped them all, one after the other.
+    first = facts.iteration
+    return "" if first is None else name_of_run(spec, number_of_run(spec, first))
 
 
 def deliver(source: Path, place: Path, kind: str) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lar import __version__
 from lar.commands import COMMANDS
 from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
+
+# Interrupts that follow one by less are taken for the same.
+IMPATIENCE_SECONDS = 2.0
 
 
 class Formatter(argparse.HelpFormatter):
@@ -198,16 +203,28 @@ def replace_closed_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def interrupt(signal_number: int, frame: object) -> NoReturn:
-    """End as Ctrl-C does, so that the worker is killed and what was measured is told."""
-    raise KeyboardInterrupt
+def interrupts_once() -> Callable[[int, object], None]:
+    """Return what ends as Ctrl-C does, so that the worker is killed and what was measured is told.
+
+    Those who press it again at once do not lose what the first one keeps.
+    """
+    last = -math.inf
+
+    def interrupt(signal_number: int, frame: object) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > IMPATIENCE_SECONDS:
+            raise KeyboardInterrupt
+
+    return interrupt
 
 
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
     replace_closed_streams()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIGHUP to be ignored
+    interrupt = interrupts_once()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has set SIGHUP to be ignored
             signal.signal(number, interrupt)
     try:
         code = main()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Look = Callable[[Mapping[str, Any]], None]
 
 MOST_CLASSES = 5  # told of an item
+STACK_HINT = "the first axes of this .npz count items; for one run, give each array as a .npy"
 
 
 class NamedFeed(NamedTuple):
@@ -115,7 +116,10 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
             given: Any = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
         else:
             given = [PathItem(name, file) for name, file in item.inputs]
-        feed = feed_of(given, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        try:
+            feed = feed_of(given, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        except UsageError as error:
+            raise UsageError(error.message, STACK_HINT if stack else error.hint) from None
         arrays, fed = feed.arrays, feed.fed
         if spec.batch_size is not None:
             arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
@@ -169,11 +173,12 @@ def teller_of(item: Item, emit: Emit) -> Look:
 
 def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the classes of the highest scores and these, best first; of equal scores the lower
-    class first. Of a batch, the first item's."""
+    class first. A score that is not finite tells nothing. Of a batch, the first item's."""
     import numpy as np
 
     if isinstance(output, str) or output.size < 2:
         return (), ()
     scores = (output[0] if output.ndim > 1 else output).reshape(-1)
-    best = np.argsort(-scores.astype(np.float64), kind="stable")[:MOST_CLASSES]
+    best = np.argsort(-scores.astype(np.float64), kind="stable")
+    best = best[np.isfinite(scores[best])][:MOST_CLASSES]
     return tuple(map(int, best)), tuple(float(scores[index]) for index in best)

@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from lar import __version__
+from lar.engines import ENGINES, load_name
 from lar.errors import EXIT_CODES
 from lar.events import LAST_EVENTS, Listener, apply_event, event_of
 from lar.measurement.rows import join_samples
@@ -147,7 +148,9 @@ class Watch:
             if self._ended:
                 break
             self.tell_progress()
-            if (closed or not ready) and self.worker.poll_exit() is not None:
+            if failure := self.explain_log():
+                self.give_up("crashed", failure)
+            elif (closed or not ready) and self.worker.poll_exit() is not None:
                 self.explain_exit()
             else:
                 self.check_time()
@@ -214,6 +217,12 @@ class Watch:
             self.progress.end()
         else:
             self.progress.tell()
+
+    def explain_log(self) -> Failure | None:
+        """Return why the engine will never end, where what it has printed tells so."""
+        explain = ENGINES[self.spec.engine].explain_log
+        error = load_name(explain)(self._log) if explain and self._log else None
+        return error and Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
 
     def check_time(self) -> None:
         """End the run when it is past its deadline, or has stood still for too long."""

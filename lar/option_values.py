@@ -94,6 +94,13 @@ def parse_check_interval(text: str) -> str:
     return text.strip()
 
 
+def parse_path(text: str) -> str:
+    """Parse the name of a file or folder: any but the empty one, as an unset variable gives."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no name of a file or folder")
+    return text
+
+
 def parse_pattern(text: str) -> str:
     """Parse a regular expression; kept as text, as settings are."""
     try:

@@ -201,7 +201,7 @@ class Samples:
     the process stood ready without a CPU. Where one reading covers several iterations because a
     reading for each would have disturbed them, its share stands at each. None: not measured.
     With several runners, those of the first come first, and `runner` tells whose each is. `case`
-    tells the testcase, where there are any.
+    tells the testcase, or the item of a data set, where there are any.
     """
 
     end_to_end: tuple[float, ...] = ()

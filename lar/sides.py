@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +68,10 @@ def compare(
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
         for side in (actual, expected)
     ]
+    if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
+        return compare_dumps(sides[0], sides[1], tolerance)
+    import tempfile  # not before: two dumps need none
+
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         dumps = open_sides(sides, options, Path(folder))
         return compare_dumps(*dumps, tolerance)
@@ -211,7 +214,7 @@ def inputs_for(
     whose inputs have other names get the same generated data.
 
     Raises:
-        UsageError: the inputs of two models are not alike.
+        UsageError: the inputs of two models are not alike, or a dump does not hold them.
     """
     models = [side for side in sides if isinstance(side, ModelRun)]
     if "input" in options or any(
@@ -227,14 +230,22 @@ def inputs_for(
 
 
 def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
-    """Return `--input` items with what the run was fed with that made a dump."""
+    """Return `--input` items with what the run was fed with that made a dump.
+
+    Raises:
+        UsageError: the dump does not tell.
+    """
     from lar.api import items_of
 
+    inputs = [node for node in Graph(dump).nodes if node.is_input and node.operator]
     fed = {
-        node.tensor.name: dump.read(node.tensor.key)
-        for node in Graph(dump).present
-        if node.tensor and node.is_input and node.operator
+        node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
     }
+    if not inputs or len(fed) < len(inputs):
+        raise UsageError(
+            f"{dump.source}: the dump does not hold what its run was fed with",
+            "give --input, with the same data",
+        )
     place = folder / "inputs"
     place.mkdir()
     return items_of(fed, place)

@@ -8,6 +8,7 @@ events go, and the shared file for the samples.
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -38,6 +39,8 @@ from lar.events import (
 )
 from lar.measurement.rows import SampleRows, join_samples, open_rows
 from lar.records import Failure, RunResult, RunSpec, read_spec
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
@@ -94,6 +97,9 @@ def failure_of(error: BaseException) -> Failure:
         error = EngineMissing(
             f"a library cannot be imported: {error}", "install it, or run `uv sync`"
         )
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        reason = (error.strerror or str(error)).lower()
+        error = LarError(f"a file cannot be written: {reason}", "make room on the disk")
     if isinstance(error, LarError):
         return Failure(
             message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail

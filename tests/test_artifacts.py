@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 import lar
 from lar.artifacts import deliver_artifacts, place_artifacts
 from lar.dumps.binary import write_tensor
+from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records import RunResult, RunSpec, Samples, Status
+from lar.worker import failure_of
 
 
 @pytest.fixture(autouse=True)
@@ -219,3 +222,34 @@ def test_a_filter_removes_tensors_and_keeps_the_graph() -> None:
     assert "has 'nothing' in its name" in complaint(bin_io_dump="d", dump_filter="nothing")
     write("crashed", bin_io_dump="dir2", dump_filter="nothing")
     assert json.loads(Path("dir2.index.json").read_text())["tensors"] == []
+
+
+def test_text_that_is_not_whole_is_told_or_marked(tmp_path: Path) -> None:
+    text = tmp_path / "dump.txt"
+    text.write_text("")
+    finish_text(text, "", complete=True)
+    text.write_text("var1 produced: name=a\n val: [1] s\nvar2 produ")
+    with pytest.raises(OSError, match="is the disk full"):
+        finish_text(text, "", complete=True)
+    finish_text(text, "", complete=False)
+    assert text.read_text().endswith("var2 produ\nnot complete: the run ended before\n")
+
+
+def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Path) -> None:
+    model = root / "models" / "digits_cnn.mge"
+    command = f"{sys.executable} -m lar {model} --iter 9 --io-dump {tmp_path / 'dump.txt'}"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 12; exec {command}"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "dump.txt: cannot be written: the engine could not write all of it" in done.stderr
+    assert not (tmp_path / "dump.txt").exists()
+
+
+def test_a_full_disk_is_no_failure_of_the_engine() -> None:
+    failure = failure_of(OSError(errno.ENOSPC, "No space left on device"))
+    assert failure.message == "a file cannot be written: no space left on device"

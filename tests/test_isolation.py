@@ -79,7 +79,13 @@ def start_lar(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a command line and go on while it runs."""
     started: list[subprocess.Popen[str]] = []
 
+    def heed_signals() -> None:
+        # What started the tests may have them ignored, as nohup and a shell's & do.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
     def start(*arguments: str, **keywords: Any) -> subprocess.Popen[str]:
+        keywords.setdefault("preexec_fn", heed_signals)
         process = subprocess.Popen(
             [sys.executable, "-m", "lar", *arguments],
             cwd=root,
@@ -507,13 +513,7 @@ def end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_a_signal_ends_the_run_and_tells_what_was_measured(
     start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript, number: int
 ) -> None:
-    process = start_lar(
-        write_script(**LIVE),
-        "--iter",
-        "1000",
-        # What started the tests may have it ignored, as nohup does.
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
-    )
+    process = start_lar(write_script(**LIVE), "--iter", "1000")
     lines = read_until(process.stdout, "iter 2/1000")
     (worker,) = workers_of(process.pid)
     began = time.monotonic()

@@ -105,6 +105,13 @@ def test_models_get_the_same_data_though_their_inputs_have_other_names(
     assert all(it.identical for it in figures)
 
 
+def test_a_dump_without_its_inputs_asks_for_them(root: Path, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
+    with pytest.raises(UsageError, match="does not hold what its run was fed with") as caught:
+        compare(folder, root / "models/one_operator.onnx")
+    assert "--input" in caught.value.hint
+
+
 def test_models_that_take_other_inputs_are_refused(root: Path) -> None:
     with pytest.raises(UsageError, match="take different inputs"):
         compare(root / "models/one_operator.onnx", root / "models/multi_input.onnx")

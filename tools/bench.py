@@ -81,12 +81,12 @@ def watch_memory(process: subprocess.Popen[bytes], peaks: dict[int, int]) -> Non
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
+    """Return the processes that a process, in any of its threads, and its children started."""
+    children: list[int] = []
     with contextlib.suppress(OSError):
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
-    return []
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children += map(int, (thread / "children").read_text().split())
+    return children + [below for child in children for below in children_of(child)]
 
 
 def read_median(model: str, warmup: int, count: int) -> Figure:
@@ -311,16 +311,17 @@ def measure_case(case: Case, rounds: int) -> float:
     return statistics.median(values)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def run_cases(cases: Sequence[Case]) -> int:
+    """Measure the cases that the command line names and print their table."""
+    parser = argparse.ArgumentParser(description="Times lar against its peers, side by side.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="all of them if none is named")
     parser.add_argument("--rounds", type=int, help="rounds of each case")
     arguments = parser.parse_args()
-    names = [case.name for case in CASES]
+    names = [case.name for case in cases]
     unknown = set(arguments.cases) - set(names)
     if unknown:
         parser.error(f"no case {', '.join(sorted(unknown))}; cases: {', '.join(names)}")
-    chosen = [case for case in CASES if case.name in (arguments.cases or names)]
+    chosen = [case for case in cases if case.name in (arguments.cases or names)]
     if not os.path.exists(RESNET50) and any("ResNet50" in case.what for case in chosen):
         subprocess.run([PYTHON, str(ROOT / "tools" / "make_models.py"), "resnet50"], check=True)
     print("| what | peer | promise | measured |\n|---|---|---|---|", flush=True)
@@ -335,4 +336,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(CASES))

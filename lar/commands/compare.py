@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lar.engines import load_name
 from lar.errors import UsageError
 from lar.option_values import parse_limit
 from lar.options import OPTIONS, add_option
-from lar.reports.output import OutputFile, check_places
+
+if TYPE_CHECKING:
+    from lar.reports.output import OutputFile
 
 SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
 
@@ -79,8 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
                 f"--report: {name}: its format is not known", "name it .html, .json or .csv"
             )
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
-        check_places(files, [arguments.actual, arguments.expected])
+        files = open_reports(arguments, stack) if arguments.report else []
         sides = [side_of(arguments.actual), side_of(arguments.expected)]
         comparison = compare(
             *sides,
@@ -93,6 +95,19 @@ def main(arguments: argparse.Namespace) -> int:
         for file in files:
             file.write(load_name(FORMATS[file.path.suffix.lower()])(comparison))
     return 0 if comparison.same else 1
+
+
+def open_reports(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list[OutputFile]:
+    """Open the reports before anything is compared.
+
+    Raises:
+        UsageError: one cannot be written, or would replace what is compared.
+    """
+    from lar.reports.output import OutputFile, check_places
+
+    files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
+    check_places(files, [arguments.actual, arguments.expected])
+    return files
 
 
 def parse_tolerance(text: str) -> float:

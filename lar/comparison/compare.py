@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from math import prod
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
@@ -32,13 +27,7 @@ from lar.comparison.record import (
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 
-Array = npt.NDArray[Any]
-
-# NumPy lets go of the interpreter while it computes; more threads would wait for the memory.
-THREADS = 2
-
-# Pairs with more elements are measured one at a time, so that memory holds one of them only.
-LARGE = 1 << 22
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
@@ -85,35 +74,24 @@ class DumpComparison:
     def measure_all(
         self, alignment: Alignment
     ) -> tuple[dict[Node, TensorComparison], dict[str, TensorComparison]]:
-        """Measure every pair, a few at a time; return what was found of computed tensors by
-        their actual node, and of constants by the actual key."""
-
-        large = Lock()
-
-        def measure_pair(pair: Pair) -> TensorComparison:
-            actual, expected = pair.actual.tensor, pair.expected.tensor
-            assert actual
-            assert expected
-            with large if prod(actual.shape) > LARGE else nullcontext():
-                return self.compare_tensors(
-                    actual,
-                    expected,
-                    pair.by,
-                    pair.expected.depth,
-                    apart_by_bias=pair.apart_by_bias,
-                )
-
-        def measure_constant(pair: ConstantPair) -> TensorComparison:
-            with large if prod(pair.actual.shape) > LARGE else nullcontext():
-                return self.compare_tensors(pair.actual, pair.expected, pair.by, None)
-
-        with ThreadPoolExecutor(THREADS) as threads:
-            computed = threads.map(measure_pair, alignment.pairs)
-            constant = threads.map(measure_constant, alignment.constants)
-            return (
-                dict(zip((pair.actual for pair in alignment.pairs), computed, strict=True)),
-                dict(zip((pair.actual.key for pair in alignment.constants), constant, strict=True)),
+        """Measure every pair, one at a time; return what was found of computed tensors by their
+        actual node, and of constants by the actual key."""
+        computed = {}
+        for pair in alignment.pairs:
+            assert pair.actual.tensor
+            assert pair.expected.tensor
+            computed[pair.actual] = self.compare_tensors(
+                pair.actual.tensor,
+                pair.expected.tensor,
+                pair.by,
+                pair.expected.depth,
+                apart_by_bias=pair.apart_by_bias,
             )
+        constants = {
+            pair.actual.key: self.compare_tensors(pair.actual, pair.expected, pair.by, None)
+            for pair in alignment.constants
+        }
+        return computed, constants
 
     def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
         """Compare two tensors that are no twins, None where their values or shapes forbid it."""
@@ -247,7 +225,7 @@ class DumpComparison:
         for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
             if not dump.index.complete:
                 yield f"the {side} dump is not complete: its run did not end well"
-        if not pairs:
+        if not pairs and any(graph.nodes for graph in self.graphs):
             yield "no tensor of one side has a twin on the other"
         for found in self.wrong_inputs():
             yield f"the input {found.expected.name} differs: the sides were fed with other data"

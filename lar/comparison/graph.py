@@ -64,9 +64,6 @@ class Graph:
         """Return the keys of constants and of what is computed from nothing else."""
         operators = self.dump.index.operators
         constants = {key for each in operators if each.constant for key in each.outputs}
-        # What has no operator and no values is data of the model too: the dump lacks weights.
-        known = {tensor.key for tensor in self.dump} | set(self.makers)
-        constants |= {key for each in operators for key in each.inputs if key not in known}
         grown = True
         while grown:
             found = {
@@ -77,7 +74,10 @@ class Graph:
             }
             grown = not found <= constants
             constants |= found
-        return constants
+        # What has no operator and no values is most likely data of the model: the dump lacks
+        # weights.
+        known = {tensor.key for tensor in self.dump} | set(self.makers)
+        return constants | {key for each in operators for key in each.inputs if key not in known}
 
     def make_nodes(self) -> dict[str, Node]:
         tensors = {tensor.key: tensor for tensor in self.dump}

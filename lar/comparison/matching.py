@@ -15,14 +15,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
 from lar.comparison.kinds import HEAVY, Steps, are_apart_by_bias, kind_score
 from lar.comparison.record import MatchedBy
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 # Names that engines make up: they count tensors, quote operands or name the operator's type.
 GENERIC = re.compile(
@@ -173,6 +172,7 @@ class Matching:
         # So many tensors are zero.
         agreement = NEAR_VALUES - 2 + digits if sample.any() else np.ones_like(digits)
         values = np.where(near, agreement, CORRELATED * np.maximum(correlation, 0) ** 2)
+        values = values.round(2)  # the same samples in other rows are rounded otherwise
         places, scores = [], []
         for index, other in enumerate(others.nodes):
             kind = twin_score(node.steps, other.steps)

@@ -6,15 +6,15 @@ memory than itself; blocks of equal bytes are passed over. Signs are those of ac
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lar.comparison.record import Element, Figures, Tolerance
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 # Elements of a block: four buffers of it fit the second-level cache of any processor.
 BLOCK = 1 << 16
@@ -27,6 +27,11 @@ DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
 
 # Rounding to a quantised type may go either way: one step is no difference.
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
+
+
+# Of the C library; NumPy's comparison writes a byte for each element before it looks.
+memory_compare = ctypes.CDLL(None).memcmp
+memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Bounds(NamedTuple):
@@ -81,8 +86,9 @@ def measure(actual: Array, expected: Array, bounds: Bounds) -> Figures:
     flat_actual = np.ascontiguousarray(actual).reshape(-1)
     flat_expected = np.ascontiguousarray(expected).reshape(-1)
     sums = Sums()
-    if actual.dtype == expected.dtype and equal_bytes(flat_actual, flat_expected):
-        # Most of the weights, when two runs of a model are compared.
+    # As most of the weights are, when two runs of a model are compared.
+    equal = actual.dtype == expected.dtype and equal_bytes(flat_actual, flat_expected)
+    if equal:
         bounds = bounds._replace(scaled=False)
     with np.errstate(all="ignore"):
         atol = bounds.atol
@@ -90,7 +96,7 @@ def measure(actual: Array, expected: Array, bounds: Bounds) -> Figures:
             atol *= root_mean_square(flat_expected)
         pair = PairOfBlocks(flat_actual, flat_expected, bounds._replace(atol=atol), sums)
         for start in range(0, flat_actual.size, BLOCK):
-            pair.add_block(start)
+            pair.add_block(start, equal)
     return figures_of(sums, actual, expected)
 
 
@@ -142,11 +148,11 @@ class PairOfBlocks:
         self.difference = np.empty(size, self.dtype)
         self.buffers = [np.empty(size, real) for _ in range(3)]
 
-    def add_block(self, start: int) -> None:
-        """Add the block that begins there."""
+    def add_block(self, start: int, equal: bool) -> None:
+        """Add the block that begins there; `equal` where all bytes are known to be."""
         raw = self.actual[start : start + BLOCK], self.expected[start : start + BLOCK]
         sums = self.sums
-        if self.same_type and equal_bytes(*raw):
+        if equal or (self.same_type and equal_bytes(*raw)):
             block = working(raw[1], self.dtype)
             energy = square(block)
             if math.isfinite(energy):
@@ -160,19 +166,24 @@ class PairOfBlocks:
         actual, expected = working(raw[0], self.dtype), working(raw[1], self.dtype)
         difference = self.difference[: actual.size]
         np.subtract(actual, expected, out=difference)
-        squares = square(difference), square(actual), square(expected)
-        # A NaN or an infinity anywhere makes one of the squares NaN or infinite, and so may
-        # numbers whose squares overflow: both are for the slow way.
+        noise, energy = square(difference), square(expected)
+        # A NaN or an infinity anywhere makes one of them NaN or infinite, and so may numbers
+        # whose squares overflow: both are for the slow way.
         bad = None
-        if not all(map(math.isfinite, squares)):
+        if not math.isfinite(noise + energy):
             actual, expected, bad = self.without_nonfinite(actual, expected)
             difference = actual - expected
-            squares = square(difference), square(actual), square(expected)
-        sums.difference += squares[0]
-        sums.actual += squares[1]
-        sums.expected += squares[2]
-        sums.shift += inner(difference, expected)
-        sums.cross += inner(actual, expected)
+            noise, energy = square(difference), square(expected)
+        shift = inner(difference, expected)
+        sums.difference += noise
+        sums.expected += energy
+        sums.shift += shift
+        if noise < energy / 16:
+            sums.actual += energy + 2 * shift + noise
+            sums.cross += energy + shift
+        else:  # the sums would cancel out
+            sums.actual += square(actual)
+            sums.cross += inner(actual, expected)
         sums.counted += actual.size
         self.add_errors(start, difference, actual, expected, bad)
 
@@ -216,13 +227,16 @@ class PairOfBlocks:
                 np.multiply(scratch, bounds.rtol, out=scratch)
                 np.add(scratch, bounds.atol, out=scratch)
                 mask = absolute > scratch
-            np.maximum(greater, 1, out=scratch)
-            np.divide(absolute, scratch, out=scratch)
-            error = float(scratch.max())
-            if error > sums.max_error:
-                sums.max_error, sums.worst = error, start + int(scratch.argmax())
-            if bounds.max_error is not None and error > bounds.max_error:
-                mask = scratch > bounds.max_error
+            # No error is larger than the largest difference.
+            known = sums.max_error
+            if largest > (known if bounds.max_error is None else min(known, bounds.max_error)):
+                np.maximum(greater, 1, out=scratch)
+                np.divide(absolute, scratch, out=scratch)
+                error = float(scratch.max())
+                if error > sums.max_error:
+                    sums.max_error, sums.worst = error, start + int(scratch.argmax())
+                if bounds.max_error is not None and error > bounds.max_error:
+                    mask = scratch > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
             np.divide(absolute, greater, out=greater)
             relative = float(greater.max())
@@ -271,14 +285,8 @@ class PairOfBlocks:
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
-    """Tell whether two flat arrays of a type hold the same bytes."""
-    words = one.nbytes // 8 * 8
-    first, second = one.view(np.uint8), other.view(np.uint8)
-    if not np.array_equal(first[words:], second[words:]):
-        return False
-    if first[:64].tobytes() != second[:64].tobytes():
-        return False  # the usual case of a difference: no more to read
-    return bool(np.array_equal(first[:words].view(np.uint64), second[:words].view(np.uint64)))
+    """Tell whether two contiguous arrays of a type hold the same bytes."""
+    return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 
 def ordinals(block: Array, real: np.dtype[Any]) -> Array:

@@ -7,12 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.layouts import block_of, plain_shape, to_plain
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 SAMPLES = 256
 GOLDEN = 0.6180339887498949

@@ -32,6 +32,8 @@ SUFFIXES = (
     ".json",
     ".pb",
     ".npz",
+    ".bin",
+    ".raw",
 )
 LISTS = (".txt", ".lst")
 MOST_ITEMS = 1_000_000
@@ -98,6 +100,7 @@ def files_of(path: str) -> list[str] | None:
             for name in os.listdir(path)
             if name.lower().endswith(SUFFIXES) and not name.startswith(".")
         )
+        check_names(files)
         if not files:
             raise UsageError(
                 f"--input: {path}: is a folder without any file that lar reads",
@@ -110,6 +113,19 @@ def files_of(path: str) -> list[str] | None:
     if len(files) > MOST_ITEMS:
         raise UsageError(f"--input: {path}: holds {len(files)} items, at most {MOST_ITEMS}")
     return files
+
+
+def check_names(files: Sequence[str]) -> None:
+    """Refuse names that cannot be written into a result.
+
+    Raises:
+        UsageError: one is no UTF-8.
+    """
+    try:
+        "".join(files).encode()
+    except UnicodeEncodeError:
+        wrong = next(file for file in files if any("\ud800" <= each <= "\udfff" for each in file))
+        raise UsageError(f"--input: {wrong!r}: the name is not UTF-8", "rename it") from None
 
 
 def read_list(path: str) -> list[str]:

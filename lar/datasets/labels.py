@@ -1,11 +1,13 @@
 """`--labels FILE`: the classes of a data set's items, or the names of the classes.
 
-item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: what each item is
+item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: what each item is;
+                                 `val/cat.jpg 281` is for the item cat.jpg, too
 name per line                    the names of the classes, from class 0
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,6 +48,9 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         return Labels(truths=tuple(map(int, lines)))
     pairs = [re.fullmatch(r"(.+?)[\s,;]+(\d{1,9})", line) for line in lines]
     told = {pair[1]: int(pair[2]) for pair in pairs if pair}
+    if not set(items) & told.keys():
+        by_file = {os.path.basename(name): label for name, label in told.items()}
+        told = by_file if len(by_file) == len(told) else told
     if set(items) & told.keys():
         missing = [item for item in items if item not in told]
         if missing:

@@ -2,65 +2,59 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.item import Item
+from lar.dumps.delivery import facts_of_run
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import index_place, read_index, tensor_files
+from lar.dumps.index import index_place, read_headers, read_index, write_index
 from lar.errors import UsageError
 from lar.records import RunSpec
 
 RUN = re.compile(r"run(\d+)-var")
 
 
-def go_on(spec: RunSpec, place: Path, written: Path, model_sha256: str) -> RunSpec:
-    """Give the spec of the items that are left, and put what is done to where the run writes.
+def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
+    """Give the spec of the items that a folder lacks, and mark it as not complete.
 
     Of a data set that is done to the end the last item is run again, which changes nothing.
 
     Raises:
         UsageError: the folder holds something else than a part of this run.
-        OSError: it cannot be read, or copied.
+        OSError: it cannot be read or written.
     """
-    if not place.is_dir() or not any(place.iterdir()):
-        return spec
-    check_same_run(spec, place, model_sha256)
-    files = tensor_files(place)
-    written.mkdir()
-    for name in files:
-        link_or_copy(place / name, written / name)
-    left = items_left(spec, files)
-    return replace(spec, items=left or spec.items[-1:])
+    facts = facts_of_run(spec, model_sha256)
+    index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
+    if any(place.iterdir()):
+        check_same_run(index, place)
+        whole = [header.path.name for header in read_headers(place, damaged=True)]
+        spec = replace(spec, items=items_left(spec, whole) or spec.items[-1:])
+    write_index(index_place(place), index)
+    return spec
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Have a file in another folder too; where a file system knows no links it is copied."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def check_same_run(spec: RunSpec, place: Path, model_sha256: str) -> None:
-    """Refuse a folder that another run has dumped.
+def check_same_run(index: DumpIndex, place: Path) -> None:
+    """Refuse a folder that another run has dumped, or that holds something else.
 
     Raises:
-        UsageError: saying in what they differ.
+        UsageError: saying what, or in what they differ.
     """
     hint = "give a new folder, or the same options as before"
     if not index_place(place).exists():
         raise UsageError(f"--resume: {place}: no index stands beside it, as lar leaves one", hint)
-    index = read_index(index_place(place))
-    theirs = facts_of_index(index)
-    for what, ours in facts_of_spec(spec, model_sha256).items():
-        if theirs[what] != ours:
+    theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
+    for what, fact in ours.items():
+        if theirs[what] != fact:
             raise UsageError(f"--resume: {place}: was dumped by a run with another {what}", hint)
+    for entry in place.iterdir():
+        if not RUN.match(entry.name) or not entry.is_file():
+            raise UsageError(
+                f"--resume: {place}: holds {entry.name}, which is no output", "move it away"
+            )
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:
@@ -68,20 +62,9 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
     return {
         "model": index.model_sha256,
         "engine": (index.engine, index.driver),
-        "data set": index.items,
+        "data set": (index.inputs, index.items),
         "number of iterations": (index.warmup_iterations, index.iterations),
-        "option": settings_of(index.settings),
-    }
-
-
-def facts_of_spec(spec: RunSpec, model_sha256: str) -> dict[str, object]:
-    """Return the same of a run to be made."""
-    return {
-        "model": model_sha256,
-        "engine": (spec.engine, spec.driver),
-        "data set": spec.item_names,
-        "number of iterations": (spec.warmup_iterations, spec.iterations),
-        "option": settings_of(spec.settings),
+        "option": (index.feeding, settings_of(index.settings)),
     }
 
 
@@ -91,13 +74,16 @@ def settings_of(settings: dict[str, bool | int | float | str]) -> dict[str, obje
 
 
 def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
-    """Return the items that lack an output of any of their runs.
+    """Return the items that lack an output of any of their runs; all of them where the warm-up
+    does.
 
     A run has as many outputs as the one that has most.
     """
     runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
     outputs = max(runs.values(), default=1)
     first = spec.warmup_iterations
+    if any(runs[number] < outputs for number in range(first)):
+        return spec.items
     return tuple(
         item
         for item in spec.items

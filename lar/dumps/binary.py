@@ -19,6 +19,8 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,17 +99,21 @@ BY_NAME: Mapping[str, ElementType] = {element.name: element for element in ELEME
 BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELEMENT_TYPES}
 
 
-class TensorHeader(NamedTuple):
-    """What a file tells before its elements: `meaning` is what the name says, if it is one of
-    a variable; the elements begin at `offset` and take `size` bytes."""
+@dataclass(frozen=True)
+class TensorHeader:
+    """What a file tells before its elements, which begin at `offset` and take `size` bytes."""
 
     path: Path
     name: str
-    meaning: DumpedName | None
     element: ElementType
     shape: tuple[int, ...]
     offset: int
     size: int
+
+    @cached_property
+    def meaning(self) -> DumpedName | None:
+        """What the name says, if it is one of a variable; few readers ask."""
+        return parse_name(self.name)
 
     @property
     def dtype(self) -> str:
@@ -149,14 +155,16 @@ def read_header(path: Path) -> TensorHeader:
         raise truncated(path, f"its name should end at byte {offset}, the file at {file_size}")
     name = decode_name(rest[4 * axes :])
     sizes = struct.unpack_from(f"<{axes}I", rest)
-    element, meaning, size = BY_CODE[code], parse_name(name), file_size - offset
+    element, size = BY_CODE[code], file_size - offset
+    # Only in these cases the sizes leave open what the shape is; parsing takes long.
+    meaning = parse_name(name) if size == 0 or max(sizes, default=0) <= 1 else None
     named = meaning.variable.shape if meaning else None
     fitting = (shape for shape in shapes_of(sizes, named) if size in set(sizes_of(element, shape)))
     shape = next(fitting, None)
     if shape is None:
         told = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{told}}}")
-    return TensorHeader(path, name, meaning, element, shape, offset, size)
+    return TensorHeader(path, name, element, shape, offset, size)
 
 
 def shapes_of(sizes: Sequence[int], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
@@ -200,11 +208,11 @@ def declared_type(header: TensorHeader) -> ElementType:
 
     MegEngine has no such type. Where their values fit, its tools can read them so.
     """
-    declared = BY_NAME.get(header.meaning.variable.dtype) if header.meaning else None
-    narrowed = header.element.name == "Int32" and declared is not None
-    if narrowed and declared is not None and declared.name in ("Int64", "Uint32", "Uint64"):
-        return declared
-    return header.element
+    if header.element.name != "Int32" or header.meaning is None:
+        return header.element
+    declared = BY_NAME.get(header.meaning.variable.dtype)
+    wider = declared is not None and declared.name in ("Int64", "Uint32", "Uint64")
+    return declared if wider and declared else header.element
 
 
 def read_array(header: TensorHeader) -> Array:

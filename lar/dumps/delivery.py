@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from lar.dumps.binary import TensorHeader, make_readable, read_header
+from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
 from lar.dumps.graph import DumpFacts, index_of
-from lar.dumps.index import index_place, tensor_files, write_index
+from lar.dumps.index import index_place, is_tensor, read_headers, tensor_files, write_index
 from lar.dumps.text import filter_blocks
-from lar.errors import DumpError, UsageError
+from lar.errors import UsageError
 from lar.records import RunResult, RunSpec
+
+UNFINISHED = b"not complete: the run ended before\n"
 
 
 def finish_dump(
     folder: Path, facts: DumpFacts, pattern: str, spec: RunSpec, result: RunResult
-) -> None:
+) -> DumpIndex:
     """Write the index beside a folder of tensors, and remove those that a pattern leaves out.
 
     The graph stays whole. Of a run that did not end well, tensors that were cut off are removed.
-    Names are made readable to MegEngine's own tool.
+    Names are made readable to MegEngine's own tool. Returns the index.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
@@ -30,7 +34,7 @@ def finish_dump(
         OSError: the folder cannot be written.
     """
     complete, engine = result.status == "ok", result.engine
-    headers = [*whole_tensors(folder, complete)]
+    headers = read_headers(folder, damaged=not complete)
     index = filter_tensors(index_of(headers, facts.operators), pattern)
     kept = {tensor.key for tensor in index.tensors}
     check_left(kept, pattern, complete)
@@ -45,35 +49,46 @@ def finish_dump(
     index = replace(
         index,
         complete=complete,
-        engine=spec.engine,
         engine_version=engine.version if engine else "",
-        driver=spec.driver,
         device=engine.device if engine else spec.device,
-        model=spec.model,
-        model_sha256=result.model.sha256 if result.model else "",
-        settings=dict(spec.settings),
-        items=spec.item_names,
-        warmup_iterations=spec.warmup_iterations,
-        iterations=spec.iterations,
-        iteration=last if facts.iteration is None else facts.iteration,
+        iteration=number_of_run(spec, last if facts.iteration is None else facts.iteration),
+        **facts_of_run(spec, result.model.sha256 if result.model else ""),
     )
     write_index(index_place(folder), index)
+    return index
 
 
-def whole_tensors(folder: Path, complete: bool) -> Iterator[TensorHeader]:
-    """Yield the headers of tensors, only those of whole ones where the dump is not complete."""
-    for name in tensor_files(folder):
-        if complete or is_tensor(folder / name):
-            yield read_header(folder / name)
+def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
+    """Return the fields of an index that are known before the run."""
+    feeding = {"batch_size": spec.batch_size, **asdict(spec.image)}
+    return {
+        "engine": spec.engine,
+        "driver": spec.driver,
+        "model": spec.model,
+        "model_sha256": model_sha256,
+        "settings": dict(spec.settings),
+        "items": spec.item_names,
+        "inputs": spec.inputs,
+        "feeding": {key: str(value) for key, value in feeding.items() if value is not None},
+        "warmup_iterations": spec.warmup_iterations,
+        "iterations": spec.iterations,
+    }
 
 
-def is_tensor(path: Path) -> bool:
-    """Tell a whole tensor's file from others."""
-    try:
-        read_header(path)
-    except DumpError:
-        return False
-    return True
+def number_of_run(spec: RunSpec, iteration: int) -> int:
+    """Return which run of the whole data set an iteration is, where a part of it is run."""
+    if len(spec.items) == len(spec.item_names):
+        return iteration
+    position, rest = divmod(max(0, iteration - spec.warmup_iterations), max(1, spec.iterations))
+    item = spec.items[min(position, len(spec.items) - 1)]
+    return spec.warmup_iterations + item.number * spec.iterations + rest
+
+
+def name_of_run(spec: RunSpec, number: int) -> str:
+    """Return the item or testcase that a run is of, empty where all runs are alike."""
+    names = spec.item_names or tuple(case.name for case in spec.cases)
+    position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
+    return names[min(position, len(names) - 1)] if len(names) > 1 else ""
 
 
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
@@ -91,12 +106,19 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
 
 
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
-    """Remove the blocks of a text dump that a pattern leaves out.
+    """Remove the blocks of a text dump that a pattern leaves out, and mark one that did not end.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; engines do not say so.
     """
+    with path.open("rb+") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        ended = file.read() in (b"\n", b"")
+        if complete and not ended:
+            raise OSError(errno.ENOSPC, "the engine could not write all of it; is the disk full?")
+        if not complete:
+            file.write(b"\n" * (not ended) + UNFINISHED)
     if pattern:
         check_left(filter_blocks(path, re.compile(pattern)), pattern, complete)
 

@@ -61,7 +61,8 @@ class DumpIndex:
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
     that was dumped, the warm-up's included. `items` are those of a data set, each of which was
-    run for `iterations` iterations. Unknown facts are empty.
+    run for `iterations` iterations; `inputs` are what `--input` was given, and `feeding` the
+    options that say what was made of it. Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -77,6 +78,8 @@ class DumpIndex:
     settings: dict[str, bool | int | float | str] = field(default_factory=dict)
     iteration: int = 0
     items: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    feeding: dict[str, str] = field(default_factory=dict)
     warmup_iterations: int = 0
     iterations: int = 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,8 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 def index_of_folder(folder: Path) -> DumpIndex:
     """Return what a folder's index tells, or the names inside its files.
 
-    An index of other files than those in the folder is that of another dump, which stood there.
+    An index of other files than those in the folder is that of another dump, which stood there;
+    one of no files is that of a dump whose end lar did not live to see.
 
     Raises:
         DumpError: the folder holds no dump, or the index is damaged.
@@ -51,6 +52,9 @@ def index_of_folder(folder: Path) -> DumpIndex:
         index = read_index(place)
         if {tensor.key for tensor in index.tensors} == set(tensor_files(folder)):
             return index
+        if not index.tensors and not index.complete:
+            found = index_of(read_headers(folder, damaged=True))
+            return replace(index, tensors=found.tensors, operators=found.operators)
     headers = read_headers(folder)
     if not headers:
         raise DumpError(f"{folder}: holds no dumped tensors", "give the folder that a dump wrote")
@@ -71,13 +75,23 @@ def tensor_files(folder: Path) -> list[str]:
         raise DumpError(f"{folder}: cannot be read: {reason}") from None
 
 
-def read_headers(folder: Path) -> list[TensorHeader]:
-    """Read the headers of all tensors in a folder.
+def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
+    """Read the headers of all tensors in a folder; those that are `damaged` may be left out.
 
     Raises:
         DumpError: a file is no dumped tensor, or damaged.
     """
-    return [read_header(folder / name) for name in tensor_files(folder)]
+    paths = [folder / name for name in tensor_files(folder)]
+    return [read_header(path) for path in paths if not damaged or is_tensor(path)]
+
+
+def is_tensor(path: Path) -> bool:
+    """Tell a whole tensor's file from others."""
+    try:
+        read_header(path)
+    except DumpError:
+        return False
+    return True
 
 
 def reader_of(folder: Path) -> Any:
@@ -124,12 +138,11 @@ def write_index(path: Path, index: DumpIndex) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.new")  # not of tempfile: its owner's alone
     try:
-        with open(descriptor, "wb") as file:
-            file.write(record_to_json(index))
+        temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise

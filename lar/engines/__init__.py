@@ -42,6 +42,7 @@ ENGINES: Mapping[str, EngineEntry] = {
             staged="lar.engines.megengine.winograd:run_with_winograd",
             stages=("winograd_transform",),
             progress="lar.engines.megengine.search_progress:describe_search",
+            explain_log="lar.engines.megengine.quirks:explain_log",
             unpacker="lar.engines.megengine.testcases:unpack",
             dumped="lar.engines.megengine.dumping:describe_dump",
             packer="lar.engines.megengine.testcases:write_testcases",

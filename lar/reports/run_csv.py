@@ -58,8 +58,8 @@ def format_csv(result: RunResult) -> str:
 
 
 def rows_of(phase: str, samples: Samples) -> list[list[object]]:
-    """Return a row of cells for each sample; each runner's or testcase's iterations count from
-    0."""
+    """Return a row of cells for each sample; the iterations of each runner, testcase or item count
+    from 0."""
     rows: list[list[object]] = []
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)

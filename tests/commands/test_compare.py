@@ -136,7 +136,7 @@ def test_single_files_are_compared(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["A"], "required: B"),
+        (["A"], "the following arguments are required: B"),
         (["A", "no/such/dump"], "no/such/dump: no such dump, tensor file or model"),
         (["A", "A", "-e", "0.1", "--rtol", "1"], "--max-err and --rtol or --atol exclude"),
         (["A", "A", "-e", "-1"], "is not a limit"),
@@ -144,9 +144,10 @@ def test_single_files_are_compared(
         (["A", "A", "--report", "out.txt"], "--report: out.txt: its format is not known"),
         (["A", "A", "--report", "no/folder/out.csv"], "cannot be written"),
         (["A", "A", "--raport", "x.csv"], "unknown flag --raport"),
-        (["A", "models/none.mge --cpu"], "no such model file"),
+        (["models/none.mge --cpu", "A"], "does not hold what its run was fed with"),
+        (["models/none.mge --cpu", "B"], "no such model file"),
         (["A", "models/one_operator.onnx --itre 3"], "itre"),
-        (["A", "models/one_operator.onnx --iter x"], "--iter"),
+        (["B", "models/one_operator.onnx --iter x"], "--iter"),
         (["A", "README.md"], "README.md"),
         (["A", "models"], "models"),
     ],
@@ -160,7 +161,8 @@ def test_wrong_command_lines_end_with_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(root)
-    assert main(["compare", *(folders[0] if word == "A" else word for word in words)]) == 2
+    meant = {"A": folders[0], "B": "models/one_operator.onnx"}
+    assert main(["compare", *(meant.get(word, word) for word in words)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error

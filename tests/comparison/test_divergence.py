@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from lar.comparison.compare import compare_dumps
 from lar.comparison.record import Comparison, Culprit, Tolerance
+from lar.dumps.dump import Dump
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -100,6 +102,15 @@ def test_a_fault_behind_a_fault_is_not_named() -> None:
     assert outputs(found.culprits) == ["t1"]
 
 
+def test_an_error_that_is_averaged_out_and_grows_again_is_one_fault() -> None:
+    # As behind a global average, whose result a matrix product of much alike numbers takes.
+    found = compare(chain([1e-7, 3e-3, 2e-5, 6e-4], START), chain([0.0] * 4, START))
+    assert outputs(found.culprits) == ["t1"]
+    # From an error as small as rounding's, it is a fault of its own.
+    found = compare(chain([1e-7, 3e-3, 1e-7, 6e-2], START), chain([0.0] * 4, START))
+    assert outputs(found.culprits) == ["t1", "t3"]
+
+
 def test_an_operator_that_one_side_lacks_is_the_culprit() -> None:
     rectified = np.maximum(START, 0)
     doubled = {True: rectified * 2, False: START * 2}
@@ -178,6 +189,21 @@ def test_tensors_that_a_dump_lacks_are_looked_through() -> None:
 
     (culprit,) = compare(net(0.1), net(0.0)).culprits
     assert {it.output for it in culprit.expected} == {"t1", "t2"}
+
+
+def test_a_dump_of_a_few_tensors_without_those_between_is_compared() -> None:
+    def net(error: float) -> Dump:
+        steps = chain([0.0, error, error], START)
+        whole = dump_of(*steps)
+        kept = replace(
+            whole.index, tensors=whole.index.tensors[2:], operators=whole.index.operators[2:]
+        )
+        return Dump("a few", kept, lambda tensor: whole.read(tensor.key))
+
+    found = compare_dumps(net(0.0), net(0.0))
+    assert (found.finding, len(found.tensors)) == ("same", 2)
+    assert not any(tensor.constant for tensor in found.tensors)
+    assert outputs(compare_dumps(net(0.1), net(0.0)).culprits) == ["t1"]
 
 
 def test_a_difference_that_heals_is_two_quantities() -> None:

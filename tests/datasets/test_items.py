@@ -154,3 +154,22 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: st
         read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])
     with pytest.raises(UsageError, match="cannot be read"):
         read_labels(str(tmp_path / "gone.txt"), ["a.npy"])
+
+
+def test_labels_may_be_those_of_paths(tmp_path: Path) -> None:
+    labels = tmp_path / "val.txt"
+    labels.write_text("val/a.jpg 3\nval/b.jpg 1\n")
+    assert read_labels(str(labels), ["b.jpg", "a.jpg"]).truths == (1, 3)
+
+
+def test_raw_files_are_items_too(tmp_path: Path) -> None:
+    (tmp_path / "0.bin").write_bytes(b"x")
+    items = items_in([str(tmp_path)])
+    assert items is not None
+    assert [name for name, _ in items] == ["0.bin"]
+
+
+def test_a_name_that_no_result_can_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "\udcff.npy").write_bytes(b"x")
+    with pytest.raises(UsageError, match="the name is not UTF-8"):
+        items_in([str(tmp_path)])

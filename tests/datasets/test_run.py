@@ -185,3 +185,26 @@ def test_the_classes_of_an_output() -> None:
     assert find_classes(np.arange(20, dtype=np.uint8).reshape(2, 10))[0] == (9, 8, 7, 6, 5)
     assert find_classes(np.float32(1)) == ((), ())
     assert find_classes("seq(map(int64,tensor(float)))") == ((), ())
+    scores = np.array([0.1, np.nan, 0.7, np.inf], np.float32)
+    assert find_classes(scores)[0] == (2, 0)
+
+
+@each_engine
+def test_the_item_is_told_whose_tensors_are_dumped(
+    run_lar: Any, folder: Path, tmp_path: Path, engine: str
+) -> None:
+    dump = tmp_path / "dump"
+    done = run_lar(MODELS[engine], "--input", str(folder), "--bin-io-dump", str(dump))
+    item = 0 if engine == "onnxruntime" else COUNT - 1
+    assert f"--bin-io-dump: {dump}: of 6 items it holds d{item}.npy alone" in done.stderr
+    opened = lar.open_dump(dump)
+    (key,) = [tensor.key for tensor in opened if tensor.name == "data"]
+    assert np.array_equal(opened.read(key)[0], DIGITS[item])
+
+
+def test_a_stack_that_is_meant_for_one_run_is_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=np.ones((2, 3), "f4"), b=np.ones((2, 4), "f4"))
+    model = str(REPOSITORY / "models" / "multi_input.onnx")
+    result = lar.run(model, str(tmp_path / "two.npz"))
+    assert result.failure is not None
+    assert "give each array as a .npy" in result.failure.hint

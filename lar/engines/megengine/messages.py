@@ -82,6 +82,12 @@ def explain_megengine(
             "--workspace-limit: MegEngine cannot set it on this model with these options",
             "leave it or the layout out",
         )
+    if "contain_attribute_all(positive_attr)" in message and "fast_run" in settings:
+        return UsageError(
+            f"--fast-run: an operator of {model} has naive algorithms alone with these options, "
+            "and --fast-run takes none",
+            "--full-run takes them too; or leave the layout out",
+        )
     if "enable_ioc16" in settings:
         return UsageError(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",

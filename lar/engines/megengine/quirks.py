@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lar.engines.megengine.dump_options import DUMPS, check_dumps
 from lar.environment import read_field
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.options import BY_KEY, flag_of
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
@@ -26,6 +26,10 @@ NEEDED_OPTIONS = {
 
 # The fix of `nchw88-x2apic`, as --engine-fix names it; x2apic.py applies it.
 X2APIC_FIX = "x2apic"
+
+# What MKL-DNN prints before it leaves the process, which hangs in doing so: the error's number is
+# that of ERR_X2APIC_IS_NOT_SUPPORTED.
+XBYAK_ERROR = b"bad err=45 in Xbyak::Error"
 
 
 class Quirk(NamedTuple):
@@ -234,7 +238,7 @@ def refuse_without_cuda(settings: Mapping[str, Any]) -> None:
 def hints_for(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
     """Return what a finished run should know: the quirks that it met for certain, and what it
     left undone."""
-    certain = ("mkl-generic-path", "ioc16-max-pool", "nhwcd4-depthwise")
+    certain = ("mkl-generic-path", "ioc16-max-pool", "int8-nchw4", "nhwcd4-depthwise")
     hints = [
         f"{quirk.effect}; way round: {quirk.way_round}"
         for quirk in quirks_here(settings, environment)
@@ -276,6 +280,20 @@ def refuse_hanging(
             "number of cores",
             f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
         )
+
+
+def explain_log(log: bytes) -> LarError | None:
+    """Return why an engine will never end that has printed this, None where it may.
+
+    A model may have the layout in it, which no option tells.
+    """
+    if XBYAK_ERROR not in log:
+        return None
+    return LarError(
+        "the model has convolutions in nchw88, which hang on processors other than Intel's: "
+        "MKL-DNN cannot read the number of cores",
+        f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
+    )
 
 
 def format_quirks(environment: Mapping[str, str]) -> list[str]:

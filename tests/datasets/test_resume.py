@@ -1,0 +1,128 @@
+"""`--resume`: what is done outlives whatever ends a run, and only the same run goes on with it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DIGITS_CNN = str(REPOSITORY / "models" / "digits_cnn.onnx")
+MOBILENET = str(REPOSITORY / "models" / "mobilenet_v2.onnx")
+COUNT = 4
+DIGITS = np.load(REPOSITORY / "inputs" / "digits.npy")[:COUNT]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    """A command line whose outputs of the items 2 and 3 are missing."""
+    (tmp_path / "set").mkdir()
+    for index, digit in enumerate(DIGITS):
+        np.save(tmp_path / "set" / f"d{index}.npy", digit[None])
+    result = lar.run(DIGITS_CNN, str(tmp_path / "set"), bin_out_dump=str(tmp_path / "out"))
+    assert result.status == "ok"
+    for name in ("run3-var0", "run4-var0"):
+        (tmp_path / "out" / name).unlink()
+    return [DIGITS_CNN, "--input", str(tmp_path / "set"), "--bin-out-dump", str(tmp_path / "out")]
+
+
+def items_run(text: str) -> list[str]:
+    return re.findall(r"^iter \d+/\d+: .* (\S+)$", text, re.M)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "run3-plots/"])
+def test_what_is_no_output_is_neither_removed_nor_a_surprise_in_the_end(
+    run_lar: Any, arguments: list[str], tmp_path: Path, name: str
+) -> None:
+    other = tmp_path / "out" / name
+    other.mkdir() if name.endswith("/") else other.write_text("mine")
+    done = run_lar(*arguments, "--resume")
+    assert done.returncode == 2
+    assert f"holds {other.name}, which is no output" in done.stderr
+    assert not items_run(done.stdout)
+    assert other.exists()
+
+
+def test_a_file_is_no_place_for_outputs(run_lar: Any, arguments: list[str], tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("mine")
+    done = run_lar(*arguments[:-1], str(place), "--resume")
+    assert done.returncode == 2
+    assert "file: is not a folder" in done.stderr
+    assert not items_run(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("cut", "again"),
+    [("run1-var0", ["d0.npy", "d2.npy", "d3.npy"]), ("run0-var0", [f"d{i}.npy" for i in range(4)])],
+)
+def test_an_output_that_was_cut_off_is_made_again(
+    run_lar: Any, arguments: list[str], tmp_path: Path, cut: str, again: list[str]
+) -> None:
+    whole = lar.load_tensor_binary(tmp_path / "out" / cut)[0]
+    (tmp_path / "out" / cut).write_bytes(b"\1\0\0\0")
+    done = run_lar(*arguments, "--resume", "--csv", str(tmp_path / "times.csv"))
+    assert done.returncode == 0, done.stderr
+    assert items_run(done.stdout) == again
+    assert len(lar.open_dump(tmp_path / "out")) == COUNT + 1
+    assert np.array_equal(lar.load_tensor_binary(tmp_path / "out" / cut)[0], whole)
+    header, *rows = (tmp_path / "times.csv").read_text().splitlines()
+    case = header.split(",").index("case")
+    told = [row.split(",")[case] for row in rows if row.startswith("iterations")]
+    assert told == [name[1] for name in again]
+
+
+@pytest.mark.parametrize("data", ["another folder", "the same folder, scaled"])
+def test_other_data_does_not_go_on(
+    run_lar: Any, arguments: list[str], tmp_path: Path, data: str
+) -> None:
+    if data == "another folder":
+        (tmp_path / "set").rename(tmp_path / "other")
+        done = run_lar(arguments[0], "--input", str(tmp_path / "other"), *arguments[3:], "--resume")
+        assert "a run with another data set" in done.stderr
+    else:
+        done = run_lar(*arguments, "--resume", "--scale", "0.5")
+        assert "a run with another option" in done.stderr
+    assert done.returncode == 2
+
+
+def test_what_is_done_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:
+    count, out = 200, tmp_path / "out"
+    (tmp_path / "set.txt").write_text(f"{REPOSITORY / 'inputs' / 'cat.npy'}\n" * count)
+    arguments = [MOBILENET, "--input", str(tmp_path / "set.txt"), "--bin-out-dump", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lar", *arguments], stdout=subprocess.DEVNULL, cwd=REPOSITORY
+    ) as process:
+        for _ in range(10000):
+            if (out / "run2-var0").exists():
+                break
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+    time.sleep(0.05)  # the worker ends with it
+    dump = lar.open_dump(out)
+    assert not dump.index.complete
+    assert 2 <= len(dump) <= count
+    assert dump.read("run1-var0").shape == (1, 1000)
+    done = run_lar(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert count - len(dump) <= len(items_run(done.stdout)) <= count - len(dump) + 2
+    dump = lar.open_dump(out)
+    assert dump.index.complete
+    assert len(dump) == count + 1
+
+
+def test_a_folder_in_which_nothing_came_goes_away(run_lar: Any, tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.npy").write_bytes(b"no array")
+    arguments = [DIGITS_CNN, "--input", str(tmp_path / "set"), "--bin-out-dump"]
+    assert run_lar(*arguments, str(tmp_path / "out")).returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
