@@ -18,7 +18,7 @@ from lar.environment import read_machine, read_model_file
 from lar.errors import LarError, error_with_code
 from lar.events import DevicesFound, Event, Listener, ModelRead, Unpacked
 from lar.isolation import run_isolated
-from lar.plan import parse_values, plan_run, spec_of
+from lar.plan import Plan, as_one_run, parse_values, plan_run, spec_of
 from lar.records import Failure, ModelInfo, RunResult, RunSpec
 from lar.worker_process import WorkerProcess
 
@@ -51,7 +51,7 @@ def run(
         values = parse_values(options)
         if inputs is not None:
             values["input"] = items_of(inputs, Path(folder)) + (values.get("input") or [])
-        plan = plan_run(str(model), values)
+        plan = settle_stack(plan_run(str(model), values))
         overwrite = bool(plan.values["overwrite"])
         result = run_spec(
             spec_of(plan), plan.driver.path, overwrite=overwrite, resume=plan.values["resume"]
@@ -59,6 +59,23 @@ def run(
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
+
+
+def settle_stack(plan: Plan) -> Plan:
+    """Return the plan as it is, or of one run where the model takes a whole `.npz` as it is.
+
+    Raises:
+        UsageError: the model cannot be read, or an option needs a data set.
+    """
+    if not plan.is_stack:
+        return plan
+    from lar.datasets.items import is_one_run  # few runs need it
+
+    inputs = read_info(plan.model, engine=plan.engine.name).inputs
+    (text,) = plan.values["input"]
+    return (
+        as_one_run(plan) if is_one_run(text, {each.name: each.shape for each in inputs}) else plan
+    )
 
 
 def run_spec(
@@ -179,7 +196,13 @@ def run_in_stages(
 
     def step(stage: RunSpec, listener: Listener) -> RunResult:
         return run_isolated(
-            stage, path, listener, before_start=facts, began=began, ask_progress=ask_progress
+            stage,
+            path,
+            listener,
+            before_start=facts,
+            began=began,
+            ask_progress=ask_progress,
+            explain_log=explain_log,
         )
 
     def run(stage: RunSpec) -> RunResult:
@@ -193,6 +216,7 @@ def run_in_stages(
             started=started,
             began=began,
             ask_progress=ask_progress,
+            explain_log=explain_log,
         )
 
     result: RunResult = load_name(ENGINES[spec.engine].staged)(spec, listener, step, run)
@@ -221,6 +245,7 @@ def execute_spec(
         started=started,
         began=began,
         ask_progress=ask_progress,
+        explain_log=explain_log,
     )
 
 
@@ -228,6 +253,13 @@ def ask_progress(spec: RunSpec) -> str:
     """Return how far a run's preparation is, empty where its engine tells nothing."""
     path = ENGINES[spec.engine].progress
     return str(load_name(path)(spec)) if path else ""
+
+
+def explain_log(spec: RunSpec, log: bytes) -> LarError | None:
+    """Return the error of an engine that has printed this and is lost, None where it is not."""
+    path = ENGINES[spec.engine].explain_log
+    error: LarError | None = load_name(path)(log) if path else None
+    return error
 
 
 def read_facts(spec: RunSpec) -> dict[str, Any]:
@@ -274,7 +306,7 @@ def run_task(
     Raises:
         LarError: it failed, crashed or hung.
     """
-    result = run_isolated(spec, path, listener, task=task, began=began)
+    result = run_isolated(spec, path, listener, task=task, began=began, explain_log=explain_log)
     if listener.found is None:
         if result.status == "interrupted":
             raise KeyboardInterrupt

@@ -18,8 +18,7 @@ from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from lar import __version__
-from lar.engines import ENGINES, load_name
-from lar.errors import EXIT_CODES
+from lar.errors import EXIT_CODES, LarError
 from lar.events import LAST_EVENTS, Listener, apply_event, event_of
 from lar.measurement.rows import join_samples
 from lar.progress import Ask, Progress
@@ -31,6 +30,7 @@ POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
+Explain = Callable[[RunSpec, bytes], LarError | None]
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,13 +44,15 @@ def run_isolated(
     started: WorkerProcess | None = None,
     began: float | None = None,
     ask_progress: Ask | None = None,
+    explain_log: Explain | None = None,
 ) -> RunResult:
     """Execute a spec in a worker process, `started` for it beforehand or now.
 
     `before_start` gives fields of the result; it runs while the worker loads its libraries and
     before the worker may begin, so that it disturbs nothing that is timed. The time limit counts
     from `began` on the monotonic clock, or from now. `ask_progress` tells how far the engine is
-    before its first iteration has ended; it never raises.
+    before its first iteration has ended; it never raises. `explain_log` returns the error of an
+    engine that, by what it has printed, is lost; it ends the run.
     """
     listener = listener or Listener()
     began = time.monotonic() if began is None else began
@@ -67,7 +69,7 @@ def run_isolated(
             start_worker(task, path, capacity, spec.environment, spec.runners)
         )
         progress = Progress(spec, ask_progress, listener)
-        watch = Watch(worker, spec, listener, result, began, progress)
+        watch = Watch(worker, spec, listener, result, began, progress, explain_log)
         try:
             if before_start is not None:
                 watch.result = replace(watch.result, **before_start())
@@ -115,6 +117,7 @@ class Watch:
         result: RunResult,
         began: float,
         progress: Progress,
+        explain_log: Explain | None,
     ) -> None:
         self.worker = worker
         self.spec = spec
@@ -122,6 +125,7 @@ class Watch:
         self.result = result
         self.began = began
         self.progress = progress
+        self.explain = explain_log
         self._seen_rows = [0] * len(worker.tables)
         self._partial = b""
         self._log = b""
@@ -219,10 +223,11 @@ class Watch:
             self.progress.tell()
 
     def explain_log(self) -> Failure | None:
-        """Return why the engine will never end, where what it has printed tells so."""
-        explain = ENGINES[self.spec.engine].explain_log
-        error = load_name(explain)(self._log) if explain and self._log else None
-        return error and Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
+        """Return why the engine is lost, crashed or hanging, where what it has printed tells."""
+        error = self.explain(self.spec, self._log) if self.explain and self._log else None
+        if error is None:
+            return None
+        return Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
 
     def check_time(self) -> None:
         """End the run when it is past its deadline, or has stood still for too long."""
@@ -287,12 +292,8 @@ class Watch:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {(peak or 0) >> 20} MiB"
         self.result = replace(self.result, peak_memory_bytes=peak)
-        self.end(
-            "crashed",
-            Failure(
-                message=message, hint=hint, exit_code=EXIT_CODES["crashed"], detail=self.log_tail()
-            ),
-        )
+        unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
+        self.end("crashed", self.explain_log() or unexplained)
 
     def log_tail(self) -> str:
         """Return the last lines that the engine printed."""

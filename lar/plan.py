@@ -42,6 +42,11 @@ class Plan(NamedTuple):
     items: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
 
     @property
+    def is_stack(self) -> bool:
+        """Whether the items are slices of a `.npz`, if the model does not take it whole."""
+        return bool(self.items) and not self.items[0][1]
+
+    @property
     def sample_count(self) -> int:
         """How many samples each runner takes."""
         feeds = max(1, self.source.case_count, len(self.items))
@@ -70,6 +75,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     """
     check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
+    check_texts(values)
     check_conflicts(values)
     source = source_of(model)
     model = source.model
@@ -79,11 +85,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     driver = driver_for(entry, settings, values["driver"])
     require_engine(entry, model)
     items = find_items(values)
-    iterations, warmups = values["iter"], values["warmup_iter"]
-    if iterations is None:
-        iterations = 1 if items else 10
-    if warmups is None:
-        warmups = 1 if iterations else 0
+    warmups, iterations = count_iterations(values, items)
     plan = Plan(model, values, settings, entry, driver, warmups, iterations, source, items)
     if plan.sample_count > 2 * MOST_ITERATIONS:
         what = f"{len(items)} items" if items else f"{source.case_count} testcases"
@@ -93,6 +95,27 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     if entry.check and settings:
         load_name(entry.check)(settings, {**os.environ, **plan.environment})
     return plan
+
+
+def count_iterations(values: Mapping[str, Any], items: Sequence[object]) -> tuple[int, int]:
+    """Return how many iterations warm up and how many are timed, of each item of a data set."""
+    iterations, warmups = values["iter"], values["warmup_iter"]
+    if iterations is None:
+        iterations = 1 if items else 10
+    if warmups is None:
+        warmups = 1 if iterations else 0
+    return warmups, iterations
+
+
+def as_one_run(plan: Plan) -> Plan:
+    """Return the plan of a run that takes for one item's data what looked like a data set.
+
+    Raises:
+        UsageError: an option needs a data set.
+    """
+    check_set_options(plan.values, None)
+    warmups, iterations = count_iterations(plan.values, ())
+    return plan._replace(items=(), warmup_iterations=warmups, iterations=iterations)
 
 
 def find_items(values: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
@@ -106,6 +129,16 @@ def find_items(values: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[tuple[
         from lar.datasets.items import items_in  # few runs need it
 
         items = items_in(values["input"])
+    check_set_options(values, items)
+    return items or ()
+
+
+def check_set_options(values: Mapping[str, Any], items: Sequence[object] | None) -> None:
+    """Refuse options that need a data set where there is none, or cannot go with one.
+
+    Raises:
+        UsageError: naming the flag.
+    """
     if items is None:
         for key in ("labels", "resume"):
             if values[key]:
@@ -120,7 +153,6 @@ def find_items(values: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[tuple[
         raise UsageError(
             "--resume: what is done is known by the outputs dumped", "add --bin-out-dump DIR"
         )
-    return items or ()
 
 
 def spec_of(plan: Plan) -> RunSpec:
@@ -181,6 +213,19 @@ def check_name(model: str) -> None:
         model.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{model!r}: the model's name is not UTF-8", "rename it") from None
+
+
+def check_texts(values: Mapping[str, Any]) -> None:
+    """Refuse values that cannot be written into a result.
+
+    Raises:
+        UsageError: one is no UTF-8; the flag is named.
+    """
+    for option in OPTIONS:
+        value = values[option.key]
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
+                raise UsageError(f"{option.flag}: {text!r}: is not UTF-8", "rename the file")
 
 
 def require_engine(entry: EngineEntry, model: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,15 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteScript = Callable[..., str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heed_signals() -> None:
+    """What starts the tests in the background or under nohup has signals ignored, which the
+    processes of the tests would inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,12 @@ def test_the_default_of_an_option_is_none_or_a_value_it_takes(option: Option) ->
         assert option.parse(str(option.default)) == option.default
 
 
+@each_option
+def test_the_empty_name_of_a_file_is_refused(option: Option) -> None:
+    if option.metavar in ("FILE", "DIR"):
+        assert "no name of a file" in refused(option.parse, "")
+
+
 def test_keys_are_unique() -> None:
     assert len(BY_KEY) == len(OPTIONS)
 

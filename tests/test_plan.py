@@ -179,3 +179,9 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_its_flag(
     with pytest.raises(UsageError) as caught:
         parse_values({key: value})
     assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(("key", "value"), [("input", ["\udcff.npy"]), ("bin_out_dump", "\udcff")])
+def test_names_that_no_result_can_hold_are_refused(root: Path, key: str, value: Any) -> None:
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        plan_run(str(root / "models" / "digits_cnn.onnx"), {key: value})

@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     plan = plan_run(arguments.model, vars(arguments))
+    if plan.is_stack:
+        from lar.api import settle_stack
+
+        plan = settle_stack(plan)
     if arguments.in_process:
         from lar.commands.run_console import run_on_console
 

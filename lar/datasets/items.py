@@ -15,7 +15,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lar.errors import UsageError
 
@@ -167,9 +167,14 @@ def names_of(files: Sequence[str]) -> list[str]:
     return [os.path.relpath(os.path.abspath(file), common) for file in files]
 
 
+def path_of(part: str) -> str:
+    """Return the path in an item of `--input`, without the name of the model's input."""
+    return part if os.path.exists(part) else part.partition(":")[2].strip()
+
+
 def stack_in(part: str) -> int:
     """Return how many items a stack holds, 0 for what is none: one item alone is one run."""
-    path = part if os.path.exists(part) else part.partition(":")[2].strip()
+    path = path_of(part)
     if not path.lower().endswith(".npz") or not os.path.isfile(path):
         return 0
     count = count_stack(path)
@@ -182,16 +187,33 @@ def count_stack(path: str) -> int:
     The headers are those of NumPy's npy format (numpy.lib.format); a file that is no .npz counts
     nothing, and reading it says why.
     """
+    counts = {shape[0] if shape else 0 for shape in shapes_of(path).values()}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a .npz's arrays by name, none of a file that is no .npz."""
+    shapes = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            shapes = []
             for name in archive.namelist():
                 with archive.open(name) as member:
-                    shapes.append(shape_in(member.read(4096)))
+                    shapes[name.removesuffix(".npy")] = shape_in(member.read(4096))
     except (OSError, ValueError, SyntaxError, KeyError, struct.error, zipfile.BadZipFile):
-        return 0
-    counts = {shape[0] if shape else 0 for shape in shapes}
-    return counts.pop() if len(counts) == 1 else 0
+        return {}
+    return shapes
+
+
+def is_one_run(part: str, taken: Mapping[str, tuple[int | None, ...]]) -> bool:
+    """Tell a .npz whose arrays have just the shapes that a model takes from a stack of items.
+
+    `taken` has the shapes of the model's inputs by name; None stands for any size, such as that
+    of a batch, and never for the shape of an array.
+    """
+    given = shapes_of(path_of(part))
+    if len(given) == len(taken) == 1:
+        return [*given.values()] == [*taken.values()]
+    return given == taken
 
 
 def shape_in(head: bytes) -> tuple[int, ...]:

@@ -33,8 +33,7 @@ class OutputDump:
         """Write the outputs of the iteration of that number.
 
         Raises:
-            UsageError: an output is no array of numbers.
-            OSError: a file cannot be written.
+            UsageError: an output is no array of numbers, or cannot be written.
         """
         for name, variable in self.variables.items():
             array = outputs[name]
@@ -50,7 +49,14 @@ class OutputDump:
                 dtype=element.name if element else array.dtype.name,
             )
             place = self.folder / f"run{run}-var{variable.id}"
-            write_tensor(place, array, format_name(told))
+            try:
+                write_tensor(place, array, format_name(told))
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise UsageError(
+                    f"--bin-out-dump: run {run} cannot be written: {reason}",
+                    "make room on the disk; --resume goes on with a data set",
+                ) from None
 
 
 def write_outputs(driver: Any, variables: Mapping[str, Variable]) -> None:

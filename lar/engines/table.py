@@ -54,10 +54,10 @@ class EngineEntry(NamedTuple):
     one of the options `stages` in several worker processes (`lar.api.run_in_stages` calls it).
     `progress` takes the spec of a run that goes on and tells how far its preparation is, in a
     few words or none; it never raises. `explain_log` takes what the engine has printed and returns
-    the error of one that will never end, None for any other. `unpacker` takes the testcases out
-    of a file that the drivers do not read; `dumped` takes the folder of a dump and returns what
-    is known of it besides the names of its tensors; `packer` writes testcases, with what the
-    driver `packs_with` computes, into what `packs` says: a file or a folder.
+    the error of one that is lost, crashed or hanging, None for any other. `unpacker` takes the
+    testcases out of a file that the drivers do not read; `dumped` takes the folder of a dump and
+    returns what is known of it besides the names of its tensors; `packer` writes testcases, with
+    what the driver `packs_with` computes, into what `packs` says: a file or a folder.
     """
 
     name: str

@@ -126,6 +126,12 @@ def test_what_is_no_dump_is_told(folder: Path, tmp_path: Path) -> None:
         lar.open_dump(folder)
 
 
+def test_others_may_read_the_index_as_they_may_the_tensors(folder: Path) -> None:
+    write_index(index_place(folder), index_of(folder))
+    tensor = next(folder.iterdir())
+    assert index_place(folder).stat().st_mode == tensor.stat().st_mode
+
+
 def test_the_index_is_plain_json(folder: Path) -> None:
     write_index(index_place(folder), index_of(folder))
     read = json.loads(index_place(folder).read_text())

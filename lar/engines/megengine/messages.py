@@ -94,6 +94,12 @@ def explain_megengine(
             f"leave the flag out; it says: {said}",
         )
     for key in LAYOUT_CHOICES.intersection(settings):
+        if "fake_first" in settings:
+            return UsageError(
+                f"--fake-first and {flag_of(key)} cannot go together on {model}: MegEngine "
+                "computes weights in that layout in executions of their own",
+                f"leave one of them out; it says: {said}",
+            )
         return UsageError(
             f"{flag_of(key)}: MegEngine cannot run {model} in this layout",
             f"leave the flag out, or fold batch normalisation before the dump; it says: {said}",

@@ -220,9 +220,11 @@ def check_packed_model(driver: Any) -> PackedModel:
         except UsageError as error:
             raise UsageError(f"{model}: its fast-run cache is damaged", error.hint) from None
         if "fast_run_algo_policy" in settings:
+            # The steps of --winograd-transform have the other set without the user's doing.
+            keys = ("winograd_transform", "fast_run_algo_policy")
+            flag = next(flag_of(key) for key in keys if key in settings)
             raise UsageError(
-                f"--fast-run-algo-policy: {model} has a fast-run cache in it, which MegEngine "
-                "would take instead",
+                f"{flag}: {model} has a fast-run cache in it, which MegEngine would take instead",
                 "leave the flag out: --fast-run alone reads the one in the model",
             )
     if packed.info is None or packed.info_encrypted:

@@ -27,9 +27,43 @@ NEEDED_OPTIONS = {
 # The fix of `nchw88-x2apic`, as --engine-fix names it; x2apic.py applies it.
 X2APIC_FIX = "x2apic"
 
-# What MKL-DNN prints before it leaves the process, which hangs in doing so: the error's number is
-# that of ERR_X2APIC_IS_NOT_SUPPORTED.
-XBYAK_ERROR = b"bad err=45 in Xbyak::Error"
+# Options that exclude each other, why, and what to do.
+CLASHES = (
+    (
+        ("layout_transform", "record_comp_seq2"),
+        "recording frees the graph before what was found is read",
+        "take --record-comp-seq",
+    ),
+    (
+        ("thread", "record_comp_seq2"),
+        "MegEngine can record one model at a time, and aborts",
+        "take --record-comp-seq",
+    ),
+    *(
+        (
+            ("fake_first", record),
+            "the first execution is recorded, and would compute nothing",
+            "leave one of them out",
+        )
+        for record in ("record_comp_seq", "record_comp_seq2")
+    ),
+)
+
+# What the engine prints when it is lost, what that means, and what to do.
+LAST_WORDS = (
+    # MKL-DNN's, before it leaves the process and hangs in doing so: ERR_X2APIC_IS_NOT_SUPPORTED.
+    (
+        b"bad err=45 in Xbyak::Error",
+        "the model has convolutions in nchw88, which hang on processors other than Intel's: "
+        "MKL-DNN cannot read the number of cores",
+        f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
+    ),
+    (
+        b"unexpected destruction of dnn opr",
+        "--record-comp-seq2: MegEngine crashes in recording this model with these options",
+        "take --record-comp-seq, or leave the layout out",
+    ),
+)
 
 
 class Quirk(NamedTuple):
@@ -204,12 +238,12 @@ def refuse_incomplete(settings: Mapping[str, Any]) -> None:
                 f"{flag_of(key)} is for {flag_of(needed)}, which is not given",
                 f"add {flag_of(needed)} {BY_KEY[needed].metavar}",
             )
-    if {"layout_transform", "record_comp_seq2"} <= settings.keys():
-        raise UsageError(
-            "--layout-transform and --record-comp-seq2 cannot go together: recording frees the "
-            "graph before what was found is read",
-            "take --record-comp-seq",
-        )
+    for (first, second), why, way_round in CLASHES:
+        alone = first == "thread" and settings.get("thread") == 1
+        if {first, second} <= settings.keys() and not alone:
+            raise UsageError(
+                f"{flag_of(first)} and {flag_of(second)} cannot go together: {why}", way_round
+            )
     target, device = settings.get("layout_transform"), "cuda" if "cuda" in settings else "cpu"
     if target not in (None, device, "unspec"):
         raise UsageError(
@@ -283,17 +317,11 @@ def refuse_hanging(
 
 
 def explain_log(log: bytes) -> LarError | None:
-    """Return why an engine will never end that has printed this, None where it may.
-
-    A model may have the layout in it, which no option tells.
-    """
-    if XBYAK_ERROR not in log:
-        return None
-    return LarError(
-        "the model has convolutions in nchw88, which hang on processors other than Intel's: "
-        "MKL-DNN cannot read the number of cores",
-        f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
-    )
+    """Return the error of an engine that has printed this and is lost, None where it is not."""
+    for words, message, hint in LAST_WORDS:
+        if words in log:
+            return LarError(message, hint)
+    return None
 
 
 def format_quirks(environment: Mapping[str, str]) -> list[str]:

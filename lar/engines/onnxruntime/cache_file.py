@@ -72,6 +72,8 @@ def read_cache(path: str | Path) -> ModelCache:
     real = Path(os.path.realpath(path))
     if real.is_dir():
         raise UsageError(f"{path}: is a folder; give a file name")
+    if real.exists() and not real.is_file():  # opening a pipe would wait for its writer
+        raise UsageError(f"{path}: is not a regular file", "give a file name")
     foreign = UsageError(
         f"{path}: is not a cache that lar made for ONNX Runtime, or is damaged", ANOTHER_FILE
     )

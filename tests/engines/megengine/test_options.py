@@ -556,6 +556,58 @@ def test_options_that_need_different_drivers_are_both_named(
 
 
 @pytest.mark.parametrize(
+    ("model", "flags", "error", "hint"),
+    [
+        (
+            "digits_cnn",
+            ["--thread", "2", "--record-comp-seq2"],
+            "--thread and --record-comp-seq2 cannot go together: ",
+            "take --record-comp-seq",
+        ),
+        (
+            "digits_cnn",
+            ["--fake-first", "--record-comp-seq"],
+            "--fake-first and --record-comp-seq cannot go together: ",
+            "leave one",
+        ),
+        (
+            "digits_cnn",
+            ["--fake-first", "--enable-nchw44"],
+            "--fake-first and --enable-nchw44 cannot go together on ",
+            "leave one",
+        ),
+        (
+            "int8",
+            ["--fast-run", "--enable-nchw44"],
+            "--fast-run: an operator of ",
+            "--full-run takes",
+        ),
+    ],
+)
+def test_what_the_engine_fails_at_is_told_by_the_flags(
+    run_lar: RunLar, model: str, flags: list[str], error: str, hint: str
+) -> None:
+    done = run_lar("run", str(MODELS / f"{model}.mge"), "--iter", "1", *flags)
+    assert done.returncode == 2
+    said = done.stderr.splitlines()
+    assert any(line.startswith(f"lar: error: {error}") for line in said), done.stderr
+    assert any(line.startswith(f"hint: {hint}") for line in said), done.stderr
+
+
+def test_one_runner_may_record(run_lar: RunLar) -> None:
+    done = run_lar("run", DIGITS, "--iter", "1", "--thread", "1", "--record-comp-seq2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_crash_that_the_engine_announces_is_told_by_the_flag(run_lar: RunLar) -> None:
+    done = run_lar("run", DIGITS, "--iter", "1", "--record-comp-seq2", "--enable-nchw44")
+    assert done.returncode == 4
+    assert "lar: error: --record-comp-seq2: MegEngine crashes in recording this" in done.stderr
+    assert "hint: take --record-comp-seq, or leave the layout out" in done.stderr
+    assert "may be damaged" not in done.stderr
+
+
+@pytest.mark.parametrize(
     "flag", ["--full-run", "--enable-nchw44", "--winograd-transform", "--record-comp-seq2"]
 )
 def test_an_engine_that_cannot_names_those_that_can(run_lar: RunLar, flag: str) -> None:

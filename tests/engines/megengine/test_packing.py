@@ -206,6 +206,7 @@ def test_options_at_odds_with_the_packed_model_are_refused(
     runs = [
         (tmp_path / "odd.lite", ["--const-shape"], "--const-shape: "),
         (folder / "cache.lite", ["--fast-run", "--fast-run-algo-policy", "x"], "--fast-run-algo"),
+        (folder / "cache.lite", ["--fast-run", "--winograd-transform"], "--winograd-transform: "),
         (tmp_path / "damaged.lite", [], "a packed model that is damaged"),
     ]
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,16 @@ from lar.engines.megengine import quirks, x2apic
 from lar.engines.megengine.quirks import (
     QUIRKS,
     format_quirks,
+    hints_for,
     quirks_here,
     read_processor,
     refuse_hanging,
 )
 from lar.errors import UsageError
 from lar.options import BY_KEY
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 Array = npt.NDArray[Any]
 
@@ -187,6 +191,16 @@ class TestRefusal:
         refuse_hanging(self.SETTINGS, {}, ())
 
 
+class TestHints:
+    @pytest.mark.parametrize("layout", ["enable_nchw4", "enable_nchw32"])
+    def test_a_layout_that_may_give_wrong_numbers_is_told(
+        self, layout: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
+        (hint,) = hints_for({layout: True}, {})
+        assert "wrong numbers on int8 models; way round: --enable-nchw44" in hint
+
+
 class TestFormat:
     def test_shows_each_quirk_and_the_way_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
@@ -267,6 +281,21 @@ class TestEffect:
     ) -> None:
         actual = run_model(model, tmp_path, env={"MKL_DEBUG_CPU_TYPE": "5"})
         assert relative_error(actual, plain_output(model)) < 1e-4
+
+    @on_amd
+    def test_a_model_that_has_nchw88_in_it_ends_at_once_with_the_name_of_the_defect(
+        self, run_lar: RunLar, tmp_path: Path
+    ) -> None:
+        blocked, model = str(tmp_path / "blocked.mge"), str(MODELS / "digits_cnn.mge")
+        fix = ["--engine-fix", "x2apic"]
+        flags = ["--enable-nchw88", "--model-dump", blocked, "--iter", "1"]
+        dumped = run_lar("run", model, *flags, *fix)
+        assert dumped.returncode == 0, dumped.stderr
+        assert run_lar("run", blocked, *fix).returncode == 0
+        done = run_lar("run", blocked, timeout=15)  # the limit for an engine that hangs is 30 s
+        assert done.returncode == 4
+        assert "the model has convolutions in nchw88, which hang on" in done.stderr
+        assert "hint: --engine-fix x2apic mends it" in done.stderr
 
     @pytest.mark.parametrize(
         ("layout", "wrong"), [("nchw4", True), ("nchw32", True), ("nchw44", False)]

@@ -356,6 +356,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     with pytest.raises(UsageError, match="is a folder; give a file name"):
         load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(place.parent))
+    pipe = place.with_name("pipe")
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is not a regular file"):
+        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(pipe))
+    pipe.unlink()
     missing = place.parent / "nowhere" / "model.cache"
     with pytest.raises(UsageError, match="cannot be written: no such folder"):
         load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(missing))
