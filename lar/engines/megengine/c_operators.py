@@ -11,7 +11,7 @@ import ctypes
 import os
 from typing import Any
 
-from lar.engines.megengine.library import find_address
+from lar.engines.megengine.symbols import find_address
 from lar.errors import UsageError
 
 ENTRY = "mgb_c_opr_init"

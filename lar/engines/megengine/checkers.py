@@ -14,7 +14,7 @@ import re
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
-from lar.engines.megengine.library import another_build, find_address, find_function
+from lar.engines.megengine.symbols import another_build, find_address, find_function
 from lar.errors import CheckFailed
 
 RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"

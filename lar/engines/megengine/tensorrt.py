@@ -14,7 +14,7 @@ from typing import Any
 
 from lar.engines.megengine.cache import Reader, reason_of
 from lar.engines.megengine.cache_write import locked, replace_file
-from lar.engines.megengine.library import find_function
+from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT

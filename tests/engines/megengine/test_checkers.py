@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 import lar
 from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
-from lar.engines.megengine.library import find_address, find_function
 from lar.engines.megengine.messages import explain_check
+from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
 from lar.options import check_conflicts
 
