@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lar.comparison.kinds import Steps, steps_of
@@ -142,31 +142,28 @@ def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
 
 def sources_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that a node is computed from."""
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = list(node.parents)
-    while stack:
-        parent = stack.pop()
-        if parent in stops:
-            found[parent] = None
-        elif parent not in seen:
-            seen.add(parent)
-            stack.extend(parent.parents)
-    return sorted(found, key=lambda it: it.place)
+    return nearest_of(node, stops, lambda it: it.parents)
 
 
 def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     """Return the nearest nodes in `stops` that are computed from a node."""
+    return nearest_of(node, stops, lambda it: it.children)
+
+
+def nearest_of(
+    node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
+) -> list[Node]:
+    """Return the nodes in `stops` that come first on each way from a node."""
     found: dict[Node, None] = {}
     seen: set[Node] = set()
-    stack = list(node.children)
+    stack = [*step(node)]
     while stack:
-        child = stack.pop()
-        if child in stops:
-            found[child] = None
-        elif child not in seen:
-            seen.add(child)
-            stack.extend(child.children)
+        following = stack.pop()
+        if following in stops:
+            found[following] = None
+        elif following not in seen:
+            seen.add(following)
+            stack.extend(step(following))
     return sorted(found, key=lambda it: it.place)
 
 
