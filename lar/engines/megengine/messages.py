@@ -88,6 +88,11 @@ def explain_megengine(
             "and --fast-run takes none",
             "--full-run takes them too; or leave the layout out",
         )
+    if "check_var_value" in settings and "param.mode == Param::Mode::" in message:
+        return UsageError(
+            f"--check-var-value: {model} has quantised variables, which MegEngine cannot compare",
+            "--range looks at its floating-point values",
+        )
     if "enable_ioc16" in settings:
         return UsageError(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",

@@ -167,6 +167,13 @@ class TestDispatch:
         assert {found[kind] for kind in set(found) - {b"ImmutableTensor"}} == {10}
 
 
+def test_quantised_variables_that_cannot_be_compared_are_told(run_lar: Any) -> None:
+    done = run_lar("run", str(MODELS / "int8.mge"), "--check-var-value", "1", "--iter", "2")
+    assert done.returncode == 2
+    assert "--check-var-value: " in done.stderr
+    assert "quantised variables" in done.stderr
+
+
 def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:
     for key in ("range", "check_var_value"):
         with pytest.raises(UsageError, match="exclude each other"):
