@@ -155,7 +155,9 @@ class Watch:
             if failure := self.explain_log():
                 self.give_up("crashed", failure)
             elif (closed or not ready) and self.worker.poll_exit() is not None:
-                self.explain_exit()
+                self.read_events()  # it may have told its end after the poll and before its exit
+                if not self._ended:
+                    self.explain_exit()
             else:
                 self.check_time()
         self.take_rows()

@@ -27,6 +27,7 @@ from lar.isolation import run_isolated
 from lar.measurement.rows import SampleRows
 from lar.plan import plan_run, spec_of
 from lar.records import RunResult, RunSpec, Status
+from lar.worker_process import WorkerProcess
 
 WriteScript = Callable[..., str]
 
@@ -275,6 +276,16 @@ def test_a_death_is_noticed_though_a_process_of_the_engine_holds_the_pipes(
     assert (result.status, result.wall_seconds < SOON * 2) == ("crashed", True)
     assert result.failure is not None
     assert result.failure.message.endswith("exit code 3")
+
+
+def test_a_worker_that_has_told_its_end_and_is_gone_before_it_is_read_has_not_crashed(
+    run_rogue: RunRogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The parent finds nothing to read, then looks for the worker, which ends in between.
+    look = WorkerProcess.poll_exit
+    monkeypatch.setattr(WorkerProcess, "poll_exit", lambda worker, block=False: look(worker, True))
+    result = run_rogue("time.sleep(0.5); self.start = self.wait = lambda: None")
+    assert (result.status, result.failure) == ("ok", None)
 
 
 def test_an_engine_that_closes_the_event_pipe_is_still_ended_in_time(run_rogue: RunRogue) -> None:
