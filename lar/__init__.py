@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from lar.dumps.binary import load_tensor_binary
     from lar.dumps.index import open_dump
     from lar.errors import DumpError, EngineMissing, LarError, UsageError
+    from lar.profiling.profile import Profile
+    from lar.profiling.ranges import range
+    from lar.profiling.trace_file import read_profile
     from lar.records import RunResult, RunSpec, read_result, schema_of_result
     from lar.sides import compare
 
@@ -19,6 +22,9 @@ __version__ = "0.1.0"
 _API = {
     "run": "lar.api",
     "compare": "lar.sides",
+    "range": "lar.profiling.ranges",
+    "read_profile": "lar.profiling.trace_file",
+    "Profile": "lar.profiling.profile",
     "RunSpec": "lar.records",
     "RunResult": "lar.records",
     "read_info": "lar.api",
@@ -39,6 +45,7 @@ __all__ = [
     "DumpError",
     "EngineMissing",
     "LarError",
+    "Profile",
     "RunResult",
     "RunSpec",
     "UsageError",
@@ -47,7 +54,9 @@ __all__ = [
     "load_tensor_binary",
     "open_dump",
     "read_comparison",
+    "range",
     "read_info",
+    "read_profile",
     "read_result",
     "run",
     "schema_of_result",

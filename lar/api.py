@@ -98,9 +98,8 @@ def run_spec(
         place_artifacts(spec, overwrite=overwrite, resume=resume) as placed,
         unpack_cases(placed, began) as ready,
     ):
-        result = settle_spec(
-            ready, path, listener, started=started, in_process=in_process, began=began
-        )
+        execute = profile_spec if {"profile", "profile_host"} & set(spec.settings) else settle_spec
+        result = execute(ready, path, listener, started=started, in_process=in_process, began=began)
         result = deliver_artifacts(placed, result)
     return told_of(spec, result, ready)
 
@@ -143,6 +142,31 @@ def told_of(spec: RunSpec, result: RunResult, ran: RunSpec) -> RunResult:
             failure = replace(failure, message=named(failure.message), hint=named(failure.hint))
         result = replace(result, failure=failure, warnings=tuple(map(named, result.warnings)))
     return replace(result, spec=spec)
+
+
+def profile_spec(
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None,
+    *,
+    started: WorkerProcess | None,
+    in_process: bool,
+    began: float,
+) -> RunResult:
+    """Run a spec without the profiler and then with it, both within the one time limit."""
+    from lar.profiling.capture import run_profiled  # few runs need it
+
+    def run(stage: RunSpec, listener: Listener, *, started: WorkerProcess | None) -> RunResult:
+        return settle_spec(
+            stage, path, listener, started=started, in_process=in_process, began=began
+        )
+
+    return run_profiled(
+        spec,
+        listener or Listener(),
+        functools.partial(run, started=None),
+        functools.partial(run, started=started),
+    )
 
 
 def settle_spec(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar.engines import ENGINES, load_name, rows_of
 from lar.errors import LarError, UsageError, first_line
@@ -27,10 +27,8 @@ from lar.feeds import Look, feeds_of
 from lar.measurement.loop import is_failure, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import team_of
-from lar.records import OutputSummary, RunSpec, TimeSources
-
-if TYPE_CHECKING:
-    pass
+from lar.profiling.recorder import KEYS, SILENT, Recorder, Silent
+from lar.records import FedInput, OutputSummary, RunSpec, TimeSources
 
 
 class Copies:
@@ -47,10 +45,13 @@ class Copies:
         self.meters: list[Any] = []
         make_driver, options = load_name(driver_path), rows_of(ENGINES[spec.engine])
 
+        self.recorder = recorder_of(spec)
+
         def start(runner: int) -> None:
             driver = make_driver(spec, options)
             self.drivers.append(driver)
             driver.runner, driver.first = runner, self.drivers[0]
+            self.recorder.attach(driver)
 
         self.team.each(start)
 
@@ -64,18 +65,20 @@ class Copies:
         def load(runner: int) -> float:
             driver = self.drivers[runner]
             began = driver.clock()
-            load_model(driver)
+            with driver.recorder.phase("load"), driver.recorder.call(driver.calls.get("load", "")):
+                load_model(driver)
             return float(driver.clock() - began)
 
         return sum(self.team.each(load))
 
-    def prepare(self, arrays: Mapping[str, Any]) -> float:
-        """Feed all with the same inputs; return seconds."""
+    def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
+        """Feed all with the same inputs, as a phase of that name; return seconds."""
 
         def prepare(runner: int) -> float:
             driver = self.drivers[runner]
             began = driver.clock()
-            driver.feed(arrays)
+            with driver.recorder.phase(name):
+                driver.feed(arrays)
             if self.spec.copy_outputs:
                 driver.wait = wait_and_copy(driver)
             return float(driver.clock() - began)
@@ -109,6 +112,11 @@ class Copies:
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
 
+def recorder_of(spec: RunSpec) -> Silent:
+    """Return what records a run, nothing for one that is not profiled."""
+    return Recorder() if set(KEYS) & set(spec.settings) else SILENT
+
+
 def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
 
@@ -116,7 +124,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         LarError: with the engine's message made clear where it is known.
     """
     copies = Copies(spec, driver_path, tables)
-    driver = copies.drivers[0]
+    driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
         emit(PhaseEntered("load"))
@@ -124,7 +132,8 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         infos = driver.inputs()
         notes: list[str] = []
         feeds = feeds_of(spec, infos, emit, notes)
-        first = next(feeds)  # a wrong input is told before any time is
+        with recorder.phase("dataloader"):
+            first = next(feeds)  # a wrong input is told before any time is
         emit(Loaded(load_seconds, infos))
         if first.judge is not None:
             emit(CasesFound(first.judge.variables))
@@ -138,14 +147,15 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
             emit(PhaseEntered("warmup"))
             if len(spec.items) < len(spec.item_names):
                 driver.run_number = None  # the run that this one goes on with has dumped it
-            copies.run(spec.warmup_iterations, first.look)
+            with recorder.warming_up():
+                copies.run(spec.warmup_iterations, first.look)
         if spec.iterations:
             emit(PhaseEntered("iterations"))
             with collected_once(max(len(spec.cases), len(spec.items)) > 1):
-                for number, feed in enumerate(chain([first], feeds)):
+                for number, feed in enumerate(chain([first], recorder.each_feed(feeds))):
                     if number:
                         emit(Fed(feed.fed if spec.cases else (), feed.warnings))
-                        copies.prepare(feed.arrays)
+                        copies.prepare(feed.arrays, "input_copy")
                     if feed.judge is not None:
                         emit(CaseStarted(number))
                     driver.run_number = spec.warmup_iterations + feed.number * feed.iterations
@@ -155,6 +165,8 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         ran = spec.warmup_iterations + spec.iterations > 0
+        if ran:
+            recorder.write(spec, driver, batch_of(first.fed))
         folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []
@@ -171,6 +183,12 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         if explained is None:
             raise
         raise explained from error
+
+
+def batch_of(fed: Sequence[FedInput]) -> int | None:
+    """Return how many items a run is fed with at once, None where that cannot be told."""
+    shapes = [each.shape for each in fed if len(each.shape) > 1]
+    return shapes[0][0] if shapes else None
 
 
 @contextlib.contextmanager
@@ -190,6 +208,8 @@ def collected_once(many: bool) -> Iterator[None]:
 def wait_and_copy(driver: Any) -> Callable[[], object]:
     """Return a wait that ends when the outputs are on the host."""
     wait, copy = driver.wait, driver.copy_outputs
+    if driver.profiler is not None:
+        copy = driver.recorder.noting_begin(driver, copy)
 
     def wait_for_outputs() -> object:
         status = wait()

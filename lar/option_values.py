@@ -110,6 +110,15 @@ def parse_pattern(text: str) -> str:
     return text
 
 
+def parse_range(text: str) -> str:
+    """Check what is to be named: REGEX=NAME; the last = parts them."""
+    pattern, separator, name = text.rpartition("=")
+    if not (separator and pattern and name) or "\n" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not REGEX=NAME")
+    parse_pattern(pattern)
+    return text
+
+
 def parse_bytes(text: str) -> int:
     """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
     found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())

@@ -23,6 +23,7 @@ from lar.option_values import (
     parse_path,
     parse_pattern,
     parse_positive,
+    parse_range,
     parse_seconds,
     parse_seed,
     parse_size,
@@ -65,6 +66,8 @@ LAYOUTS = frozenset(
     for layout in ("nchw4", "chwn4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64", "nhwcd4")
 )
 LAYOUT_CHOICES = LAYOUTS | {"layout_transform"}
+
+LAYER_DUMPS = ("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr")
 
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
@@ -175,6 +178,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("dump_filter", "dump those variables whose name or operator matches", "dump", "engine",
            parse_pattern, "REGEX"),
     Option("overwrite", "replace the dump in a folder that is not empty", "dump", "run"),
+    Option("profile", "write what each operator of each iteration took (`lar report FILE`)",
+           "profile", "engine", parse_path, "FILE", conflicts=("profile_host", *LAYER_DUMPS),
+           writes="file"),
+    Option("profile_host", "the same, for an engine that tells the host's dispatch of each "
+           "operator", "profile", "engine", parse_path, "FILE", conflicts=LAYER_DUMPS,
+           writes="file"),
+    Option("profile_raw", "write the engine's own profile", "profile", "engine", parse_path,
+           "FILE", conflicts=LAYER_DUMPS, writes="file"),
+    Option("profile_memory", "have the profile tell the memory that operators take and give back",
+           "profile", "engine"),
+    Option("profile_syscalls", "have it tell the calls of the operating system (needs strace)",
+           "profile", "engine"),
+    Option("range_by", "in a profile, name what operators do whose name matches", "profile",
+           "engine", parse_range, "REGEX=NAME", repeatable=True),
     Option("disable_assert_throw", "go on when an output is not the packed expected one", "check",
            "engine"),
     Option("range", "fail when a value is above that, below its negative, or NaN", "check",
@@ -289,7 +306,7 @@ def check_conflicts(values: Mapping[str, Any]) -> None:
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine options that the user set, by key."""
     return {
-        option.key: values[option.key]
+        option.key: "\n".join(values[option.key]) if option.repeatable else values[option.key]
         for option in OPTIONS
         # Not by truth: the device number 0 is a setting.
         if option.scope == "engine" and is_set(values.get(option.key))

@@ -92,9 +92,29 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
         raise UsageError(
             f"--iter {iterations}: too many for {what}", f"all together at most {MOST_ITERATIONS}"
         )
+    check_profiling(settings, warmups + iterations)
     if entry.check and settings:
         load_name(entry.check)(settings, {**os.environ, **plan.environment})
     return plan
+
+
+def check_profiling(settings: Mapping[str, Any], iterations: int) -> None:
+    """Refuse options of a profile where none is made, and a profile of what cannot be profiled.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    asked = [key for key in ("profile", "profile_host") if key in settings]
+    for key in ("profile_memory", "profile_syscalls", "range_by"):
+        if key in settings and not asked:
+            raise UsageError(f"{flag_of(key)}: no profile is made", "add --profile FILE")
+    for key in (*asked, *(["profile_raw"] if "profile_raw" in settings else [])):
+        if settings.get("thread", 1) > 1:
+            raise UsageError(
+                f"{flag_of(key)}: the engine profiles one copy of a model", "leave --thread out"
+            )
+        if not iterations:
+            raise UsageError(f"{flag_of(key)}: nothing is run", "give --iter 1 or more")
 
 
 def count_iterations(values: Mapping[str, Any], items: Sequence[object]) -> tuple[int, int]:
@@ -264,7 +284,9 @@ def parse_value(option: Option, value: Any) -> Any:
     if value is None:
         return option.default
     if option.repeatable:
-        return [value] if isinstance(value, str) else list(value)
+        once = option._replace(repeatable=False)
+        texts = [value] if isinstance(value, str) else value
+        return [parse_value(once, text) for text in texts]
     text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
     try:
         parsed = option.parse(text)

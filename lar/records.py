@@ -260,7 +260,8 @@ class RunResult:
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
     last, over all runners; it is known where there are several and all have ended. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
-    were run, `items` the classes of a data set's items.
+    were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
+    the samples of the same run without the profiler, made before it.
     """
 
     spec: RunSpec
@@ -279,6 +280,7 @@ class RunResult:
     prepare_seconds: float | None = None
     warmup: Samples = field(default_factory=Samples)
     samples: Samples = field(default_factory=Samples)
+    unprofiled: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
     iterations_seconds: float | None = None
     algorithms: tuple[AlgorithmChoice, ...] = ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.table import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, ThreadMeter
+from lar.profiling.recorder import SILENT, EngineProfiler, Silent
 from lar.records import EngineFacts, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
@@ -46,6 +47,24 @@ class Driver(abc.ABC):
 
     after_iteration: Callable[[], object] | None = None
     """Keeps what an iteration gave when it has ended, outside the timed region."""
+
+    record: Callable[[float, float, float], object] | None = None
+    """In a profiled run, records an iteration: when it began, was dispatched and had ended."""
+
+    own_seconds: Callable[[], float] | None = None
+    """How long the last wait was the engine's work on its own profile."""
+
+    copied_at: Callable[[], float] | None = None
+    """When the copy of the outputs began, where that is part of the iteration and profiled."""
+
+    profiler: EngineProfiler | None = None
+    """Takes the engine's own profile; the option's hook sets it."""
+
+    recorder: Silent = SILENT
+    """Records what a profiled run does outside its iterations."""
+
+    calls: Mapping[str, str] = {}
+    """What the engine calls its functions that load, feed, forward, wait and give outputs."""
 
     device_seconds: Callable[[], float] | None = None
     """The device's own time of the last iteration, where the engine measures it."""

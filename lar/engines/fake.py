@@ -7,11 +7,13 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
      "load_seconds": 0.198, "prepare_seconds": 0.005,
      "times": [[0.581, 0.010, 0.580], [0.245, 0.010, 0.242]],
      "queue_delays": [0.0, 0.1],
+     "operators": [{"name": "conv", "type": "Convolution", "part": 0.75}],
      "faults": [{"at": "start", "index": 1, "do": "abort"}]}
 
 `times` are end to end, host and device of one iteration after another, warm-up first, and begin
 again at their end. The script has a clock of its own, so that the times are exact; with
-`"real_time": true` it sleeps them. `progress` is what it tells while it prepares. A fault happens
+`"real_time": true` it sleeps them. `progress` is what it tells while it prepares. `operators` are
+those of a profile, each with its part of an iteration's time after the dispatch. A fault happens
 `at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
 """
 
@@ -31,10 +33,13 @@ from lar.engines.base import Driver
 from lar.engines.table import OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
+from lar.profiling.recorder import EngineTrace
 from lar.records import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lar.profiling.profile import Execution, Step
 
 
 def hang() -> None:
@@ -78,9 +83,16 @@ def pass_by(driver: Any, value: Any) -> None:
     """Honour an option by playing the script all the same."""
 
 
+def play_operators(driver: Any, value: Any) -> None:
+    """Have a profile tell the operators of the script."""
+    driver.profiler = ScriptedProfiler(driver.script)
+
+
 ROWS = (
     OptionRow("cpu", ("script",), "the script is played"),
     OptionRow("thread", ("script",), "each plays the script", before_load=pass_by),
+    OptionRow("profile", ("script",), "the script's operators", before_load=play_operators),
+    OptionRow("range_by", ("script",), "by the names of the script's operators"),
     OptionRow("verbose", ("script",), "the script prints its name", before_load=pass_by),
 )
 
@@ -92,6 +104,15 @@ class Fault:
     at: Literal["load", "feed", "start", "outputs"]
     do: str
     index: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedOperator:
+    """An operator of a profile, and its part of the time after the dispatch."""
+
+    name: str
+    type: str
+    part: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +129,35 @@ class Script:
     real_time: bool = False
     prints: str = ""
     progress: str = ""
+    operators: tuple[ScriptedOperator, ...] = ()
+
+
+class ScriptedProfiler:
+    """Tells the operators of a script, one after the other."""
+
+    def __init__(self, script: Script) -> None:
+        self.operators = script.operators
+        self.executions: list[Execution] = []
+
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+        from lar.profiling.profile import Execution
+
+        at = dispatched_ns
+        for index, operator in enumerate(self.operators):
+            until = at + round(operator.part * (step.end_ns - dispatched_ns))
+            self.executions.append(Execution(index, step.number, 1, at, until, warmup=step.warmup))
+            at = until
+
+    def finish(self) -> EngineTrace:
+        from lar.profiling.profile import ProfiledOperator
+
+        operators = (
+            ProfiledOperator(id=each.name, type=each.type, name=each.name)
+            for each in self.operators
+        )
+        return EngineTrace(
+            operators=tuple(operators), executions=tuple(self.executions), thread_count=1
+        )
 
 
 def read_script(path: Path) -> Script:

@@ -21,13 +21,14 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
 
     End to end is from before `start` to after `wait`; host is `start` alone; device is the
     engine's own figure, else the CPU time of the busiest thread if the iteration was long enough
-    for a reading of its own.
+    for a reading of its own. What the engine has spent on its own profile is left out.
 
     Raises:
         Exception: what the driver's `failure` returns, when an iteration failed.
     """
     start, wait, now, rearm = driver.start, driver.wait, driver.clock, driver.rearm
     device_seconds, after_iteration = driver.device_seconds, driver.after_iteration
+    record, own_seconds = driver.record, driver.own_seconds
     pending = rows.count
     collecting = gc.isenabled()  # it is not while several runners are timed
     if collecting:
@@ -47,6 +48,8 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
             ended = now()
             if is_failure(start_status) or is_failure(wait_status):
                 raise driver.failure()
+            if own_seconds is not None:
+                ended -= own_seconds()
             device, delay = NAN, NAN
             if device_seconds is not None:
                 device = device_seconds()
@@ -61,8 +64,11 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
                 pending = rows.count + 1
                 last_reading = now()
             rows.append(ended - began, dispatched - began, device, delay)
-            if after_iteration is not None:
-                after_iteration()
+            if after_iteration is not None or record is not None:
+                if record is not None:
+                    record(began, dispatched, ended)
+                if after_iteration is not None:
+                    after_iteration()
                 if meter is not None and pending == rows.count:
                     meter.read()  # what that took is no part of the next iteration
                     last_reading = now()

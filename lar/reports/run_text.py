@@ -153,7 +153,7 @@ def format_summary(result: RunResult) -> list[str]:
         lines.append(format_throughput(result))
     if result.peak_memory_bytes is not None:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
-    lines += format_disturbance(result)
+    lines += [*format_profile(result), *format_disturbance(result)]
     done = len(result.samples.end_to_end)
     asked = result.spec.sample_count - result.spec.warmup_iterations
     asked *= result.spec.runners
@@ -165,6 +165,21 @@ def format_summary(result: RunResult) -> list[str]:
         if output.nonfinite_count
     ]
     return lines
+
+
+def format_profile(result: RunResult) -> list[str]:
+    """Say where the profile is and what it has cost, in a profiled run."""
+    settings = result.spec.settings
+    place = settings.get("profile") or settings.get("profile_host")
+    timed = statistics_of(result.samples.end_to_end)
+    plain = statistics_of(result.unprofiled.end_to_end)
+    if not place or timed is None or plain is None:
+        return []
+    change = 100 * (timed.median / plain.median - 1) if plain.median else 0.0
+    return [
+        f"profile: {place}; median {format_ms(timed.median)}ms with the profiler, "
+        f"{format_ms(plain.median)}ms without ({change:+.1f} %)"
+    ]
 
 
 def format_throughput(result: RunResult) -> str:

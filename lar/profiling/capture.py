@@ -1,0 +1,150 @@
+"""A profiled run as the parent process makes it: a plain run first, then the profiled one.
+
+The plain run tells what profiling costs. What the worker has recorded is completed with what only
+the parent knows: that cost, the machine, its measured peak, the ranges that the user has named.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from lar.events import Listener
+from lar.measurement.rows import SampleRows
+from lar.options import BY_KEY
+from lar.profiling.recorder import PROFILES
+from lar.records import RunResult, RunSpec
+
+if TYPE_CHECKING:
+    from lar.profiling.profile import Cost
+
+PROFILE_GROUP = frozenset(key for key, option in BY_KEY.items() if option.group == "profile")
+# Enough for a median; a long profiled run should not take twice as long for it.
+PLAIN_ITERATIONS = 30
+
+Run = Callable[[RunSpec, Listener], RunResult]
+
+
+class PlainRun(Listener):
+    """Shows the plain run as progress alone, since the profiled one prints its lines."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.began = time.monotonic()
+
+    def on_log(self, text: bytes) -> None:
+        self.listener.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.listener.on_progress(text, elapsed)
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        told = f"timing without the profiler: {last} of {result.spec.sample_count} iterations"
+        self.listener.on_progress(told, time.monotonic() - self.began)
+
+
+def is_profiled(spec: RunSpec) -> bool:
+    """Tell a run that writes a profile of lar."""
+    return bool(set(PROFILES) & set(spec.settings))
+
+
+def run_profiled(spec: RunSpec, listener: Listener, plain: Run, run: Run) -> RunResult:
+    """Make a plain run and then the profiled one; return the result of that.
+
+    Where the plain run does not end well, its result is that of the whole.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    before = plain(plain_spec(spec), PlainRun(listener))
+    if before.status != "ok":
+        return replace(before, spec=spec)
+    result = replace(run(spec, listener), unprofiled=before.samples)
+    if result.status == "ok":
+        for key in PROFILES:
+            if key in spec.written:
+                place = os.path.abspath(str(spec.settings[key]))
+                complete_profile(spec.written[key], place, result)
+    return result
+
+
+def plain_spec(spec: RunSpec) -> RunSpec:
+    """Return the same run without a profile, and without the files that it writes."""
+    settings = {
+        key: value
+        for key, value in spec.settings.items()
+        if key not in PROFILE_GROUP and not BY_KEY[key].writes
+    }
+    several = bool(spec.cases or spec.items)
+    return replace(
+        spec,
+        settings=settings,
+        written={},
+        keep_outputs=False,
+        iterations=spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS),
+    )
+
+
+def cost_of(result: RunResult) -> Cost | None:
+    """Return what profiling costs: the medians of the timed iterations with it and without."""
+    from lar.profiling.profile import Cost
+
+    times, plain = result.samples.end_to_end, result.unprofiled.end_to_end
+    if not times or not plain:
+        return None
+    return Cost(statistics.median(times), statistics.median(plain), len(times), len(plain))
+
+
+def complete_profile(path: str, place: str, result: RunResult) -> None:
+    """Add to the profile in a file what only this process knows; it goes to `place` then."""
+    import msgspec
+
+    from lar.profiling.peak import measure_peak
+    from lar.profiling.ranges import (
+        PYTHON_THREAD,
+        ranges_during,
+        spans_of_patterns,
+        spans_of_ranges,
+        watch_open_ranges,
+    )
+    from lar.profiling.trace_file import read_profile, write_profile
+
+    profile = read_profile(path)
+    facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
+    ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
+    write_profile(
+        replace(
+            profile,
+            facts=msgspec.structs.replace(
+                facts,
+                arguments=command_line(),
+                machine=asdict(result.machine) if result.machine else {},
+                peak_memory_bytes=result.peak_memory_bytes,
+                cost=cost_of(result),
+                peak=None if profile.on_device else measure_peak(facts.threads or 1),
+            ),
+            spans=(*profile.spans, *ranges, *spans_of_patterns(profile, patterns_of(result.spec))),
+            threads={**profile.threads, **({PYTHON_THREAD: "python"} if ranges else {})},
+        ),
+        path,
+    )
+    watch_open_ranges(place)
+
+
+def patterns_of(spec: RunSpec) -> list[tuple[str, str]]:
+    """Return the regular expressions of `--range-by` and the names that they give."""
+    texts = str(spec.settings.get("range_by", "")).split("\n")
+    return [
+        (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
+    ]
+
+
+def command_line() -> tuple[str, ...]:
+    """Return what was typed, where lar itself is the program that runs."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return tuple(sys.argv) if name in ("lar", "__main__.py") else ()

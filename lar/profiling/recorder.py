@@ -1,0 +1,330 @@
+"""What the worker of a profiled run records, besides what the engine itself tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from lar import __version__
+
+if TYPE_CHECKING:
+    from lar.profiling.profile import (
+        Alignment,
+        Allocation,
+        Category,
+        CounterSample,
+        Execution,
+        MemoryPlan,
+        Profile,
+        ProfiledOperator,
+        Span,
+        Step,
+    )
+    from lar.records import RunSpec
+
+T = TypeVar("T")
+
+HOST_THREAD = 1
+PROFILES = ("profile", "profile_host")
+KEYS = (*PROFILES, "profile_raw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTrace:
+    """What an engine tells of all iterations.
+
+    Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
+    `thread_count` is how many the engine computes on. `dropped` says what it cannot tell.
+    """
+
+    operators: tuple[ProfiledOperator, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    spans: tuple[Span, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    memory_plan: MemoryPlan | None = None
+    threads: dict[int, str] = field(default_factory=dict)
+    thread_count: int | None = None
+    alignments: tuple[Alignment, ...] = ()
+    dropped: tuple[str, ...] = ()
+    engine_raw: bytes = b""
+
+
+class EngineProfiler(Protocol):
+    """What takes an engine's own profile; a driver has one in a profiled run."""
+
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+        """Keep what the engine has told of an iteration that has just ended.
+
+        Its dispatch began at `forward_ns` and returned at `dispatched_ns`.
+        """
+
+    def finish(self) -> EngineTrace:
+        """Return all that was kept, when the last iteration has ended."""
+
+
+class Silent:
+    """Records nothing, in a run that is not profiled."""
+
+    def attach(self, driver: Any) -> None:
+        """Have a driver's iterations recorded."""
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Record what is done inside as a phase."""
+        return contextlib.nullcontext()
+
+    def warming_up(self) -> contextlib.AbstractContextManager[None]:
+        """Record the iterations inside as those of the warm-up."""
+        return contextlib.nullcontext()
+
+    def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
+        """Yield what is fed; the reading of each is the beginning of the next iteration."""
+        return feeds
+
+    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Record what is done inside as one call of the engine's API."""
+        return contextlib.nullcontext()
+
+    def copy(
+        self, name: str, size_bytes: int, tensor: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Record a call that copies a tensor within the host's memory."""
+        return contextlib.nullcontext()
+
+    def noting_begin(self, driver: Any, copy: Callable[[], object]) -> Callable[[], object]:
+        """Return a copy of the outputs that notes when it began."""
+        return copy
+
+    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> None:
+        """Write the files that the spec asks for."""
+
+
+SILENT = Silent()
+
+
+class Recorder(Silent):
+    """Records phases, calls, copies and iterations, in nanoseconds since it was made."""
+
+    def __init__(self) -> None:
+        from lar.profiling import profile
+
+        self.types = profile
+        self.t0_ns = time.perf_counter_ns()
+        self.unix_ns = time.time_ns()
+        self.spans: list[Span] = []
+        self.steps: list[Step] = []
+        self.counters: list[CounterSample] = []
+        self.warmup = False
+        self._step_began: int | None = None
+        self._cpu = CpuMeter()
+
+    def now(self) -> int:
+        return time.perf_counter_ns() - self.t0_ns
+
+    def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
+        """Add a span of the host's thread."""
+        span = self.types.Span(
+            category=category,
+            name=name,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            thread=HOST_THREAD,
+            **fields,
+        )
+        self.spans.append(span)
+
+    @contextlib.contextmanager
+    def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
+        began = self.now()
+        if self._step_began is not None:  # it belongs to the iteration that comes next
+            fields |= {"step": len(self.steps), "warmup": self.warmup}
+        try:
+            yield
+        finally:
+            self.add(category, name, began, self.now(), **fields)
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._span("phase", name)
+
+    def attach(self, driver: Any) -> None:
+        driver.recorder = self
+        driver.record = partial(self.record, driver)
+
+    @contextlib.contextmanager
+    def warming_up(self) -> Iterator[None]:
+        self.warmup = True
+        with self.phase("warmup"):
+            yield
+        self.warmup = False
+
+    def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
+        while True:
+            began = self.now()
+            try:
+                feed = next(feeds)
+            except StopIteration:
+                return
+            self._step_began = began
+            place = {"step": len(self.steps), "warmup": self.warmup}
+            self.add("phase", "dataloader", began, self.now(), **place)
+            yield feed
+
+    def noting_begin(self, driver: Any, copy: Callable[[], object]) -> Callable[[], object]:
+        began = 0.0
+
+        def note_and_copy() -> object:
+            nonlocal began
+            began = time.perf_counter()
+            return copy()
+
+        driver.copied_at = lambda: began
+        return note_and_copy
+
+    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._span("runtime", name) if name else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def copy(self, name: str, size_bytes: int, tensor: str) -> Iterator[None]:
+        kinds = {"source_kind": "host", "destination_kind": "host"}
+        with (
+            self._span("runtime", name),
+            self._span(
+                "memcpy", "[CPU memcpy HtoH]", size_bytes=size_bytes, tensor=tensor, **kinds
+            ),
+        ):
+            yield
+
+    def record(
+        self,
+        driver: Any,
+        began: float,
+        dispatched: float,
+        ended: float,
+    ) -> None:
+        """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
+        start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
+        self._cpu.end_iteration(timed=not self.warmup)
+        first = start if self._step_began is None else self._step_began
+        step = self.types.Step(len(self.steps), first, end, self.warmup)
+        self.steps.append(step)
+        place = {"step": step.number, "warmup": self.warmup}
+        copied, waited = driver.copied_at, end
+        if copied is not None:
+            own = driver.own_seconds() if driver.own_seconds is not None else 0.0
+            waited = min(end, round((copied() - own) * 1e9) - self.t0_ns)
+        for phase, at, until in (("forward", start, middle), ("wait", middle, waited)):
+            self.add("phase", phase, at, until, **place)
+            if name := driver.calls.get(phase):
+                self.add("runtime", name, at, until, **place)
+        if copied is not None:
+            self.add("phase", "output_copy", waited, end, **place)
+            if name := driver.calls.get("outputs"):
+                self.add("runtime", name, waited, end, **place)
+        if (held := read_resident_bytes()) is not None:
+            self.counters.append(self.types.CounterSample("rss", end, held))
+        driver.profiler.take(step, start, middle)
+        self._step_began = None
+        self._cpu.begin_iteration()
+
+    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> None:
+        """Write the profile, and the engine's own, where the spec says.
+
+        What only the parent process knows is missing in it (`lar.profiling.capture`).
+        """
+        from lar.profiling.trace_file import write_profile
+
+        trace: EngineTrace = driver.profiler.finish()
+        for key in PROFILES:
+            if key in spec.written:
+                write_profile(self.profile_of(spec, driver, trace, batch), spec.written[key])
+        if "profile_raw" in spec.written:
+            Path(spec.written["profile_raw"]).write_bytes(trace.engine_raw)
+
+    def profile_of(
+        self, spec: RunSpec, driver: Any, trace: EngineTrace, batch: int | None
+    ) -> Profile:
+        """Return all that was recorded."""
+        types: Any = self.types
+        engine = driver.facts()
+        profile: Profile = types.Profile(
+            facts=types.ProfileFacts(
+                lar_version=__version__,
+                engine=engine.name,
+                engine_version=engine.version,
+                driver=engine.driver,
+                device=engine.device,
+                model=types.ModelFacts(
+                    spec.packed_in or spec.model,
+                    spec.model_sha256,
+                    os.path.splitext(spec.model)[1].lstrip("."),
+                ),
+                options=dict(spec.settings),
+                batch=batch,
+                iterations=len(self.steps) - sum(step.warmup for step in self.steps),
+                warmup_iterations=sum(step.warmup for step in self.steps),
+                threads=trace.thread_count,
+                clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
+                cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
+                dropped=trace.dropped,
+            ),
+            operators=trace.operators,
+            steps=tuple(self.steps),
+            executions=trace.executions,
+            spans=(*self.spans, *trace.spans),
+            counters=tuple(self.counters),
+            allocations=trace.allocations,
+            memory_plan=trace.memory_plan or types.MemoryPlan(),
+            threads={HOST_THREAD: "host", **trace.threads},
+            engine_raw=trace.engine_raw,
+        )
+        return profile
+
+
+class CpuMeter:
+    """Sums up the CPU time of this process and of the machine, over iterations alone."""
+
+    def __init__(self) -> None:
+        self._elapsed = self._process = 0.0
+        self._busy = self._all = 0
+        self.begin_iteration()
+
+    def begin_iteration(self) -> None:
+        self._began = time.perf_counter(), time.process_time(), *read_cpu_ticks()
+
+    def end_iteration(self, *, timed: bool) -> None:
+        elapsed, process, busy, every = self._began
+        if timed:
+            now = read_cpu_ticks()
+            self._process += time.process_time() - process
+            self._elapsed += time.perf_counter() - elapsed
+            self._busy += now[0] - busy
+            self._all += now[1] - every
+
+    def percents(self) -> tuple[float | None, float | None]:
+        """Return those of the process, of one core, and of the machine, of all cores."""
+        process = 100 * self._process / self._elapsed if self._elapsed else None
+        return process, 100 * self._busy / self._all if self._all else None
+
+
+def read_cpu_ticks() -> tuple[int, int]:
+    """Return the clock ticks that the machine's CPUs were busy, and all; 0, 0 where unknown."""
+    try:
+        with open("/proc/stat", "rb") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return 0, 0
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # but idle and waiting for a disk
+
+
+def read_resident_bytes() -> int | None:
+    """Return the memory that this process holds; None where unknown."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, ValueError, IndexError):
+        return None
