@@ -72,10 +72,8 @@ def settle_stack(plan: Plan) -> Plan:
     from lar.datasets.items import is_one_run  # few runs need it
 
     inputs = read_info(plan.model, engine=plan.engine.name).inputs
-    (text,) = plan.values["input"]
-    return (
-        as_one_run(plan) if is_one_run(text, {each.name: each.shape for each in inputs}) else plan
-    )
+    taken = {each.name: each.shape for each in inputs}
+    return as_one_run(plan) if is_one_run(plan.values["input"], taken) else plan
 
 
 def run_spec(
@@ -101,6 +99,10 @@ def run_spec(
         execute = profile_spec if {"profile", "profile_host"} & set(spec.settings) else settle_spec
         result = execute(ready, path, listener, started=started, in_process=in_process, began=began)
         result = deliver_artifacts(placed, result)
+    if resume and spec.tell_classes:
+        from lar.datasets.resume import add_earlier_classes  # few runs need it
+
+        result = add_earlier_classes(spec, result)
     return told_of(spec, result, ready)
 
 
@@ -120,7 +122,9 @@ def unpack_cases(spec: RunSpec, began: float) -> Iterator[RunSpec]:
         unpacker, placed = ENGINES[spec.engine].unpacker, replace(spec, work_folder=folder)
         run_task(placed, unpacker, "unpack", listener, began)
         found: Unpacked = listener.found
-        yield replace(spec, model=found.model, cases=found.cases, packed_in=spec.model)
+        asked = {case.name for case in spec.cases}
+        cases = tuple(case for case in found.cases if case.name in asked)
+        yield replace(spec, model=found.model, cases=cases, packed_in=spec.model)
 
 
 def told_of(spec: RunSpec, result: RunResult, ran: RunSpec) -> RunResult:

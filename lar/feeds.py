@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.datasets.item import Item, ItemClasses
+from lar.datasets.classes import classes_of
+from lar.datasets.item import Item
 from lar.errors import UsageError
 from lar.events import Classified, Emit, Judged
 from lar.records import FedInput, RunSpec, TensorInfo
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
 Look = Callable[[Mapping[str, Any]], None]
 
-MOST_CLASSES = 5  # told of an item
-STACK_HINT = "the first axes of this .npz count items; for one run, give each array as a .npy"
+STACK_HINT = "the first axes of a .npz count items; for one run, give each array as a .npy"
 
 
 class NamedFeed(NamedTuple):
@@ -130,7 +130,7 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
-    """Read the arrays of a stack, named as `--input` names their input.
+    """Read the arrays of a stack, or of one for each input, named as `--input` names their input.
 
     Raises:
         UsageError: the file is wrong.
@@ -138,10 +138,11 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
     from lar.inputs.grammar import PathItem, items_of
     from lar.inputs.readers import read_path
 
-    (item,) = items_of(spec.inputs)
-    assert isinstance(item, PathItem)
     return tuple(
-        replace(loaded, name=item.name or loaded.name) for loaded in read_path(item.path, item.name)
+        replace(loaded, name=item.name or loaded.name)
+        for item in items_of(spec.inputs)
+        if isinstance(item, PathItem)
+        for loaded in read_path(item.path, item.name)
     )
 
 
@@ -155,30 +156,6 @@ def teller_of(item: Item, emit: Emit) -> Look:
     """Return what tells the classes of an item by the outputs of its run."""
 
     def tell(outputs: Mapping[str, Any]) -> None:
-        classes, scores = find_classes(outputs[next(iter(outputs))])
-        emit(
-            Classified(
-                ItemClasses(
-                    number=item.number,
-                    name=item.name,
-                    classes=classes,
-                    scores=scores,
-                    label=item.label,
-                )
-            )
-        )
+        emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
 
     return tell
-
-
-def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the classes of the highest scores and these, best first; of equal scores the lower
-    class first. A score that is not finite tells nothing. Of a batch, the first item's."""
-    import numpy as np
-
-    if isinstance(output, str) or output.size < 2:
-        return (), ()
-    scores = (output[0] if output.ndim > 1 else output).reshape(-1)
-    best = np.argsort(-scores.astype(np.float64), kind="stable")
-    best = best[np.isfinite(scores[best])][:MOST_CLASSES]
-    return tuple(map(int, best)), tuple(float(scores[index]) for index in best)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,13 +28,17 @@ TENSOR_HEAD = (7).to_bytes(4, "little")
 class ModelRun:
     """A model and the options to run it with, by key, as texts.
 
-    A model with testcases brings its own inputs; of several testcases the last is compared.
+    A model with testcases brings its own inputs; of several testcases one is compared.
     """
 
     text: str
     model: str
     options: Mapping[str, Any]
-    has_testcases: bool = False
+    case_count: int = 0
+
+    @property
+    def has_testcases(self) -> bool:
+        return self.case_count > 0
 
 
 Side: TypeAlias = Dump | ModelRun
@@ -47,6 +51,7 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
     max_error: float | None = None,
+    case: int | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare two dumps, tensor files or models with their options.
@@ -57,6 +62,7 @@ def compare(
         rtol: how far elements may be apart, relative to the expected one.
         atol: how far elements may be apart besides.
         max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
+        case: the number of the testcase to compare, of sides with several; the first if None.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
@@ -68,13 +74,44 @@ def compare(
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
         for side in (actual, expected)
     ]
+    check_case(sides, case)
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         return compare_dumps(sides[0], sides[1], tolerance)
     import tempfile  # not before: two dumps need none
 
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
-        dumps = open_sides(sides, options, Path(folder))
-        return compare_dumps(*dumps, tolerance)
+        dumps = open_sides(sides, options, Path(folder), case or 0)
+        found = compare_dumps(*dumps, tolerance)
+    return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
+
+
+def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
+    """Yield which testcase was compared, of each side with several."""
+    for letter, side in zip("AB", sides, strict=True):
+        if isinstance(side, ModelRun) and side.case_count > 1:
+            yield (
+                f"{letter} has {side.case_count} testcases, of which number {case} was compared; "
+                "--case N compares another"
+            )
+
+
+def check_case(sides: Sequence[Side], case: int | None) -> None:
+    """Refuse the number of a testcase that a side does not have.
+
+    Raises:
+        UsageError: naming the side.
+    """
+    if case is None:
+        return
+    runs = [side for side in sides if isinstance(side, ModelRun) and side.has_testcases]
+    if not runs:
+        raise UsageError(f"--case {case}: no side has testcases", "leave it out")
+    for side in runs:
+        if not 0 <= case < side.case_count:
+            raise UsageError(
+                f"--case {case}: {side.model} has {side.case_count} testcases",
+                "they are counted from 0",
+            )
 
 
 def side_of(text: str) -> Side:
@@ -84,7 +121,7 @@ def side_of(text: str) -> Side:
         UsageError: it is nothing that can be compared.
     """
     path = Path(text)
-    if path.is_dir() and has_testcases(text):
+    if path.is_dir() and source_of(text).case_count:
         return model_run(text, text, {})
     if path.is_dir() or text.endswith(SUFFIX):
         return open_dump(path)
@@ -104,13 +141,9 @@ def side_of(text: str) -> Side:
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     """Return a side that is run; a failing testcase of it is no reason to stop."""
-    if not has_testcases(model):
-        return ModelRun(text, model, options)
-    return ModelRun(text, model, {"disable_assert_throw": True, **options}, has_testcases=True)
-
-
-def has_testcases(path: str) -> bool:
-    return source_of(path).case_count > 0
+    count = source_of(model).case_count
+    judged = {"disable_assert_throw": True} if count else {}
+    return ModelRun(text, model, {**judged, **options}, count)
 
 
 def is_model(path: Path) -> bool:
@@ -161,7 +194,9 @@ def add_value(values: dict[str, Any], option: Option, value: str) -> None:
         values[option.key] = value
 
 
-def open_sides(sides: list[Side], options: Mapping[str, Any], folder: Path) -> tuple[Dump, Dump]:
+def open_sides(
+    sides: list[Side], options: Mapping[str, Any], folder: Path, case: int
+) -> tuple[Dump, Dump]:
     """Run the models among two sides, on the same inputs; their dumps go into a folder.
 
     Raises:
@@ -177,7 +212,7 @@ def open_sides(sides: list[Side], options: Mapping[str, Any], folder: Path) -> t
         if isinstance(side, ModelRun):
             inputs = inputs_for(number, sides, dumps, shared, folder)
             values = {**shared, **({"input": inputs} if inputs else {})}
-            side = run_side(side, values, folder / f"side{number}")
+            side = run_side(side, values, folder / f"side{number}", case)
         dumps[number] = side
     return dumps[0], dumps[1]
 
@@ -187,13 +222,32 @@ def brings_inputs(side: Side) -> bool:
     return isinstance(side, Dump) or side.has_testcases
 
 
-def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path) -> Dump:
-    """Run a model once and open what it dumped; its own options come before those of both."""
+def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int) -> Dump:
+    """Run a model once and open what it dumped; its own options come before those of both.
+
+    Raises:
+        UsageError: it would be run on a data set.
+        LarError: it did not run.
+    """
     # Not before: two dumps are compared without what a run needs.
-    from lar.api import error_of, run
+    from lar.api import error_of, run_spec, settle_stack
+    from lar.plan import parse_values, plan_run, spec_of
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
-    result = run(side.model, **values)
+    plan = settle_stack(plan_run(side.model, parse_values(values)))
+    if plan.items:
+        raise UsageError(
+            f"{side.text}: --input {';'.join(plan.values['input'])} is a data set of "
+            f"{len(plan.items)} items, and a comparison is of one run",
+            "give one item; or run the data set with --bin-out-dump DIR for each side, and compare "
+            "the folders",
+        )
+    spec = spec_of(plan)
+    if side.has_testcases:
+        spec = replace(spec, cases=spec.cases[case : case + 1])
+    result = run_spec(spec, plan.driver.path, overwrite=bool(plan.values["overwrite"]))
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
     if result.status != "ok":
         error = error_of(result)
         message = f"{side.text}: {error.message}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -123,6 +123,51 @@ def test_a_run_that_fails_says_which_side(root: Path) -> None:
         compare(side, side)
     with pytest.raises(UsageError, match="no-such-flag"):
         compare(f"{root}/models/digits_cnn.onnx --no-such-flag", side)
+
+
+@pytest.mark.parametrize("kind", ["folder", "list", "stack"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_data_set_is_no_side(root: Path, tmp_path: Path, kind: str, shared: bool) -> None:
+    digit = f"{root}/inputs/digit_7.npy"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.npy").symlink_to(digit)
+    (tmp_path / "list.txt").write_text(f"{digit}\n{digit}\n")
+    places = {"folder": tmp_path / "folder", "list": tmp_path / "list.txt"}
+    data = str(places.get(kind, root / "inputs/digits.npz"))
+    model = f"{root}/models/digits_cnn.onnx"
+    sides = (model, model) if shared else (f"{model} --input {digit}", f"{model} --input {data}")
+    options: dict[str, Any] = {"input": data} if shared else {}
+    with pytest.raises(UsageError, match="is a data set of") as caught:
+        compare(*sides, **options)
+    assert f"--input {data}" in caught.value.message
+    assert "--bin-out-dump" in caught.value.hint
+
+
+def test_of_several_testcases_one_is_compared_and_told(
+    root: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    packed = {suffix: str(tmp_path / f"packed{suffix}") for suffix in (".mge", "")}
+    data = ["-d", "inputs/digit_7.npy", "-d", "#rand(0,1)", "-d", "#rand(0,90)"]
+    for suffix, place in packed.items():
+        model = f"models/digits_cnn{suffix or '.onnx'}"
+        assert run_lar("pack", model, *data, "-o", place, cwd=root).returncode == 0
+    scales = []
+    for case in (None, 2):
+        found = compare(packed[".mge"], packed[""], case=case)
+        assert found.same
+        assert [note for note in found.notes if "testcases" in note] == [
+            f"{side} has 3 testcases, of which number {case or 0} was compared; "
+            "--case N compares another"
+            for side in "AB"
+        ]
+        fed = next(it for it in found.tensors if it.actual.name == "data")
+        assert fed.figures is not None
+        scales.append(fed.figures.scale or 0.0)
+    assert scales[1] > 30 > scales[0]
+    with pytest.raises(UsageError, match=r"--case 3: .* has 3 testcases"):
+        compare(packed[".mge"], root / "models/digits_cnn.mge", case=3)
+    with pytest.raises(UsageError, match="--case 0: no side has testcases"):
+        compare(root / "models/digits_cnn.mge", root / "models/digits_cnn.mge", case=0)
 
 
 def test_a_model_with_testcases_brings_the_inputs_of_both_sides(

@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     group = parser.add_argument_group("input of models, on both sides")
+    group.add_argument(
+        "--case",
+        type=int,
+        metavar="N",
+        help="the testcase to compare, of files and folders with several (default 0)",
+    )
     for option in OPTIONS:
         if option.key in INPUT_KEYS:
             # Texts: the runs parse them, as they do those in the sides.
@@ -89,6 +95,7 @@ def main(arguments: argparse.Namespace) -> int:
             rtol=arguments.rtol,
             atol=arguments.atol,
             max_error=arguments.max_err,
+            case=arguments.case,
             **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
         )
         print("\n".join(format_comparison(comparison, everything=arguments.all)), flush=True)

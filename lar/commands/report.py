@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import load_name
 from lar.errors import UsageError
-from lar.profiling.report_options import add_report_options, collect_report_options
+from lar.profiling.report_options import (
+    add_report_options,
+    collect_report_options,
+    describe_choices,
+)
 from lar.profiling.styles import EXPORTS, STYLES, Style
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ RENDERINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = describe_choices()
     parser.add_argument("profile", metavar="PROFILE", help="a file that --profile wrote")
     parser.add_argument("other", metavar="OTHER", nargs="?", help="another, for a diff")
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())

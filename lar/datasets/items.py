@@ -4,6 +4,7 @@
     list.txt          a path a line, from the list's own folder; empty lines and # comments
     stack.npz         arrays whose first axes all count the items, two or more
     a:FOLDER;b:list   one source for each input, with as many items each
+    a:x.npz;b:y.npz   a stack for each input
 
 No NumPy here: the parent process counts the items before a run begins.
 """
@@ -50,8 +51,8 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     Raises:
         UsageError: a source is empty or broken, or the sources differ in length.
     """
-    parts = [part.strip() for text in texts for part in text.split(";") if part.strip()]
-    if len(parts) == 1 and (count := stack_in(parts[0])):
+    parts = parts_of(texts)
+    if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
     sources = [source_of(part) for part in parts]
     if not any(files is not None for _, files in sources):
@@ -60,7 +61,7 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
         if files is None:
             raise UsageError(
                 f"--input: {part}: feeds one run, and another item feeds many",
-                "give a folder or a list for each input",
+                "give a folder or a list for each input, or a stack for each",
             )
     columns = [(name, files or []) for name, files in sources]
     count = len(columns[0][1])
@@ -74,6 +75,11 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     return [
         (names[row], tuple((name, files[row]) for name, files in columns)) for row in range(count)
     ]
+
+
+def parts_of(texts: Sequence[str]) -> list[str]:
+    """Return the items of `--input`, of which a text may hold several."""
+    return [part.strip() for text in texts for part in text.split(";") if part.strip()]
 
 
 def source_of(part: str) -> tuple[str, list[str] | None]:
@@ -172,12 +178,19 @@ def path_of(part: str) -> str:
     return part if os.path.exists(part) else part.partition(":")[2].strip()
 
 
-def stack_in(part: str) -> int:
-    """Return how many items a stack holds, 0 for what is none: one item alone is one run."""
-    path = path_of(part)
-    if not path.lower().endswith(".npz") or not os.path.isfile(path):
+def name_of(part: str) -> str:
+    """Return the name of the model's input in an item of `--input`, empty where none is given."""
+    return "" if os.path.exists(part) else part.partition(":")[0].strip()
+
+
+def stack_in(parts: Sequence[str]) -> int:
+    """Return how many items a stack holds, or each of several; 0 for what is none: one item alone
+    is one run, and so are stacks that differ in length."""
+    paths = list(map(path_of, parts))
+    if not all(path.lower().endswith(".npz") and os.path.isfile(path) for path in paths):
         return 0
-    count = count_stack(path)
+    counts = set(map(count_stack, paths))
+    count = counts.pop() if len(counts) == 1 else 0
     return count if 1 < count <= MOST_ITEMS else 0
 
 
@@ -204,13 +217,16 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def is_one_run(part: str, taken: Mapping[str, tuple[int | None, ...]]) -> bool:
-    """Tell a .npz whose arrays have just the shapes that a model takes from a stack of items.
+def is_one_run(texts: Sequence[str], taken: Mapping[str, tuple[int | None, ...]]) -> bool:
+    """Tell .npz files whose arrays have just the shapes that a model takes from stacks of items.
 
     `taken` has the shapes of the model's inputs by name; None stands for any size, such as that
     of a batch, and never for the shape of an array.
     """
-    given = shapes_of(path_of(part))
+    given: dict[str, tuple[int, ...]] = {}
+    for part in parts_of(texts):
+        shapes, name = shapes_of(path_of(part)), name_of(part)
+        given |= {name: shapes.get(name, next(iter(shapes.values())))} if name else shapes
     if len(given) == len(taken) == 1:
         return [*given.values()] == [*taken.values()]
     return given == taken

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lar.datasets.classes import classes_of
 from lar.datasets.item import Item
+from lar.dumps.binary import TensorHeader, read_array, read_header
 from lar.dumps.delivery import facts_of_run
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import index_place, read_headers, read_index, write_index
+from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
-from lar.records import RunSpec
+from lar.records import RunResult, RunSpec
 
 RUN = re.compile(r"run(\d+)-var")
 
@@ -71,6 +73,35 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
 def settings_of(settings: dict[str, bool | int | float | str]) -> dict[str, object]:
     """Return the settings without the folder's own name."""
     return {key: value for key, value in settings.items() if key != "bin_out_dump"}
+
+
+def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
+    """Return the result of a run that went on, with the classes of the items done before it.
+
+    They are told by the outputs that are dumped, which outlive whatever ended the run before.
+    """
+    place, told = Path(str(spec.settings["bin_out_dump"])), {item.number for item in result.items}
+    output = result.outputs[0].name if result.outputs else ""
+    files: dict[int, list[Path]] = {}
+    for path in place.iterdir():
+        if match := RUN.match(path.name):
+            files.setdefault(int(match[1]), []).append(path)
+    found = list(result.items)
+    for item in spec.items:
+        if item.number not in told:
+            last = spec.warmup_iterations + (item.number + 1) * spec.iterations - 1
+            header = first_output(files.get(last, ()), output)
+            if header is not None:
+                found.append(classes_of(item, read_array(header)))
+    return replace(result, items=tuple(sorted(found, key=lambda item: item.number)))
+
+
+def first_output(files: Sequence[Path], name: str) -> TensorHeader | None:
+    """Return the dumped output of that name among those of a run, or its only one; None where
+    it is not whole."""
+    headers = [read_header(path) for path in files if is_tensor(path)]
+    named = [each for each in headers if each.meaning and each.meaning.variable.name == name]
+    return next(iter(named or (headers if len(headers) == 1 else [])), None)
 
 
 def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:

@@ -35,7 +35,7 @@ def finish_dump(
     """
     complete, engine = result.status == "ok", result.engine
     headers = read_headers(folder, damaged=not complete)
-    index = filter_tensors(index_of(headers, facts.operators), pattern)
+    index = filter_tensors(index_of(headers, facts), pattern)
     kept = {tensor.key for tensor in index.tensors}
     check_left(kept, pattern, complete)
     for name in set(tensor_files(folder)) - kept:

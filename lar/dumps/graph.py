@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lar.dumps.binary import TensorHeader
@@ -27,12 +28,24 @@ class OperatorFact(NamedTuple):
     parameters: dict[str, Any]
 
 
+class Kernel(NamedTuple):
+    """What an engine chooses an algorithm for: an operator's type, and the shapes of its inputs
+    and of its first output, as they are stored."""
+
+    type: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
 class DumpFacts(NamedTuple):
-    """What an engine tells of a dump: its operators in their order, and the iteration that it
-    comes from, which is else the last one."""
+    """What an engine tells of a dump: its operators in their order, the iteration that it comes
+    from, which is else the last one, and its choices of algorithms."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
+    algorithms: Mapping[Kernel, str] = MappingProxyType({})
+
+
+NOTHING_TOLD = DumpFacts()
 
 
 class Place(NamedTuple):
@@ -52,7 +65,7 @@ class Place(NamedTuple):
         return f"{scope}opr{variable.operator_id}"
 
 
-def index_of(headers: Iterable[TensorHeader], facts: Sequence[OperatorFact] = ()) -> DumpIndex:
+def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NOTHING_TOLD) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
     The order is that of the facts, which is the engine's; without them it is that of the graph,
@@ -68,7 +81,9 @@ def index_of(headers: Iterable[TensorHeader], facts: Sequence[OperatorFact] = ()
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    known = {number: (rank, fact) for rank, fact in enumerate(facts) for number in fact.outputs}
+    known = {
+        number: (rank, fact) for rank, fact in enumerate(facts.operators) for number in fact.outputs
+    }
     formats: dict[str, str] = {}
     for header, place in zip(files, places, strict=True):
         if header.meaning is None:
@@ -80,9 +95,11 @@ def index_of(headers: Iterable[TensorHeader], facts: Sequence[OperatorFact] = ()
         formats[header.path.name] = variable.format
         if not operator:
             continue
-        rank, fact = known.get(variable.id, (len(facts), None))
+        rank, fact = known.get(variable.id, (len(facts.operators), None))
         ranks.setdefault(operator, (place.run or 0, rank, variable.operator_id))
         before = operators.get(operator)
+        shapes = tuple(each.shape for each in (*inputs, variable))
+        algorithm = facts.algorithms.get(Kernel(variable.operator_type, shapes), "")
         operators[operator] = DumpedOperator(
             key=operator,
             name=variable.operator,
@@ -90,6 +107,7 @@ def index_of(headers: Iterable[TensorHeader], facts: Sequence[OperatorFact] = ()
             inputs=tuple(keys.get((place.run, each.id), place.key_of(each)) for each in inputs),
             outputs=(*(before.outputs if before else ()), header.path.name),
             parameters=fact.parameters if fact else {},
+            algorithm=algorithm or (before.algorithm if before else ""),
             constant=CONSTANT.fullmatch(variable.operator_type) is not None,
         )
     ordered = sort_operators(operators, ranks, {each.key: each.operator for each in tensors})
@@ -157,5 +175,7 @@ def sort_tensors(
     placed = [replace(each, layout=layouts.get(each.key, "")) for each in tensors]
     last = len(order)
     return tuple(
-        sorted(placed, key=lambda each: (order.get(each.operator, last), each.slot, each.key))
+        sorted(
+            placed, key=lambda each: (order.get(each.operator, last), each.run, each.slot, each.key)
+        )
     )

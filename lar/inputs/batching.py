@@ -33,7 +33,15 @@ def repeat_batches(
     """Return all inputs with that batch, and what the result says of them.
 
     Raises:
-        UsageError: an input has no batch of any size.
+        UsageError: an input has no batch of any size, or the model's inputs have no batch in
+            common.
     """
+    sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} {first}" for name, first in sizes.items())
+        raise UsageError(
+            f"--batch-size {size}: the model's inputs have no batch in common: {told}",
+            "leave it out, and feed each input with --input",
+        )
     repeated = {info.name: repeat_batch(info.name, arrays[info.name], info, size) for info in infos}
     return repeated, tuple(replace(each, shape=repeated[each.name].shape) for each in fed)

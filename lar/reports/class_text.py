@@ -28,5 +28,5 @@ def format_accuracy(result: RunResult) -> list[str]:
     return [
         f"accuracy: top-1 {first / len(told):.2%} ({first} of {len(told)}), "
         f"top-5 {five / len(told):.2%} ({five} of {len(told)})"
-        + (f"; {left} items are not in this run" if left else "")
+        + (f"; {left} items are not counted, as they are not done" if left else "")
     ]

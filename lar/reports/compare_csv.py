@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from typing import Any
 
-from lar.comparison.record import Comparison, TensorComparison
+from lar.comparison.record import Comparison, OperatorFacts, TensorComparison
 
 COLUMNS = (
     *("actual", "expected", "operator", "dtype", "shape", "layout_actual", "layout_expected"),
@@ -16,6 +17,7 @@ COLUMNS = (
     *("nonfinite_mismatches", "nan_actual", "nan_expected", "inf_actual", "inf_expected"),
     *("first_index", "first_actual", "first_expected"),
     *("worst_index", "worst_actual", "worst_expected"),
+    *("algorithm_actual", "algorithm_expected"),
 )
 FIGURES = (
     *("elements", "identical", "max_error", "max_absolute", "mean_absolute", "max_relative"),
@@ -25,14 +27,24 @@ FIGURES = (
 
 
 def format_csv(comparison: Comparison) -> str:
-    """Return a comparison as CSV; what is not known is empty."""
-    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
+    """Return a comparison as CSV; what is not known is empty.
+
+    The algorithms are those of a culprit's operators, in the row of what they give.
+    """
+    culprits = {(it.output.actual.key, it.output.expected.key): it for it in comparison.culprits}
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    for tensor in comparison.tensors:
-        culprit = (tensor.actual.key, tensor.expected.key) in outputs
-        writer.writerow({**row_of(tensor), "culprit": culprit})
+    listed = {(it.actual.key, it.expected.key) for it in comparison.tensors}
+    # What a culprit gives may be no twins, but what two fused operators compute within.
+    within = [culprits[keys].output for keys in culprits if keys not in listed]
+    for tensor in (*comparison.tensors, *within):
+        culprit = culprits.get((tensor.actual.key, tensor.expected.key))
+        row = {**row_of(tensor), "culprit": culprit is not None}
+        if culprit is not None:
+            row["algorithm_actual"] = algorithms_of(culprit.actual)
+            row["algorithm_expected"] = algorithms_of(culprit.expected)
+        writer.writerow(row)
     for unmatched in comparison.unmatched:
         facts = unmatched.tensor
         writer.writerow(
@@ -46,6 +58,11 @@ def format_csv(comparison: Comparison) -> str:
             }
         )
     return text.getvalue()
+
+
+def algorithms_of(operators: Iterable[OperatorFacts]) -> str:
+    """Return the algorithms of operators, empty where none is known."""
+    return " + ".join(operator.algorithm for operator in operators if operator.algorithm)
 
 
 def row_of(tensor: TensorComparison) -> dict[str, Any]:

@@ -72,6 +72,11 @@ def test_the_culprit_between_models_is_named_in_every_report(
     assert culprit["actual"][0]["output"] == "conv2"
     assert "conv2.weight" in culprit["expected"][0]["name"]
     assert ",relu2," in table
+    algorithm = culprit["expected"][0]["algorithm"]
+    assert algorithm
+    assert f", algorithm {algorithm}\n" in done.stdout.partition("tensors that differ:")[0]
+    assert algorithm in page
+    assert algorithm in table
 
 
 def test_a_dump_made_elsewhere_is_compared_with_a_model_on_the_dumps_own_input(

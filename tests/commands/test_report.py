@@ -68,7 +68,7 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
         (["--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv: cannot be written"),
-        (["--top", "0"], "--top"),
+        (["--top", "0"], "--top: '0' is not a number from 1"),
         (["--filter", "("], "no regular expression"),
     ],
 )

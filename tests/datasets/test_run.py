@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lar
-from lar.feeds import find_classes
+from lar.datasets.classes import find_classes
+from lar.datasets.items import is_one_run, items_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -94,6 +95,37 @@ def test_a_stack_is_a_data_set(tmp_path: Path, engine: str, axes: int) -> None:
     result = lar.run(MODELS[engine], str(stack), labels=str(labels))
     assert result.status == "ok"
     assert [item.classes[0] for item in result.items] == list(LABELS)
+
+
+@each_engine
+@pytest.mark.parametrize("named", [True, False])
+def test_a_stack_for_each_input_is_a_data_set(tmp_path: Path, engine: str, named: bool) -> None:
+    model = MODELS[engine].replace("digits_cnn", "multi_input")
+    arrays = {
+        "a": np.arange(18, dtype=np.float32).reshape(3, 2, 3),
+        "b": np.arange(36, dtype=np.float32).reshape(3, 3, 4),
+    }
+    for name, array in arrays.items():
+        np.savez(tmp_path / f"{name}.npz", **{name: array})
+    out = tmp_path / "out"
+    texts = [f"{name}:" * named + str(tmp_path / f"{name}.npz") for name in arrays]
+    result = lar.run(model, ";".join(texts), bin_out_dump=str(out))
+    assert result.status == "ok", result.failure
+    assert result.spec.item_names == ("0", "1", "2")
+    products = [array for name, array in dumped(out).items() if array.shape == (2, 4)][1:]
+    for index, product in enumerate(products):
+        assert np.allclose(product, arrays["a"][index] @ arrays["b"][index])
+    assert len(products) == 3
+
+
+def test_stacks_that_the_model_takes_as_they_are_feed_one_run(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 3), np.float32))
+    np.savez(tmp_path / "y.npz", y=np.ones((2, 4), np.float32))
+    texts = [f"a:{tmp_path}/x.npz; b:{tmp_path}/y.npz"]
+    assert items_in(texts)
+    assert is_one_run(texts, {"a": (2, 3), "b": (2, 4)})
+    assert not is_one_run(texts, {"a": (1, 3), "b": (1, 4)})
+    assert not is_one_run(texts, {"a": (None, 3), "b": (2, 4)})
 
 
 def test_each_item_may_be_run_several_times(folder: Path) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from lar.dumps.binary import TensorHeader, read_header, write_tensor
-from lar.dumps.graph import OperatorFact, index_of
+from lar.dumps.graph import DumpFacts, Kernel, OperatorFact, index_of
 from lar.dumps.names import Variable, contiguous_strides, format_name
+
+UNMADE = format_name(Variable(id=1, shape=(1,), strides=(1,), name="logits"))
 
 
 class Folder:
@@ -93,9 +95,19 @@ def test_the_engines_order_and_parameters_come_first(folder: Folder) -> None:
     folder.add("Elemwise", (1,), [data])
     folder.add("Elemwise", (1,), [data])
     facts = [OperatorFact((1,), {}), OperatorFact((5,), {"mode": "RELU"}), OperatorFact((3, 4), {})]
-    index = index_of(folder.headers(), facts)
+    index = index_of(folder.headers(), DumpFacts(facts))
     assert [tensor.name for tensor in index.tensors] == ["v0", "v4", "v2"]
     assert [operator.parameters for operator in index.operators] == [{}, {"mode": "RELU"}, {}]
+
+
+def test_an_algorithm_is_that_of_the_type_and_the_shapes(folder: Folder) -> None:
+    data = folder.add("Host2DeviceCopy", (1, 3, 8, 8))
+    weights = folder.add("ImmutableTensor", (4, 3, 3, 3))
+    for kind, shape in (("Conv", (1, 4, 8, 8)), ("Conv", (1, 4, 4, 4)), ("Pool", (1, 4, 8, 8))):
+        folder.add(kind, shape, [data, weights])
+    kernel = Kernel("Conv", ((1, 3, 8, 8), (4, 3, 3, 3), (1, 4, 8, 8)))
+    index = index_of(folder.headers(), DumpFacts(algorithms={kernel: "DIRECT"}))
+    assert [operator.algorithm for operator in index.operators[2:]] == ["DIRECT", "", ""]
 
 
 def test_an_operator_with_several_outputs_is_one(folder: Folder) -> None:
@@ -130,6 +142,12 @@ def test_the_outputs_of_each_run_are_apart(folder: Folder) -> None:
         (12, (3,)),
     ]
     assert len({operator.key for operator in index.operators}) == 3
+
+
+def test_runs_are_in_the_order_of_their_numbers(folder: Folder) -> None:
+    for run in (10, 9, 100):
+        write_tensor(folder.path / f"run{run}-var1", np.zeros(1, np.float32), UNMADE)
+    assert [tensor.run for tensor in index_of(folder.headers()).tensors] == [9, 10, 100]
 
 
 def test_names_of_another_kind_are_kept_as_they_are(folder: Folder) -> None:
@@ -214,5 +232,5 @@ def test_the_format_in_an_operators_parameters_is_taken(
     weights = folder.add("ImmutableTensor", (9, 9, 3, 3, 9))
     folder.add("ConvBiasForward", (1, 4, 8, 8, 4), [taken, weights])
     facts = [OperatorFact((1,), {}), OperatorFact((3,), {}), OperatorFact((5,), {"format": text})]
-    layouts = [tensor.layout for tensor in index_of(folder.headers(), facts).tensors]
+    layouts = [tensor.layout for tensor in index_of(folder.headers(), DumpFacts(facts)).tensors]
     assert layouts == [before, "", after]

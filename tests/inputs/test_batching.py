@@ -31,3 +31,23 @@ def test_a_batch_that_is_fixed_is_refused(shape: tuple[int, ...]) -> None:
     info = TensorInfo(name="data", dtype="float32", shape=shape)
     with pytest.raises(UsageError, match="--batch-size 4: input data takes"):
         repeat_batch("data", np.zeros(shape, np.float32), info, 4)
+
+
+def test_inputs_without_a_batch_in_common_are_refused() -> None:
+    infos = [
+        TensorInfo(name=name, dtype="float32", shape=shape, resizable=True)
+        for name, shape in (("a", (2, 3)), ("b", (3, 4)))
+    ]
+    arrays = {info.name: np.zeros([size or 1 for size in info.shape], "f4") for info in infos}
+    with pytest.raises(UsageError, match=r"--batch-size 6: .* no batch in common: a 2, b 3"):
+        repeat_batches(arrays, [], infos, 6)
+
+
+def test_any_size_of_batch_goes_with_a_fixed_one() -> None:
+    infos = [
+        TensorInfo(name="a", dtype="float32", shape=(None, 3)),
+        TensorInfo(name="b", dtype="float32", shape=(2, 4)),
+    ]
+    arrays = {"a": np.zeros((1, 3), np.float32), "b": np.zeros((2, 4), np.float32)}
+    repeated, _ = repeat_batches(arrays, [], infos, 2)
+    assert [array.shape for array in repeated.values()] == [(2, 3), (2, 4)]

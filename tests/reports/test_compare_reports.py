@@ -195,6 +195,27 @@ def test_csv_has_a_row_a_tensor() -> None:
     assert (alone["expected"], alone["problem"]) == ("", "no such tensor")
 
 
+def test_the_algorithms_of_a_culprit_are_in_every_report() -> None:
+    (culprit,) = comparison().culprits
+    one, other = operator("conv<2>", algorithm="WINOGRAD"), operator("conv<2>", algorithm="DIRECT")
+    found = comparison(culprits=(replace(culprit, actual=(one,), expected=(other, other)),))
+    lines = text_of(found).splitlines()
+    assert "  A: Conv conv<2> gives conv<2>; algorithm WINOGRAD" in lines
+    assert "  B: Conv conv<2> gives conv<2>; algorithm DIRECT" in lines
+    assert "algorithm WINOGRAD" in format_html(found)
+    assert read_comparison(format_json(found)).culprits[0].actual[0].algorithm == "WINOGRAD"
+    rows = csv.DictReader(io.StringIO(format_csv(found)))
+    told = [(row["actual"], row["algorithm_actual"], row["algorithm_expected"]) for row in rows]
+    assert [row for row in told if row[1]] == [("conv<2>", "WINOGRAD", "DIRECT + DIRECT")]
+
+
+def test_a_culprit_within_fused_operators_has_a_row_too() -> None:
+    (culprit,) = comparison().culprits
+    found = comparison(culprits=(replace(culprit, output=pair("within", BAD)),))
+    rows = list(csv.DictReader(io.StringIO(format_csv(found))))
+    assert [row["actual"] for row in rows if row["culprit"] == "True"] == ["within"]
+
+
 def test_json_is_the_record() -> None:
     assert read_comparison(format_json(comparison())) == comparison()
 

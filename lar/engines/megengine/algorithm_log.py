@@ -6,7 +6,8 @@ with the same shapes and parameters after that:
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
 
-on one line; a layout holds each size and, in brackets, its stride. Read from MegEngine 1.13:
+on one line, behind the time and place unless the line was taken from the engine itself; a layout
+holds each size and, in brackets, its stride. Read from MegEngine 1.13:
 src/opr/impl/search_policy/algo_chooser.cpp.
 """
 
@@ -15,7 +16,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-CHOICE = re.compile(r"\] (\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB")
+CHOICE = re.compile(
+    r"(?:\] |^)(\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB", re.MULTILINE
+)
 LAYOUT = re.compile(r"\{(.*?) ?(\w+)\}")
 SIZE = re.compile(r"(\d+)\(")
 

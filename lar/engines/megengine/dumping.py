@@ -6,6 +6,7 @@ written over those of the iteration before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -14,13 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lar.dumps.graph import DumpFacts, OperatorFact
+from lar.dumps.graph import DumpFacts, Kernel, OperatorFact
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
+from lar.engines.megengine.choice_log import ChoiceListener, algorithms_in
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
 
 PROFILE = ".profile.json"
+CHOICES = ".choices"
 
 
 def compute_in_calling_thread(driver: Any, _: object) -> None:
@@ -45,9 +48,21 @@ def dump_tensors(driver: Any, _: object) -> None:
     if driver.runner == 0:
         folder = driver.spec.written["bin_io_dump"]
         os.mkdir(folder)
+        keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         if has_ascii_names(driver.spec.model):
             driver.network.enable_profile_performance(folder + PROFILE)
+
+
+def keep_choices(place: Path) -> None:
+    """Have what the engine tells of its choices of algorithms written into a file from now on."""
+    file = place.open("ab", buffering=0)
+
+    def write(message: bytes) -> None:
+        with contextlib.suppress(OSError):
+            file.write(message + b"\n")
+
+    ChoiceListener(write).begin("--bin-io-dump")
 
 
 def has_ascii_names(model: str) -> bool:
@@ -104,21 +119,32 @@ def variable_of(var: Any) -> Variable:
 
 
 def describe_dump(folder: Path) -> DumpFacts:
-    """Return what is known of the operators whose tensors are in a folder.
+    """Return what is known of the operators whose tensors are in a folder."""
+    return DumpFacts(operators_of(folder), algorithms=algorithms_of(folder))
 
-    It is nothing where no iteration has ended, since the engine then has written no profile.
+
+def algorithms_of(folder: Path) -> dict[Kernel, str]:
+    """Return the algorithms that were chosen for a dump; the choices may not be kept."""
+    try:
+        return algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
+    except OSError:
+        return {}
+
+
+def operators_of(folder: Path) -> list[OperatorFact]:
+    """Return the operators whose tensors are in a folder, in their order.
+
+    There are none where no iteration has ended, since the engine then has written no profile.
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
         graph, footprints = profile["graph_exec"], profile["profiler"]["opr_footprint"]
-        return DumpFacts(
-            [
-                OperatorFact(
-                    outputs=tuple(int(number) for number in graph["operator"][key]["output"]),
-                    parameters=footprints.get(key, {}).get("param") or {},
-                )
-                for key in graph["comp_seq"]
-            ]
-        )
+        return [
+            OperatorFact(
+                outputs=tuple(int(number) for number in graph["operator"][key]["output"]),
+                parameters=footprints.get(key, {}).get("param") or {},
+            )
+            for key in graph["comp_seq"]
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return DumpFacts()
+        return []

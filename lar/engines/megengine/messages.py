@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from lar.engines.megengine.profile_options import PROFILES
 from lar.errors import CheckFailed, LarError, UsageError
 from lar.options import LAYOUT_CHOICES, flag_of
 
@@ -75,6 +76,13 @@ def explain_megengine(
         return UsageError(
             f"{model}: it has an operator in C that no loaded library has",
             "name its library: lar run --c-opr-lib FILE",
+        )
+    if "`ch >= 1'" in message and "json.cpp" in message:
+        asked = next((key for key in PROFILES if key in settings), "profile")
+        return UsageError(
+            f"{flag_of(asked)}: {model} has a name that is not ASCII, which MegEngine cannot "
+            "write into its profile",
+            "export the model with other names, or leave the flag out",
         )
     said = message.strip().splitlines()[0] if message.strip() else "nothing"
     if "attempt to modify ExecutionPolicy" in message:

@@ -38,6 +38,10 @@ def test_a_choice_that_is_told_twice_is_one() -> None:
     assert choices_in(LOG + LOG) == choices_in(LOG)
 
 
+def test_messages_without_time_and_place_are_read_too() -> None:
+    assert choices_in(LOG.replace(HEAD, "")) == choices_in(LOG)
+
+
 SHAPES = st.lists(st.lists(st.integers(1, 9999), max_size=7).map(tuple), min_size=2, max_size=5)
 
 

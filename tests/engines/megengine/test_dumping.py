@@ -25,9 +25,11 @@ import pytest
 
 import lar
 from lar.dumps.binary import read_header
+from lar.dumps.graph import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
+from lar.engines.megengine.algorithm_log import choices_in
 from lar.engines.megengine.dump_options import check_dumps
-from lar.engines.megengine.dumping import has_ascii_names
+from lar.engines.megengine.dumping import describe_dump, has_ascii_names
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,6 +147,48 @@ def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: 
     files = sorted(path.name for path in (tmp_path / "cpu").iterdir())
     assert files == sorted(tensor.key for tensor in dump)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu", "cpu.index.json", "r.json"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--enable-nchw44"]], ids=["plain", "nchw44"])
+def test_each_operator_has_the_algorithm_that_ran(
+    run_lar: RunLar, tmp_path: Path, flags: list[str]
+) -> None:
+    arguments = ["--iter", "1", "--bin-io-dump", "dump", "--json", "r.json", *flags]
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    dump = lar.open_dump(tmp_path / "dump")
+    found = {
+        (each.type, dump.tensor(each.outputs[0]).shape): each.algorithm
+        for each in dump.index.operators
+        if re.match("Conv|Pooling|MatrixMul", each.type)
+    }
+    logged = choices_in(run_lar(DIGITS, "--iter", "1", "--verbose", *flags).stderr)
+    expected = {(choice.operator, choice.shapes[-1]): choice.algorithm for choice in logged}
+    assert len(found) == 6
+    assert found == expected
+    # What the engine says for that is not the user's.
+    assert json.loads((tmp_path / "r.json").read_text())["log_tail"] == ""
+    assert "[DEBUG]" not in done.stderr
+
+
+def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_path: Path) -> None:
+    arguments = ["--iter", "1", "--warmup-iter", "0", "--verbose", "--bin-io-dump", "dump"]
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = choices_in(done.stderr)
+    assert {choice.operator for choice in told} >= {"ConvolutionForward", "MatrixMul"}
+    algorithms = {choice.algorithm for choice in told}
+    operators = lar.open_dump(tmp_path / "dump").index.operators
+    assert {each.algorithm for each in operators if each.algorithm} == algorithms
+
+
+def test_algorithms_of_equal_shapes_stand_together(tmp_path: Path) -> None:
+    """The engine does not tell the parameters that they differ in."""
+    line = "Conv: tensor layouts({{1(1) Float32}} ) -> ({{2(1) Float32}} )): algo={} workspace=0MiB"
+    names = ("A", "B", "A")
+    (tmp_path / "dump.choices").write_text("".join(line.format(name) + "\n" for name in names))
+    facts = describe_dump(tmp_path / "dump")
+    assert facts == DumpFacts([], None, {Kernel("Conv", ((1,), (2,))): "A or B"})
 
 
 COMPARE = """

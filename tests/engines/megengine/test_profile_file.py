@@ -1,0 +1,246 @@
+"""MegEngine's own profile file: one that it wrote of `models/int8.mge`, and what may go wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.engines.megengine.profile_file import (
+    device_of,
+    executions_of,
+    memory_plan_of,
+    module_of,
+    operators_of,
+    places_of,
+    profile_of_raw,
+    threads_of,
+)
+from lar.errors import UsageError
+from lar.profiling.megengine_file import RawProfile, decode_raw
+from lar.profiling.profile import TensorFact
+from lar.profiling.trace_file import decode_profile, encode_profile
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
+CONVOLUTION = "19"
+
+
+@pytest.fixture(scope="module")
+def raw() -> RawProfile:
+    return decode_raw(DATA.read_bytes(), "profile.json")
+
+
+def changed(change: Callable[[Any], object]) -> RawProfile:
+    """The profile after a change of its JSON."""
+    document = json.loads(DATA.read_bytes())
+    change(document)
+    return decode_raw(json.dumps(document).encode(), "profile.json")
+
+
+def test_every_executed_operator_is_there_in_the_order_of_execution(raw: RawProfile) -> None:
+    operators = operators_of(raw)
+    assert tuple(operator.id for operator in operators) == raw.graph_exec.comp_seq
+    assert len(operators) == 20
+    executions = executions_of(raw, places_of(operators))
+    assert [execution.operator for execution in executions] == list(range(20))
+
+
+def test_an_operator_has_what_the_engine_tells(raw: RawProfile) -> None:
+    (operator,) = (each for each in operators_of(raw) if each.id == CONVOLUTION)
+    assert (operator.type, operator.module) == ("ConvBiasForward", "conv2")
+    assert operator.name == "conv_bias(conv1,conv2.weight,conv2.bias)[19]"
+    assert operator.inputs == (
+        TensorFact((1, 16, 8, 8), "QuantizedS8"),
+        TensorFact((32, 16, 3, 3), "QuantizedS8"),
+        TensorFact((1, 32, 1, 1), "QuantizedS32"),
+    )
+    assert operator.outputs == (TensorFact((1, 32, 8, 8), "QuantizedS8"),)  # not the workspace
+    # Two for each multiply-add, and one for each result's bias.
+    assert operator.flops == 2 * 16 * 9 * 32 * 64 + 32 * 64
+    assert operator.size_bytes == 7808
+    assert operator.workspace_bytes is not None
+    assert operator.parameters["stride_h"] == 1
+    assert operator.source == "measured"
+    assert operator.algorithm is None
+
+
+def test_computation_that_the_engine_does_not_tell_is_none(raw: RawProfile) -> None:
+    assert {each.type for each in operators_of(raw) if each.flops is None} == {
+        *("ImmutableTensor", "TypeCvt", "Reshape", "ComputingGraphImpl::CallbackCaller")
+    }
+
+
+def test_a_shape_that_only_the_host_reads_is_known(raw: RawProfile) -> None:
+    (reshape,) = (each for each in operators_of(raw) if each.type == "Reshape")
+    assert [fact.shape for fact in reshape.inputs] == [(1, 32, 2, 2), (2,)]
+    assert [fact.dtype for fact in reshape.inputs] == ["float32", ""]
+
+
+def test_an_operator_without_footprint_has_the_shapes_of_its_variables(raw: RawProfile) -> None:
+    bare = changed(lambda document: document["profiler"]["opr_footprint"].pop(CONVOLUTION))
+    assert len(operators_of(bare)) == 20
+    (operator,) = (each for each in operators_of(bare) if each.id == CONVOLUTION)
+    (known,) = (each for each in operators_of(raw) if each.id == CONVOLUTION)
+    assert (operator.inputs, operator.outputs) == (known.inputs, known.outputs)
+    assert (operator.flops, operator.size_bytes, operator.source) == (None, None, "none")
+
+
+def test_layouts_of_inputs_are_kept() -> None:
+    def lay_out(document: Any) -> None:
+        footprint = document["profiler"]["opr_footprint"][CONVOLUTION]
+        footprint["in_layouts"] = [[1, 16, 8, 8], [9], [1]]
+
+    (operator,) = (each for each in operators_of(changed(lay_out)) if each.id == CONVOLUTION)
+    assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "9", "1"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "module"),
+    [
+        (["relu", "layer1.0.conv.weight"], ["layer1.0.sum"], "layer1.0.conv"),
+        (["relu"], ["layer1.0.sum"], "layer1.0"),
+        (["relu"], ["conv(a.b,c)[1]"], ""),
+        ([], [], ""),
+    ],
+)
+def test_the_layer_comes_from_names(inputs: list[str], outputs: list[str], module: str) -> None:
+    assert module_of(inputs, outputs) == module
+
+
+def test_times_are_nanoseconds_on_the_clocks_they_are_brought_to(raw: RawProfile) -> None:
+    places = places_of(operators_of(raw))
+    times = raw.profiler
+    (device,), (host,) = (each[CONVOLUTION].values() for each in (times.device, times.host))
+    (plain,) = (each for each in executions_of(raw, places) if each.operator == places[CONVOLUTION])
+    assert plain.start_ns == round(device.start * 1e6) * 1000
+    assert plain.duration_ns == round((device.end - device.start) * 1e6) * 1000
+    assert plain.wait_ns == round((device.kern - device.start) * 1e6) * 1000
+    assert plain.dispatch_ns == round((host.end - host.start) * 1e6) * 1000
+    assert (plain.thread, plain.dispatch_thread) == (2, 1)
+    (moved,) = (
+        each
+        for each in executions_of(
+            raw, places, step=3, warmup=True, host_offset_ns=7, device_offset_ns=-9
+        )
+        if each.operator == places[CONVOLUTION]
+    )
+    assert (moved.step, moved.warmup) == (3, True)
+    assert (moved.start_ns, moved.end_ns) == (plain.start_ns - 9, plain.end_ns - 9)
+    assert moved.dispatch_start_ns == (plain.dispatch_start_ns or 0) + 7
+    assert (moved.wait_ns, moved.dispatch_ns) == (plain.wait_ns, plain.dispatch_ns)
+
+
+def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: RawProfile) -> None:
+    assert threads_of(raw) == {1: "host", 2: "cpu0:0"}
+
+    def compute_twice(document: Any) -> None:
+        for section, other in (("device", 'CompNode("gpu1:0" from "gpu1:0")'), ("host", "second")):
+            of_operator = document["profiler"][section][CONVOLUTION]
+            (times,) = of_operator.values()
+            of_operator[other] = {**times, "end": times["end"] + 1}
+
+    twice = changed(compute_twice)
+    assert threads_of(twice) == {1: "host", 2: "cpu0:0", 3: "gpu1:0", 4: "host 3"}
+    places = places_of(operators_of(twice))
+    found = [each for each in executions_of(twice, places) if each.operator == places[CONVOLUTION]]
+    assert [(each.thread, each.dispatch_thread) for each in found] == [(2, 4), (3, 4)]
+
+
+def test_what_is_computed_in_place_is_on_the_thread_that_dispatches() -> None:
+    text = DATA.read_text().replace("cpu0:0", "cpu:default")
+    raw = decode_raw(text.encode(), "profile.json")
+    assert threads_of(raw) == {1: "host"}
+    assert {each.thread for each in executions_of(raw, places_of(operators_of(raw)))} == {1}
+
+
+@pytest.mark.parametrize(
+    ("node", "device"),
+    [("cpu0:0", "cpu"), ("cpu:default", "cpu"), ("multithread2:0", "cpu"), ("gpu0:0", "cuda")],
+)
+def test_a_computing_node_is_on_a_cpu_or_a_device(node: str, device: str) -> None:
+    raw = decode_raw(DATA.read_text().replace("cpu0:0", node).encode(), "profile.json")
+    assert device_of(raw) == device
+
+
+def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
+    plan = memory_plan_of(raw)
+    assert plan.static_bytes == 34816  # as the engine has it in its log
+    names = [operator.name for operator in operators_of(raw)]
+    chunks = {chunk.owner: chunk for chunk in plan.chunks}
+    weight = chunks["conv2.weight"]
+    assert (weight.size_bytes, weight.first_operator, weight.last_operator) == (4608, None, None)
+    result = chunks["conv1"]
+    assert result.first_operator is not None
+    assert result.last_operator is not None
+    assert names[result.first_operator].endswith("conv1.bias)[10]")
+    assert names[result.last_operator].endswith("conv2.bias)[19]")
+    # What lives at the same time lies apart.
+    living = [chunk for chunk in plan.chunks if chunk.first_operator is not None]
+    for one in living:
+        for other in living:
+            if one is not other and one.address < other.address < one.address + one.size_bytes:
+                assert (one.last_operator or 0) < (other.first_operator or 0) or (
+                    other.last_operator or 0
+                ) < (one.first_operator or 0)
+
+
+def test_a_file_is_a_profile_of_one_iteration() -> None:
+    data = DATA.read_bytes()
+    profile = profile_of_raw(data, "profile.json")
+    (step,) = profile.timed_steps()
+    assert (step.start_ns, step.end_ns) == (
+        min(each.start_ns for each in profile.executions),
+        max(each.end_ns for each in profile.executions),
+    )
+    assert (profile.facts.engine, profile.on_device) == ("megengine", False)
+    assert profile.engine_raw == data
+    again = decode_profile(encode_profile(profile), "profile")
+    assert (again.executions, again.operators) == (profile.executions, profile.operators)
+    assert json.loads(again.engine_raw) == json.loads(data)
+
+
+def break_variable(document: Any) -> None:
+    document["graph_exec"]["operator"][CONVOLUTION]["input"].append("9999")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the profile is empty"),
+        (b" \n", "the profile is empty"),
+        (b"\x89PNG", "is no profile, or was cut short"),
+        (DATA.read_bytes()[:5000], "is no profile, or was cut short"),
+        (b"{}", "is JSON, but no profile that lar knows"),
+        (b'{"traceEvents":[]}', "is JSON, but no profile that lar knows"),
+        (b"[]", "is JSON, but no profile that lar knows"),
+        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is JSON, but no profile"),
+        (
+            b'{"profiler":{"device":{"7":{}},"host":{}},"graph_exec":{"operator":{},"var":{}}}',
+            "is damaged: operator 7 is not in it",
+        ),
+    ],
+)
+def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        decode_raw(content, "some.json")
+    assert caught.value.message.startswith(f"some.json: {said}")
+    assert "\n" not in caught.value.message
+
+
+def test_a_missing_variable_is_told() -> None:
+    with pytest.raises(UsageError, match="is damaged: variable 9999 is not in it"):
+        changed(break_variable)
+
+
+def test_a_profile_without_operators_is_one_without_steps() -> None:
+    empty = {
+        "profiler": {"device": {}, "host": {}},
+        "graph_exec": {"operator": {}, "var": {}, "comp_seq": [], "mem_chunk": {}},
+    }
+    profile = profile_of_raw(msgspec.json.encode(empty), "empty.json")
+    assert (profile.steps, profile.executions, profile.operators) == ((), (), ())
+    assert profile.memory_plan.static_bytes is None
