@@ -21,7 +21,7 @@ from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
 IMPATIENCE_SECONDS = 2.0
 
 
-class Formatter(argparse.HelpFormatter):
+class Formatter(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal; argparse would ask for its width at every flag declared."""
 
     width = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -49,7 +50,8 @@ REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",
                  repeatable=True),
     ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
-    ReportOption("type", "only operators of this type", str, "TYPE"),
+    ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
+                 repeatable=True),
     ReportOption("aggregate_by", "put the operators of one type together", str, choices=("type",)),
     ReportOption("aggregate", "how to put them together", str,
                  choices=("max", "min", "sum", "mean")),
@@ -77,9 +79,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     for option in REPORT_OPTIONS:
         able = [name for name, style in STYLES.items() if option.key in style.options]
         text = option.help if len(able) == len(STYLES) else f"{option.help} [{', '.join(able)}]"
-        names = [*option.flags, flag_of(option.key)]
-        short = [name for name in names if not name.startswith("--")]
-        names = short + [name for name in names if name not in short]
+        names = [flag_of(option.key), *option.flags]
         given: dict[str, Any] = {"dest": option.key, "help": text, "default": None}
         if option.parse is None:
             given |= {"action": "store_true"}
@@ -90,6 +90,18 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
             if option.repeatable:
                 given |= {"action": "append"}
         group.add_argument(*names, **given)
+
+
+def describe_choices() -> str:
+    """Return what --sort, --group-by and --view may say, a paragraph a style."""
+    paragraphs = []
+    for name, style in STYLES.items():
+        kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))
+        told = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
+        if told:
+            text = f"{name}: {'; '.join(told)}"
+            paragraphs.append(textwrap.fill(text, 98, subsequent_indent="  "))
+    return "\n".join(["keys of the styles:", *paragraphs])
 
 
 def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""The manual's tool: what `lar report --style megengine` prints, with the tool's flags."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lar.engines.megengine.profile_file import profile_of_raw
+from lar.profiling.styles.megengine import build
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATA = REPOSITORY / "tests" / "data" / "megengine_profile.json"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "tools/profile_analyze.py", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], {"top": 3}),
+        (["-t", "5"], {"top": 5}),
+        (["--top=0", "--dump-only-opr"], {"top": 99, "dump_only_opr": True}),
+        (
+            ["--aggregate-by", "type", "--aggregate", "sum", "--wiki"],
+            {"aggregate_by": "type", "aggregate": "sum", "confluence": True},
+        ),
+    ],
+)
+def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> None:
+    done = run(str(DATA), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == build(profile_of_raw(DATA.read_bytes(), "profile"), options).text
+
+
+def test_what_cannot_be_is_told(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "none.json"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "none.json: cannot be read" in done.stderr
