@@ -30,8 +30,8 @@ from lar.profiling.profile import (
 from lar.profiling.rendering import format_csv, format_html
 from lar.profiling.styles import STYLES
 from lar.profiling.styles.html import VIEWS, build
-from lar.profiling.styles.html_series import bins_of, breakdowns_of, memory_curves
-from lar.profiling.styles.html_timeline import Bar, median_step_of, place_bars, timeline_of
+from lar.profiling.styles.html.series import bins_of, breakdowns_of, memory_curves
+from lar.profiling.styles.html.timeline import Bar, median_step_of, place_bars, timeline_of
 from lar.profiling.trace_file import write_profile
 from tests.profiling.layers import profile_of_layers, span_of
 from tests.profiling.synthetic import profile_of_times

@@ -31,7 +31,7 @@ from lar.profiling.profile import (
 from lar.profiling.report_options import collect_report_options
 from lar.profiling.styles import STYLES
 from lar.profiling.styles.megengine import build
-from lar.profiling.styles.megengine_records import sum_pairwise
+from lar.profiling.styles.megengine.records import sum_pairwise
 from lar.profiling.trace_file import write_profile
 from tests.profiling.synthetic import profile_of_times
 

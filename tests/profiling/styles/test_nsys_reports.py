@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lar.profiling.profile import Profile
 from lar.profiling.rendering import format_csv
 from lar.profiling.styles.nsys import build
-from lar.profiling.styles.nsys_groups import Group
+from lar.profiling.styles.nsys.groups import Group
 from tests.profiling.styles.nsys_sample import TYPES, small_profile, span_of
 from tests.profiling.synthetic import HOST, WORKER, profile_of_times
 

@@ -19,7 +19,7 @@ from lar.errors import UsageError
 from lar.profiling.profile import Allocation, Profile, Span
 from lar.profiling.rendering import format_csv
 from lar.profiling.styles.torch import build
-from lar.profiling.styles.torch_calls import calls_of
+from lar.profiling.styles.torch.calls import calls_of
 from lar.profiling.trace_file import write_profile
 from tests.profiling.synthetic import HOST, WORKER, profile_of_times
 

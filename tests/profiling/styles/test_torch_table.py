@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.profiling.styles.torch_averages import KeyAverage
-from lar.profiling.styles.torch_table import TableTotals, format_table
+from lar.profiling.styles.torch.averages import KeyAverage
+from lar.profiling.styles.torch.table import TableTotals, format_table
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}

@@ -1,0 +1,94 @@
+"use strict";
+// What all parts of the page use: its figures, elements, numbers, colours.
+
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const SVG = "http://www.w3.org/2000/svg";
+
+// Colours that are told apart by most eyes; no colour means anything that no text says.
+const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8b6bb1",
+                "#7a8b3a", "#a0522d", "#4d6a80"];
+const GREY = "#9aa4ae";
+
+function reportError(text, place) {
+  const note = makeElement("p", { class: "error" }, `This part cannot be drawn: ${text}`);
+  (place || document.body).append(note);
+}
+
+window.addEventListener("error", (event) => reportError(event.message));
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {}))
+    if (value !== null && value !== undefined) node.setAttribute(name, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function makeElement(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function makeShape(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function makeNote(text) {
+  return makeElement("p", { class: "note" }, text);
+}
+
+function makeButton(text, act) {
+  const button = makeElement("button", { type: "button" }, text);
+  button.addEventListener("click", act);
+  return button;
+}
+
+const formats = new Map();
+
+function formatNumber(value, digits) {
+  if (value === null || value === undefined) return "N/A";
+  const key = digits ?? "any";
+  if (!formats.has(key))
+    formats.set(key, new Intl.NumberFormat("en-US", digits === undefined
+      ? { maximumSignificantDigits: 4 }
+      : { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+  return formats.get(key).format(value);
+}
+
+// A time on an axis: as many digits as its distance to the next one needs.
+function formatTick(nanoseconds, step) {
+  const [size, unit] = step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"]
+    : step >= 100 ? [1e3, "µs"] : [1, "ns"];
+  const digits = Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9));
+  return nanoseconds ? `${formatNumber(nanoseconds / size, digits)} ${unit}` : "0";
+}
+
+function formatTime(nanoseconds) {
+  if (nanoseconds >= 1e9) return `${formatNumber(nanoseconds / 1e9, 3)} s`;
+  if (nanoseconds >= 1e6) return `${formatNumber(nanoseconds / 1e6, 3)} ms`;
+  if (nanoseconds >= 1e3) return `${formatNumber(nanoseconds / 1e3, 2)} µs`;
+  return `${formatNumber(nanoseconds, 0)} ns`;
+}
+
+// A fill that is known by its lines too: one of eight directions and distances.
+function makePattern(svg, place, color) {
+  const name = `${svg.dataset.name}-${place}`;
+  const step = place % 2 ? 5 : 8;
+  const angle = [0, 45, 135, 90, 20, 70, 110, 160][place % 8];
+  const pattern = makeShape("pattern", {
+    id: name, width: step, height: step, patternUnits: "userSpaceOnUse",
+    patternTransform: `rotate(${angle})`,
+  }, makeShape("rect", { width: step, height: step, fill: color }));
+  if (place) pattern.append(makeShape("rect", { width: 1.2, height: step, fill: "#ffffff80" }));
+  svg.append(pattern);
+  return `url(#${name})`;
+}
+
+let pictures = 0;
+
+function makePicture(width, height, label, attributes) {
+  const svg = makeShape("svg", {
+    viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
+    ...attributes,
+  });
+  svg.dataset.name = `picture${pictures++}`;
+  return svg;
+}

@@ -1,0 +1,287 @@
+// Plots: axes, curves, bars, pies, the roofline.
+
+function ticksOf(least, most, count) {
+  const raw = (most - least) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((part) => part * power).find((part) => part >= raw * 0.999);
+  const ticks = [];
+  for (let tick = Math.ceil(least / step - 1e-9) * step; tick <= most + step * 1e-9; tick += step)
+    ticks.push(Math.abs(tick) < step * 1e-9 ? 0 : tick);
+  return ticks;
+}
+
+function decadesOf(least, most) {
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(least)); 10 ** power <= most * 1.001; power++)
+    if (10 ** power >= least * 0.999) ticks.push(10 ** power);
+  return ticks;
+}
+
+const MARGIN = { left: 76, top: 14, bottom: 46 };
+
+// A frame with axes: `x` and `y` are {from, to, label, log}, `beside` is left free at the right;
+// returns the picture and its scales.
+function makeFrame(width, height, label, x, y, beside = 24) {
+  const svg = makePicture(width, height, label);
+  const right = width - beside, bottom = height - MARGIN.bottom;
+  const scale = (axis, start, end) => {
+    const map = axis.log ? Math.log10 : (value) => value;
+    const [from, to] = [map(axis.from), map(axis.to)];
+    return (value) => start + ((map(value) - from) / (to - from || 1)) * (end - start);
+  };
+  const atX = scale(x, MARGIN.left, right), atY = scale(y, bottom, MARGIN.top);
+  const ticksFor = (axis, count) =>
+    axis.log ? decadesOf(axis.from, axis.to) : ticksOf(axis.from, axis.to, count);
+  for (const tick of ticksFor(y, 5))
+    svg.append(
+      makeShape("line", { x1: MARGIN.left, x2: right, y1: atY(tick), y2: atY(tick),
+                          stroke: "#e6e9ec" }),
+      makeShape("text", { x: MARGIN.left - 8, y: atY(tick) + 4, "text-anchor": "end" },
+                formatNumber(tick)));
+  for (const tick of ticksFor(x, 9)) {
+    if (x.whole && !Number.isInteger(tick)) continue;
+    svg.append(
+      makeShape("line", { x1: atX(tick), x2: atX(tick), y1: bottom, y2: bottom + 5,
+                          stroke: GREY }),
+      makeShape("text", { x: atX(tick), y: bottom + 19, "text-anchor": "middle" },
+                formatNumber(tick)));
+  }
+  svg.append(
+    makeShape("line", { x1: MARGIN.left, x2: right, y1: bottom, y2: bottom, stroke: GREY }),
+    makeShape("text", { x: (MARGIN.left + right) / 2, y: height - 8, "text-anchor": "middle" },
+              x.label),
+    makeShape("text", { x: 0, y: 0, "text-anchor": "middle",
+                        transform: `translate(16 ${(MARGIN.top + bottom) / 2}) rotate(-90)` },
+              y.label));
+  return { svg, atX, atY, right, bottom };
+}
+
+// What an axis shows: from 0, unless all values lie close together far from it.
+function rangeOf(values, fromZero) {
+  const most = Math.max(...values), least = Math.min(...values);
+  if (fromZero || least < most / 2 || least < 0) return { from: Math.min(0, least), to: Math.max(most * 1.05, 0) || 1 };
+  const margin = (most - least) * 0.15 || most * 0.05 || 1;
+  return { from: least - margin, to: most + margin };
+}
+
+function nameBin(first, last) {
+  return first === last ? `iteration ${first}` : `iterations ${first} to ${last}`;
+}
+
+// Heights of labels, from the lowest up, moved apart so that none covers another.
+function spreadLabels(heights) {
+  const apart = [];
+  for (const height of heights) apart.push(Math.min(height, (apart.at(-1) ?? Infinity) - 14));
+  return apart;
+}
+
+function drawLatency(latency) {
+  const values = latency.bins.flatMap(([, , least, , most]) => [least, most]);
+  const first = latency.bins[0][0], last = latency.bins.at(-1)[1];
+  const { svg, atX, atY, right } = makeFrame(1180, 260, "time of each iteration",
+    { from: first - 0.5, to: last + 0.5, label: "iteration", whole: true },
+    { ...rangeOf(values), label: "ms" }, 130);
+  const levels = [["median", latency.median], ...Object.entries(latency.percentiles)];
+  const heights = spreadLabels(levels.map(([, value]) => atY(value)));
+  levels.forEach(([name, value], place) =>
+    svg.append(
+      makeShape("line", { x1: MARGIN.left, x2: right, y1: atY(value), y2: atY(value),
+                          stroke: name === "median" ? "#1c2126" : "#59636e",
+                          "stroke-dasharray": name === "median" ? null : "5 4" }),
+      makeShape("text", { x: right + 6, y: heights[place] + 4 },
+                `${name} ${formatNumber(value, 3)} ms`)));
+  for (const [from, to, least, mean, most] of latency.bins) {
+    const x = atX((from + to) / 2);
+    const text = `${nameBin(from, to)}: ${formatNumber(mean, 3)} ms`
+      + (from === to ? "" : ` in the mean, ${formatNumber(least, 3)} to ${formatNumber(most, 3)}`);
+    svg.append(makeShape("g", {},
+      from === to ? null
+        : makeShape("line", { x1: x, x2: x, y1: atY(least), y2: atY(most), stroke: COLORS[4] }),
+      makeShape("circle", { cx: x, cy: atY(mean), r: latency.bins.length > 150 ? 2 : 3.5,
+                            fill: COLORS[0] }),
+      makeShape("title", {}, text)));
+  }
+  return svg;
+}
+
+function drawBreakdown(breakdown) {
+  const first = breakdown.bins[0][0], last = breakdown.bins.at(-1)[1];
+  const sums = breakdown.bins.map(([, , ...parts]) => parts.reduce((a, b) => a + b, 0));
+  const { svg, atX, atY, right, bottom } = makeFrame(820, 280, "where the time of each iteration went",
+    { from: first - 0.5, to: last + 0.5, label: "iteration", whole: true },
+    { ...rangeOf(sums, true), label: "ms" });
+  const fills = breakdown.buckets.map((_, place) => makePattern(svg, place, COLORS[place]));
+  for (const [from, to, ...parts] of breakdown.bins) {
+    const left = atX(from - 0.5), whole = atX(to + 0.5) - left;
+    const gap = Math.min(2, whole * 0.2);
+    let below = 0;
+    parts.forEach((part, place) => {
+      const top = atY(below + part), height = atY(below) - top;
+      below += part;
+      if (height > 0)
+        svg.append(makeShape("rect", { x: left + gap / 2, y: top, width: whole - gap, height,
+                                       fill: fills[place] },
+          makeShape("title", {}, `${nameBin(from, to)}, ${breakdown.buckets[place]}: `
+                                 + `${formatNumber(part, 3)} ms`)));
+    });
+  }
+  svg.append(makeShape("line", { x1: MARGIN.left, x2: right, y1: bottom, y2: bottom,
+                                 stroke: GREY }));
+  return [svg, makeLegend(breakdown.buckets.map((name, place) => [
+    name, `${formatNumber(breakdown.means[place], 3)} ms`,
+    `${formatNumber(breakdown.shares[place], 2)}%`, place]))];
+}
+
+// A legend with the patterns of the picture: [name, value, value, place] each.
+function makeLegend(entries) {
+  return makeElement("ul", { class: "legend" }, ...entries.map(([name, value, share, place]) => {
+    const swatch = makePicture(18, 14, name, { "aria-hidden": "true" });
+    swatch.append(makeShape("rect", { width: 18, height: 14,
+                                      fill: makePattern(swatch, place, COLORS[place]) }));
+    return makeElement("li", {}, swatch, name, makeElement("span", { class: "value" },
+                                                            `${value} · ${share}`));
+  }));
+}
+
+// A pie of the greatest rows of a table and of what is left, with a number in each slice.
+function drawPie(table, title) {
+  const places = ["share", "total"].map((name) =>
+    table.columns.findIndex(([column]) => column === name));
+  const [share, total] = places;
+  if (share < 0) return null;
+  const rows = table.rows.filter((row) => row[share] > 0)
+    .map((row) => [row[0], row[share], row[total]]);
+  const slices = rows.length === 10 ? rows : rows.slice(0, 9);
+  const rest = rows.slice(slices.length);
+  const sum = (place) => rest.reduce((all, row) => all + row[place], 0);
+  if (rest.length) slices.push([`${rest.length} others`, sum(1), sum(2)]);
+  const colorOf = (place) => (rest.length && place === 9 ? GREY : COLORS[place]);
+  if (!slices.length) return null;
+  const svg = makePicture(220, 220, title);
+  const whole = slices.reduce((sum, slice) => sum + slice[1], 0);
+  let angle = -Math.PI / 2;
+  slices.forEach(([name, part], place) => {
+    const turn = (part / whole) * 2 * Math.PI, middle = angle + turn / 2;
+    const color = colorOf(place);
+    const at = (radius, way) =>
+      `${110 + radius * Math.cos(way)} ${110 + radius * Math.sin(way)}`;
+    const outline = slices.length === 1
+      ? makeShape("circle", { cx: 110, cy: 110, r: 104, fill: color })
+      : makeShape("path", { fill: color, stroke: "#fff", "stroke-width": 1.5,
+          d: `M110 110L${at(104, angle)}A104 104 0 ${turn > Math.PI ? 1 : 0} 1 `
+             + `${at(104, angle + turn)}Z` });
+    outline.append(makeShape("title", {}, `${name}: ${formatNumber(part, 2)}%`));
+    svg.append(outline);
+    if (part / whole > 0.04) {
+      const [x, y] = at(slices.length === 1 ? 0 : 78, middle).split(" ");
+      svg.append(makeShape("text", { x, y: Number(y) + 4, "text-anchor": "middle",
+                                     style: "fill:#fff;font-weight:700" }, String(place + 1)));
+    }
+    angle += turn;
+  });
+  const list = makeElement("ol", { class: "legend" }, ...slices.map(([name, part, time], place) => {
+    const swatch = makePicture(22, 16, name, { "aria-hidden": "true" });
+    swatch.append(
+      makeShape("rect", { width: 22, height: 16, rx: 3, fill: colorOf(place) }),
+      makeShape("text", { x: 11, y: 12, "text-anchor": "middle",
+                          style: "fill:#fff;font-weight:700" }, String(place + 1)));
+    return makeElement("li", {}, swatch, name, makeElement("span", { class: "value" },
+      `${formatNumber(time, 3)} ms · ${formatNumber(part, 2)}%`));
+  }));
+  return makeElement("div", {}, makeElement("h3", {}, title),
+                     makeElement("div", { class: "beside" }, svg, list));
+}
+
+const MARKS = [
+  (r) => makeShape("circle", { r }),
+  (r) => makeShape("rect", { x: -r, y: -r, width: 2 * r, height: 2 * r }),
+  (r) => makeShape("path", { d: `M0 ${-r * 1.2}L${r * 1.15} ${r * 0.9}L${-r * 1.15} ${r * 0.9}Z` }),
+  (r) => makeShape("path", { d: `M0 ${-r * 1.3}L${r * 1.3} 0L0 ${r * 1.3}L${-r * 1.3} 0Z` }),
+  (r) => makeShape("path", { d: `M0 ${r * 1.2}L${r * 1.15} ${-r * 0.9}L${-r * 1.15} ${-r * 0.9}Z` }),
+  (r) => makeShape("circle", { r: r * 0.7 }),
+];
+
+function makeMark(place, radius) {
+  const kind = Math.min(place, MARKS.length - 1);
+  const mark = MARKS[kind](radius);
+  mark.setAttribute("fill", kind === MARKS.length - 1 ? GREY : COLORS[kind]);
+  mark.setAttribute("fill-opacity", 0.8);
+  mark.setAttribute("stroke", "#fff");
+  return mark;
+}
+
+// Draws the roof and returns its labels, which come above all points.
+function drawRoof({ svg, atX, atY, right }, peak, x, y) {
+  const ridge = peak.gflops / peak.gbytes;
+  const roof = (intensity) => Math.min(peak.gflops, intensity * peak.gbytes);
+  const start = Math.max(x.from, y.from / peak.gbytes), middle = Math.sqrt(start * ridge);
+  const rise = atY(roof(start)) - atY(peak.gflops), run = atX(ridge) - atX(start);
+  const angle = (-Math.atan2(rise, run) * 180) / Math.PI;
+  svg.append(
+    makeShape("path", { fill: "none", stroke: "#1c2126", "stroke-width": 1.5,
+      d: `M${atX(start)} ${atY(roof(start))}L${atX(ridge)} ${atY(peak.gflops)}H${right}` }),
+    makeShape("line", { x1: atX(ridge), x2: atX(ridge), y1: atY(peak.gflops), y2: atY(y.from),
+                        stroke: "#59636e", "stroke-dasharray": "3 4" }));
+  const label = (text, attributes) => makeShape("text", { class: "halo", ...attributes }, text);
+  return [
+    label(`${formatNumber(peak.gflops)} GFLOP/s`,
+          { x: right - 4, y: atY(peak.gflops) - 6, "text-anchor": "end" }),
+    label(`memory binds below ${formatNumber(ridge)} FLOP/byte`,
+          { x: atX(ridge) - 6, y: atY(y.from) - 6, "text-anchor": "end" }),
+    label(`${formatNumber(peak.gbytes)} GB/s`, {
+      "text-anchor": "middle",
+      transform: `translate(${atX(middle)} ${atY(roof(middle))}) rotate(${angle}) translate(0 -7)`,
+    }),
+  ];
+}
+
+function drawRoofline(roofline) {
+  const { points, peak } = roofline;
+  const ridge = peak && peak.gflops / peak.gbytes;
+  const across = points.map((point) => point[2]).concat(peak ? [ridge] : []);
+  const up = points.map((point) => point[3]).concat(peak ? [peak.gflops] : []);
+  const around = (values) => ({
+    from: 10 ** Math.floor(Math.log10(Math.min(...values)) - 0.1),
+    to: 10 ** Math.ceil(Math.log10(Math.max(...values)) + 0.1), log: true,
+  });
+  const x = { ...around(across), label: "FLOP / byte" }, y = { ...around(up), label: "GFLOP/s" };
+  const frame = makeFrame(820, 440, "roofline", x, y);
+  const { svg, atX, atY } = frame;
+  const labels = peak ? drawRoof(frame, peak, x, y) : [];
+  const types = [...new Set(points.map((point) => point[1]))];
+  for (const [name, type, intensity, rate, share] of [...points].reverse()) {
+    const mark = makeMark(types.indexOf(type), 3 + Math.sqrt(share) * 1.6);
+    mark.append(makeShape("title", {}, `${name} (${type}): ${formatNumber(intensity)} FLOP/byte, `
+      + `${formatNumber(rate)} GFLOP/s, ${formatNumber(share, 2)}% of the time`));
+    svg.append(makeShape("g", { transform: `translate(${atX(intensity)} ${atY(rate)})` }, mark));
+  }
+  svg.append(...labels);
+  const shown = types.slice(0, MARKS.length - 1);
+  const legend = makeElement("ul", { class: "legend" },
+    ...[...shown, ...(types.length > shown.length ? ["other types"] : [])].map((name, place) => {
+      const swatch = makePicture(20, 20, name, { "aria-hidden": "true" });
+      swatch.append(makeShape("g", { transform: "translate(10 10)" }, makeMark(place, 6)));
+      return makeElement("li", {}, swatch, name);
+    }));
+  return makeElement("div", { class: "beside" }, svg, legend);
+}
+
+function drawCurve(curve) {
+  const xs = curve.points.map((point) => point[0]), ys = curve.points.map((point) => point[1]);
+  const span = Math.max(...xs) - Math.min(...xs) || 1;
+  const { svg, atX, atY } = makeFrame(1180, 220, curve.title,
+    { from: Math.min(...xs), to: Math.min(...xs) + span, label: curve.x },
+    { ...rangeOf(ys, curve.step), label: curve.y });
+  const path = curve.points.map(([x, y], place) => {
+    if (!place) return `M${atX(x)} ${atY(y)}`;
+    return curve.step ? `H${atX(x)}V${atY(y)}` : `L${atX(x)} ${atY(y)}`;
+  }).join("");
+  svg.append(makeShape("path", { d: path, fill: "none", stroke: COLORS[0], "stroke-width": 1.5 }));
+  if (curve.points.length < 80)
+    for (const [x, y] of curve.points)
+      svg.append(makeShape("circle", { cx: atX(x), cy: atY(y), r: 2.5, fill: COLORS[0] },
+        makeShape("title", {}, `${formatNumber(x)}: ${formatNumber(y, 2)} ${curve.y}`)));
+  const greatest = Math.max(...ys);
+  return makeElement("div", {}, makeElement("h3", {}, curve.title), svg,
+                     makeNote(`At most ${formatNumber(greatest, 2)} ${curve.y}.`));
+}

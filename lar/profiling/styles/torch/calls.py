@@ -1,0 +1,237 @@
+"""The calls of a profile and which is within which: time with and without what they call.
+
+A call is a child of the innermost one around it on its thread. What a call takes itself is its
+time less the union of its direct children, so that it is never negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from lar.profiling.intervals import (
+    Interval,
+    intersect_intervals,
+    merge_intervals,
+    subtract_intervals,
+    total_of,
+)
+from lar.profiling.profile import Profile, Span
+from lar.profiling.styles.kernels import is_on_device, kernel_runs
+
+Kind = Literal["range", "runtime", "operator", "kernel"]
+# Of two that take the same time, the first is around the second.
+KINDS: tuple[Kind, ...] = ("range", "runtime", "operator", "kernel")
+
+
+@dataclass(slots=True)
+class Call:
+    """One call. What is not known is None; `device_ns` and the memory are sums with children.
+
+    `operator` counts in `Profile.operators`; of a call that is no operator it is None.
+    """
+
+    kind: Kind
+    name: str
+    operator: int | None = None
+    cpu_ns: int | None = None
+    self_cpu_ns: int | None = None
+    self_device_ns: int = 0
+    device_ns: int = 0
+    self_memory: Memory | None = None
+    memory: Memory | None = None
+    children: list[Interval] = field(default_factory=list)
+
+
+class Memory(NamedTuple):
+    """Bytes taken less those given back."""
+
+    cpu_bytes: int = 0
+    device_bytes: int = 0
+
+    def plus(self, other: Memory | None) -> Memory:
+        if other is None:
+            return self
+        return Memory(self.cpu_bytes + other.cpu_bytes, self.device_bytes + other.device_bytes)
+
+
+class Piece(NamedTuple):
+    """A time in which a call is on a thread; `main` where the device and the memory are its."""
+
+    thread: int
+    start_ns: int
+    end_ns: int
+    call: Call
+    main: bool = True
+
+
+def calls_of(profile: Profile) -> list[Call]:
+    """Return the calls of timed iterations, those of operators first and then in time's order."""
+    pieces = [*pieces_of_executions(profile), *pieces_of_spans(profile)]
+    nest_pieces(pieces)
+    calls = {id(piece.call): piece.call for piece in pieces}
+    for call in calls.values():
+        if call.cpu_ns is not None:
+            call.self_cpu_ns = call.cpu_ns - total_of(merge_intervals(call.children))
+    return [*calls.values(), *outer_ranges(profile, pieces), *device_calls(profile)]
+
+
+def pieces_of_executions(profile: Profile) -> Iterator[Piece]:
+    """Yield where operators keep the host busy: an execution, unless a device has it, and its
+    dispatch."""
+    names = [operator.type for operator in profile.operators]
+    memory = memory_by_operator(profile)
+    on_device = profile.on_device
+    known = bool(memory)
+    for execution in profile.executions:
+        if execution.warmup:
+            continue
+        begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
+        dispatched = begin is not None and done is not None
+        call = Call("operator", names[execution.operator], execution.operator)
+        if dispatched or not on_device:
+            call.cpu_ns = profile.host_ns(execution)
+        call.device_ns = call.self_device_ns = profile.device_ns(execution)
+        if known:
+            # All that an operator takes counts for its first execution: only sums are shown.
+            call.memory = call.self_memory = memory.pop(execution.operator, Memory())
+        if begin is not None and done is not None:
+            thread = execution.dispatch_thread
+            host = execution.thread if thread is None else thread
+            yield Piece(host, begin, done, call, on_device)
+        elif on_device:
+            yield Piece(NOWHERE, execution.start_ns, execution.end_ns, call)
+        if not on_device:
+            yield Piece(execution.thread, execution.start_ns, execution.end_ns, call)
+
+
+# The thread of what is on none: each is alone there.
+NOWHERE = -1
+
+
+def pieces_of_spans(profile: Profile) -> Iterator[Piece]:
+    """Yield the engine's API calls, and the user's ranges of one iteration.
+
+    A range around operators on a device is there, as they are, and keeps no CPU busy.
+    """
+    streams = streams_of(profile)
+    for span in profile.spans_of("runtime", "user_annotation"):
+        kind: Kind = "runtime" if span.category == "runtime" else "range"
+        if span.thread in streams:
+            call = device_call(kind, span.name, span.duration_ns)
+            yield Piece(NOWHERE, span.start_ns, span.end_ns, call)
+        else:
+            call = Call(kind, span.name, cpu_ns=span.duration_ns)
+            yield Piece(span.thread, span.start_ns, span.end_ns, call)
+
+
+def streams_of(profile: Profile) -> frozenset[int]:
+    """Return the threads that stand for streams of a device."""
+    if not profile.on_device:
+        return frozenset()
+    hosts = {execution.dispatch_thread for execution in profile.executions}
+    return frozenset({execution.thread for execution in profile.executions} - hosts)
+
+
+def nest_pieces(pieces: Iterable[Piece]) -> None:
+    """Note for each call its direct children, and for all around it what it does on a device."""
+    around: list[Piece] = []
+    ranks = {kind: rank for rank, kind in enumerate(KINDS)}
+    for piece in sorted(
+        pieces, key=lambda p: (p.thread, p.start_ns, -p.end_ns, ranks[p.call.kind])
+    ):
+        thread, start, end, call, main = piece
+        if thread == NOWHERE:
+            continue
+        while around and (
+            around[-1].thread != thread or start >= around[-1].end_ns or end > around[-1].end_ns
+        ):
+            around.pop()
+        if around and around[-1].call is not call:
+            around[-1].call.children.append((start, end))
+        if main and call.kind == "operator":
+            for outer in {id(each.call): each.call for each in around}.values():
+                if outer is not call:
+                    add_to_outer(outer, call)
+        around.append(piece)
+
+
+def add_to_outer(outer: Call, call: Call) -> None:
+    """Count what an operator does on a device, and its memory, for a call around it."""
+    outer.device_ns += call.self_device_ns
+    if call.self_memory is not None:
+        outer.memory = call.self_memory.plus(outer.memory)
+
+
+def outer_ranges(profile: Profile, pieces: Iterable[Piece]) -> Iterator[Call]:
+    """Yield the user's ranges around whole iterations, which are on no thread of the engine.
+
+    Only what they have in common with timed iterations counts; there, all others are within.
+    """
+    steps = merge_intervals((step.start_ns, step.end_ns) for step in profile.timed_steps())
+    ranges = [span for span in profile.spans_of("user_annotation", timed=False) if is_outer(span)]
+    on_host = [piece for piece in pieces if piece.thread != NOWHERE] if ranges else []
+    busy = merge_intervals((piece.start_ns, piece.end_ns) for piece in on_host)
+    for span in ranges:
+        own = intersect_intervals(steps, [(span.start_ns, span.end_ns)])
+        if own:
+            call = Call("range", span.name, cpu_ns=total_of(own))
+            call.self_cpu_ns = total_of(subtract_intervals(own, busy))
+            for piece in pieces:
+                inside = span.start_ns <= piece.start_ns and piece.end_ns <= span.end_ns
+                if inside and piece.main and piece.call.kind == "operator":
+                    add_to_outer(call, piece.call)
+            yield call
+
+
+def is_outer(span: Span) -> bool:
+    return span.step is None and not span.warmup
+
+
+def device_calls(profile: Profile) -> Iterator[Call]:
+    """Yield what a device has done; nothing where there is none."""
+    if not profile.on_device:
+        return
+    memory = (
+        Memory() if memory_by_operator(profile) else None
+    )  # where it is told, kernels take none
+    for run in kernel_runs(profile):
+        duration_ns = run.end_ns - run.start_ns
+        yield device_call("kernel", run.name, duration_ns, run.operator, memory)
+    for span in profile.spans_of("memcpy", "memset"):
+        if is_on_device(profile, span):
+            yield device_call("kernel", span.name, span.duration_ns, span.operator, memory)
+
+
+def device_call(
+    kind: Kind,
+    name: str,
+    duration_ns: int,
+    operator: int | None = None,
+    memory: Memory | None = None,
+) -> Call:
+    return Call(
+        kind,
+        name,
+        operator,
+        cpu_ns=0,
+        self_cpu_ns=0,
+        self_device_ns=duration_ns,
+        device_ns=duration_ns,
+        self_memory=memory,
+        memory=memory,
+    )
+
+
+def memory_by_operator(profile: Profile) -> dict[int, Memory]:
+    """Sum up what operators have taken and given back outside of the warm-up."""
+    warmup = merge_intervals((s.start_ns, s.end_ns) for s in profile.steps if s.warmup)
+    sums: dict[int, Memory] = {}
+    for each in profile.allocations:
+        if each.operator is None or any(start <= each.at_ns < end for start, end in warmup):
+            continue
+        size = each.size_bytes
+        own = Memory(size) if each.device.startswith("cpu") else Memory(0, size)
+        sums[each.operator] = own.plus(sums.get(each.operator))
+    return sums
