@@ -228,7 +228,7 @@ def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
     assert set(json.loads(overview)) == set(sample[0]) - {"mlu_metrics"}  # those of a device
     assert set(json.loads(pie)) == set(sample[1])
     rows, theirs = json.loads(table)["data"], sample[2]["data"]
-    assert set(rows[0]) == set(theirs[0])
+    assert set(rows[0]) == {key for key in theirs[0] if not key.startswith("device_")}
     names = [
         column["name"] for column in json.loads(overview)["steps"]["columns"] if "name" in column
     ]
