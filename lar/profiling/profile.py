@@ -248,13 +248,18 @@ class ModelFacts(msgspec.Struct, frozen=True):
 class DeviceFacts(
     msgspec.Struct,
     frozen=True,
-    rename={"memory_bytes": "totalGlobalMem", "compute_major": "computeMajor"},
+    rename={
+        "memory_bytes": "totalGlobalMem",
+        "compute_major": "computeMajor",
+        "compute_minor": "computeMinor",
+    },
 ):
     id: int = 0
     kind: str = "cpu"
     name: str = ""
     memory_bytes: int | None = None
     compute_major: int | None = None
+    compute_minor: int | None = None
 
 
 class ProfileFacts(

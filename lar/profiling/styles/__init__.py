@@ -39,19 +39,106 @@ STYLES: Mapping[str, Style] = {
                 *("dump_only_opr", "confluence", "print_only"),
             }
         ),
-        raw="lar.engines.megengine.profile_file:profile_of_raw",
+        sorts=(
+            *("time", "computation", "memory", "flops", "bandwidth"),
+            *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
+        ),
+        raw="lar.profiling.foreign:read_foreign",
     ),
-    "paddle": Style("lar.profiling.styles.paddle:build", "Paddle's summaries", COMMON),
-    "torch": Style("lar.profiling.styles.torch:build", "torch's key averages", COMMON),
-    "nsys": Style("lar.profiling.styles.nsys:build", "statistics as of nsys", COMMON),
-    "ncu": Style("lar.profiling.styles.ncu:build", "roofline of operators and ranges", COMMON),
+    "paddle": Style(
+        "lar.profiling.styles.paddle:build",
+        "Paddle's summaries",
+        COMMON | {"group_by"},
+        sorts=(
+            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min"),
+        ),
+        groups=("type", "name", "thread"),
+        views=(
+            *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
+            *("perf", "log"),  # the last only where it is asked for
+        ),
+    ),
+    "torch": Style(
+        "lar.profiling.styles.torch:build",
+        "torch's key averages",
+        options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
+        sorts=(
+            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
+            *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
+            *("cpu_memory_usage", "self_cpu_memory_usage"),
+            *("device_memory_usage", "self_device_memory_usage"),
+            *("cuda_memory_usage", "self_cuda_memory_usage"),
+        ),
+        groups=("name", "shape", "instance"),
+    ),
+    "nsys": Style(
+        "lar.profiling.styles.nsys:build",
+        "statistics as of nsys",
+        COMMON,
+        sorts=(*("total", "count", "average", "median", "minimum", "maximum", "stddev", "name"),),
+        views=(
+            *("cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_kern_exec_sum"),
+            *("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "osrt_sum", "syscall_sum"),
+            *("nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_kern_sum"),
+            *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
+            *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
+        ),
+    ),
+    "ncu": Style(
+        "lar.profiling.styles.ncu:build",
+        "roofline of operators and ranges, with ncu's metrics",
+        options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit"}),
+        sorts=(
+            *("duration", "average", "calls", "flops", "bytes", "compute", "memory"),
+            "intensity",
+        ),
+        groups=("operator", "type", "kernel", "range"),
+        views=("roofline", "metrics"),
+    ),
     "tensorboard": Style(
-        "lar.profiling.styles.tensorboard:build", "the views of the TensorBoard plugin", COMMON
+        "lar.profiling.styles.tensorboard:build",
+        "the views of the TensorBoard plugin, in its JSON",
+        options=frozenset({"top", "sort", "group_by", "filter", "view"}),
+        # On a CPU, which is no device, the default is host_self_duration.
+        sorts=(
+            *("device_self_duration", "device_total_duration", "host_self_duration"),
+            *("host_total_duration", "calls", "name"),
+        ),
+        groups=("type", "name", "input_shape"),
+        views=(
+            *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
+            *("stack", "trace", "memory", "module", "recommendations"),
+        ),
     ),
-    "html": Style("lar.profiling.styles.html:build", "one page with every view", COMMON),
-    "diff": Style("lar.profiling.styles.diff:build", "two runs", COMMON, compares=True),
+    "html": Style(
+        "lar.profiling.styles.html:build",
+        "one page with every view, for --html",
+        options=frozenset({"top", "view"}),
+        views=(
+            *("overview", "recommendations", "latency", "breakdown", "operators", "kernels"),
+            *("timeline", "roofline", "memory", "ranges"),
+        ),
+    ),
+    "diff": Style(
+        "lar.profiling.styles.diff:build",
+        "two runs, and which differences exceed the noise",
+        options=frozenset({"top", "sort", "group_by", "filter", "view", "time_unit"}),
+        sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
+        groups=("name", "type"),
+        views=("calls", "host", "self_host", "device", "self_device"),
+        compares=True,
+    ),
 }
 
 # What a profile can be written as for other programs: `module:function`, which takes a profile
 # and returns the file's content, and what it is.
-EXPORTS: Mapping[str, tuple[str, str]] = {}
+EXPORTS: Mapping[str, tuple[str, str]] = {
+    "chrome": ("lar.profiling.export:export_chrome", "for chrome://tracing"),
+    "perfetto": ("lar.profiling.export:export_chrome", "the same, for ui.perfetto.dev"),
+    "tensorboard": (
+        "lar.profiling.tensorboard_trace:export_tensorboard",
+        "for torch-tb-profiler; name it RUN/NAME.pt.trace.json",
+    ),
+}

@@ -1,0 +1,98 @@
+"""The difference of two means, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure in both runs; `percent` is None for a difference from nothing.
+
+    `error` is half the width of the confidence interval of `delta`, None where one of the runs
+    has less than two iterations.
+    """
+
+    baseline: float
+    experiment: float
+    error: float | None
+
+    @property
+    def delta(self) -> float:
+        return self.experiment - self.baseline
+
+    @property
+    def percent(self) -> float | None:
+        return self.delta / self.baseline * 100 if self.baseline else None
+
+    @property
+    def exceeds_noise(self) -> bool | None:
+        return None if self.error is None else abs(self.delta) > self.error
+
+
+def difference_of(
+    baseline: Sequence[float] | None, experiment: Sequence[float] | None, confidence: float
+) -> Difference | None:
+    """Compare the means of two samples; None where one is not known.
+
+    The interval is Welch's, for two normal samples of different variance (B. L. Welch, "The
+    generalization of Student's problem", Biometrika 34, 1947).
+    """
+    if not baseline or not experiment:
+        return None
+    one, two = mean_of(baseline), mean_of(experiment)
+    if len(baseline) < 2 or len(experiment) < 2:
+        return Difference(one, two, None)
+    parts = [
+        math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+        for values, mean in ((baseline, one), (experiment, two))
+    ]
+    variance = sum(parts)
+    if not variance:
+        return Difference(one, two, 0.0)
+    freedom = variance**2 / (
+        parts[0] ** 2 / (len(baseline) - 1) + parts[1] ** 2 / (len(experiment) - 1)
+    )
+    return Difference(one, two, student_quantile(confidence, freedom) * math.sqrt(variance))
+
+
+def mean_of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def student_quantile(confidence: float, freedom: float) -> float:
+    """Return how many standard errors a two-sided interval reaches to either side.
+
+    The series are those of G. W. Hill, "Algorithm 396: Student's t-quantiles", Communications of
+    the ACM 13, 1970; from two degrees of freedom on, whole or not, they are good to three digits.
+    Below, the quantile of one degree is taken, which is larger.
+    """
+    if freedom < 2:
+        return math.tan(math.pi / 2 * confidence)
+    tail = 1 - confidence
+    a = 1 / (freedom - 0.5)
+    b = 48 / a**2
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * freedom
+    y = (d * tail) ** (2 / freedom)
+    if y > a + 0.05:  # near the middle: expanded about the normal quantile
+        x = NormalDist().inv_cdf(tail / 2)
+        y = x * x
+        if freedom < 5:
+            c += 0.3 * (freedom - 4.5) * (x + 0.6)
+        c = (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b + c
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
+        y = math.expm1(a * y * y)
+    else:
+        y = (
+            (
+                1 / (((freedom + 6) / (freedom * y) - 0.089 * d - 0.822) * (freedom + 2) * 3)
+                + 0.5 / (freedom + 4)
+            )
+            * y
+            - 1
+        ) * (freedom + 1) / (freedom + 2) + 1 / y
+    return math.sqrt(freedom * y)
