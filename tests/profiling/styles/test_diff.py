@@ -16,7 +16,7 @@ from lar.profiling.profile import Profile
 from lar.profiling.rendering import format_csv
 from lar.profiling.styles import STYLES
 from lar.profiling.styles.diff import build
-from lar.profiling.styles.diff_rows import METRICS, Diff, DiffRow, diff_of
+from lar.profiling.styles.diff.rows import METRICS, Diff, DiffRow, diff_of
 from lar.profiling.trace_file import write_profile
 from tests.profiling.synthetic import operator_of, profile_of_times
 from tests.profiling.timelines import execution_of, profile_of, step_of

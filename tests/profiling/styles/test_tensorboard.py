@@ -19,7 +19,7 @@ from lar.profiling.profile import Allocation, MemoryPlan, Profile
 from lar.profiling.rendering import format_csv, format_json
 from lar.profiling.styles import STYLES
 from lar.profiling.styles.tensorboard import LINES, VIEWS, build
-from lar.profiling.styles.tensorboard_operators import GROUPS, SORTS
+from lar.profiling.styles.tensorboard.operators import GROUPS, SORTS
 from lar.profiling.trace_file import write_profile
 from tests.profiling.styles import tensorboard_sample as sample
 from tests.profiling.synthetic import operator_of, profile_of_times
