@@ -23,7 +23,7 @@ class StepDriver(Driver):
 
     def __init__(self, host: float, rest: float) -> None:
         super().__init__(RunSpec(model="", engine="", driver=""), {})
-        self.calls: list[str] = []
+        self.called: list[str] = []
         self.now = 0.0
         self.host, self.rest = host, rest
         self.start = self.step("start", lambda: self.host)
@@ -32,14 +32,14 @@ class StepDriver(Driver):
 
     def step(self, name: str, seconds: Callable[[], float], returns: object = None) -> Any:
         def call() -> object:
-            self.calls.append(name)
+            self.called.append(name)
             self.now += seconds()
             return returns
 
         return call
 
     def read_clock(self) -> float:
-        self.calls.append("clock")
+        self.called.append("clock")
         return self.now
 
     def failure(self) -> Exception:
@@ -69,7 +69,7 @@ class StepMeter:
         self.readings = iter(readings)
 
     def read(self) -> Reading:
-        self.driver.calls.append("meter")
+        self.driver.called.append("meter")
         return next(self.readings, Reading(0, 0))
 
 
@@ -91,30 +91,50 @@ def test_times_stand_between_the_clock_reads_around_start_and_wait() -> None:
     assert samples == Samples(
         end_to_end=(0.625,) * 3, host=(0.125,) * 3, device=(None,) * 3, queue_delay=(None,) * 3
     )
-    assert driver.calls[-5:] == ["clock", "start", "clock", "wait", "clock"]
-    assert driver.calls.count("start") == driver.calls.count("wait") == 3
+    assert driver.called[-5:] == ["clock", "start", "clock", "wait", "clock"]
+    assert driver.called.count("start") == driver.called.count("wait") == 3
 
 
 def test_no_iterations_take_no_samples() -> None:
     driver = StepDriver(1, 1)
     assert taken(driver, 0, StepMeter(driver)) == Samples()
-    assert "start" not in driver.calls
+    assert "start" not in driver.called
 
 
 def test_what_an_iteration_gave_is_kept_after_it_and_outside_the_clock() -> None:
     driver = StepDriver(host=0.125, rest=0.5)
     driver.after_iteration = driver.step("keep", lambda: 8.0)
     assert taken(driver, 2).end_to_end == (0.625, 0.625)
-    assert driver.calls[-12:] == ["clock", "start", "clock", "wait", "clock", "keep"] * 2
+    assert driver.called[-12:] == ["clock", "start", "clock", "wait", "clock", "keep"] * 2
 
 
 def test_keeping_it_is_no_part_of_the_next_reading() -> None:
     driver = StepDriver(host=0.125, rest=LONG)
     driver.after_iteration = driver.step("keep", lambda: 8.0)
     taken(driver, 2, StepMeter(driver))
-    assert [call for call in driver.calls if call in ("start", "keep", "meter")] == [
+    assert [call for call in driver.called if call in ("start", "keep", "meter")] == [
         *("meter", "start", "meter", "keep", "meter"),
         *("start", "meter", "keep", "meter"),
+    ]
+
+
+def test_a_profiled_iteration_is_recorded_without_what_the_profile_took() -> None:
+    driver = StepDriver(host=0.125, rest=LONG)
+    recorded: list[tuple[float, float, float]] = []
+
+    def record(*times: float) -> None:
+        recorded.append((times[0], times[1], times[2]))
+        driver.step("record", lambda: 8.0)()
+
+    driver.record, driver.own_seconds = record, lambda: 0.0625
+    samples = taken(driver, 2, StepMeter(driver))
+    assert samples.end_to_end == (0.3125, 0.3125)
+    assert [(middle - began, ended - began) for began, middle, ended in recorded] == [
+        (0.125, 0.3125)
+    ] * 2
+    assert [call for call in driver.called if call in ("start", "record", "meter")] == [
+        *("meter", "start", "meter", "record", "meter"),
+        *("start", "meter", "record", "meter"),
     ]
 
 
@@ -122,7 +142,7 @@ def test_the_engine_is_rearmed_before_each_start_and_outside_the_clock() -> None
     driver = StepDriver(host=0.125, rest=0.5)
     driver.rearm = driver.step("rearm", lambda: 8.0)
     assert taken(driver, 2).end_to_end == (0.625, 0.625)
-    assert driver.calls[-12:] == ["rearm", "clock", "start", "clock", "wait", "clock"] * 2
+    assert driver.called[-12:] == ["rearm", "clock", "start", "clock", "wait", "clock"] * 2
 
 
 def test_nothing_but_the_engine_runs_inside_the_clock() -> None:
@@ -130,7 +150,7 @@ def test_nothing_but_the_engine_runs_inside_the_clock() -> None:
     driver.device_seconds = driver.step("device", lambda: 0, returns=0.375)
     meter = StepMeter(driver)
     taken(driver, 3, meter)
-    text = " ".join(driver.calls)
+    text = " ".join(driver.called)
     assert text.count("clock start clock wait clock") == 3
 
 
@@ -169,14 +189,14 @@ def test_short_iterations_share_a_reading() -> None:
     shares = [1.0 / group] * group + [2.0 / group] * group + [0.25] * 2
     assert samples.queue_delay == tuple(shares)
     assert samples.device == (None,) * len(shares)
-    assert driver.calls.count("meter") == 1 + 2 + 1
+    assert driver.called.count("meter") == 1 + 2 + 1
 
 
 def test_the_shared_readings_add_up_to_the_delay_there_was() -> None:
     driver = StepDriver(0, SHORT)
     meter = StepMeter(driver, Reading(0, 0), *[Reading(0.75, 0)] * 99)
     delays = taken(driver, 60, meter).queue_delay
-    readings = driver.calls.count("meter") - 1
+    readings = driver.called.count("meter") - 1
     assert sum(delay or 0 for delay in delays) == pytest.approx(0.75 * readings)
 
 
@@ -197,7 +217,7 @@ def test_a_failure_status_raises_the_drivers_reason(which: str, status: object) 
     with pytest.raises(RuntimeError, match="the reason"):
         take_samples(driver, 2, rows, None)
     assert rows.count == 0
-    assert driver.calls.count("start") == 1
+    assert driver.called.count("start") == 1
 
 
 @pytest.mark.parametrize("status", [0, False, None])
