@@ -165,12 +165,12 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         ran = spec.warmup_iterations + spec.iterations > 0
+        peak = read_peak_memory()  # what is written of a profile now takes more
         if ran:
             recorder.write(spec, driver, batch_of(first.fed))
         folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []
-        peak = read_peak_memory()
         for each in copies.drivers:
             each.close()
         emit(Finished(outputs, peak, seconds if spec.runners > 1 else None, tuple(notes)))

@@ -67,6 +67,7 @@ LAYOUTS = frozenset(
 )
 LAYOUT_CHOICES = LAYOUTS | {"layout_transform"}
 
+PROFILE_FILES = ("profile", "profile_host", "profile_raw")
 LAYER_DUMPS = ("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr")
 
 # fmt: off
@@ -166,13 +167,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
            str, "NAME"),
     Option("io_dump", "write what each operator gave as text", "dump", "engine", parse_path, "FILE",
-           conflicts=("io_dump_stdout", "io_dump_stderr"), writes="file"),
+           conflicts=("io_dump_stdout", "io_dump_stderr", *PROFILE_FILES), writes="file"),
     Option("io_dump_stdout", "the same, to standard output when the run has ended", "dump",
-           "engine", conflicts=("io_dump", "io_dump_stderr"), writes="stdout"),
+           "engine", conflicts=("io_dump", "io_dump_stderr", *PROFILE_FILES), writes="stdout"),
     Option("io_dump_stderr", "the same, to standard error", "dump", "engine",
-           conflicts=("io_dump", "io_dump_stdout"), writes="stderr"),
+           conflicts=("io_dump", "io_dump_stdout", *PROFILE_FILES), writes="stderr"),
     Option("bin_io_dump", "write what each operator gave, a file a tensor, into this new folder",
-           "dump", "engine", parse_path, "DIR", writes="folder"),
+           "dump", "engine", parse_path, "DIR", conflicts=PROFILE_FILES, writes="folder"),
     Option("bin_out_dump", "write the outputs of each run, a file a tensor, into this new folder",
            "dump", "engine", parse_path, "DIR", writes="folder"),
     Option("dump_filter", "dump those variables whose name or operator matches", "dump", "engine",
@@ -182,7 +183,7 @@ OPTIONS: tuple[Option, ...] = (
            "profile", "engine", parse_path, "FILE", conflicts=("profile_host", *LAYER_DUMPS),
            writes="file"),
     Option("profile_host", "the same, for an engine that tells the host's dispatch of each "
-           "operator", "profile", "engine", parse_path, "FILE", conflicts=LAYER_DUMPS,
+           "operator", "profile", "engine", parse_path, "FILE", conflicts=("profile", *LAYER_DUMPS),
            writes="file"),
     Option("profile_raw", "write the engine's own profile", "profile", "engine", parse_path,
            "FILE", conflicts=LAYER_DUMPS, writes="file"),

@@ -92,6 +92,7 @@ ROWS = (
     OptionRow("cpu", ("script",), "the script is played"),
     OptionRow("thread", ("script",), "each plays the script", before_load=pass_by),
     OptionRow("profile", ("script",), "the script's operators", before_load=play_operators),
+    OptionRow("profile_syscalls", ("script",), "strace of the process that plays the script"),
     OptionRow("range_by", ("script",), "by the names of the script's operators"),
     OptionRow("verbose", ("script",), "the script prints its name", before_load=pass_by),
 )

@@ -59,8 +59,12 @@ def run_profiled(spec: RunSpec, listener: Listener, plain: Run, run: Run) -> Run
     Where the plain run does not end well, its result is that of the whole.
 
     Raises:
-        UsageError: a file cannot be written.
+        UsageError: a file cannot be written, or calls of the system cannot be traced here.
     """
+    if "profile_syscalls" in spec.settings:
+        from lar.profiling.syscalls import require_strace
+
+        require_strace()
     before = plain(plain_spec(spec), PlainRun(listener))
     if before.status != "ok":
         return replace(before, spec=spec)

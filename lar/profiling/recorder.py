@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Span,
         Step,
     )
+    from lar.profiling.syscalls import SyscallTrace, TracedCalls
     from lar.records import RunSpec
 
 T = TypeVar("T")
@@ -41,6 +43,8 @@ class EngineTrace:
 
     Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
     `thread_count` is how many the engine computes on. `dropped` says what it cannot tell.
+    `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
+    which it has written that of all.
     """
 
     operators: tuple[ProfiledOperator, ...] = ()
@@ -53,6 +57,7 @@ class EngineTrace:
     alignments: tuple[Alignment, ...] = ()
     dropped: tuple[str, ...] = ()
     engine_raw: bytes = b""
+    raw_file: str = ""
 
 
 class EngineProfiler(Protocol):
@@ -122,6 +127,7 @@ class Recorder(Silent):
         self.warmup = False
         self._step_began: int | None = None
         self._cpu = CpuMeter()
+        self._syscalls: SyscallTrace | None = None
 
     def now(self) -> int:
         return time.perf_counter_ns() - self.t0_ns
@@ -154,6 +160,12 @@ class Recorder(Silent):
     def attach(self, driver: Any) -> None:
         driver.recorder = self
         driver.record = partial(self.record, driver)
+        if "profile_syscalls" in driver.spec.settings:
+            from lar.profiling.syscalls import SyscallTrace
+
+            written = driver.spec.written
+            place = next(written[key] for key in PROFILES if key in written)
+            self._syscalls = SyscallTrace(os.path.dirname(place))
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
@@ -238,12 +250,31 @@ class Recorder(Silent):
         """
         from lar.profiling.trace_file import write_profile
 
+        calls = self._syscalls.stop() if self._syscalls is not None else None
         trace: EngineTrace = driver.profiler.finish()
+        if calls is not None:
+            trace = self.with_syscalls(trace, calls)
         for key in PROFILES:
             if key in spec.written:
                 write_profile(self.profile_of(spec, driver, trace, batch), spec.written[key])
         if "profile_raw" in spec.written:
-            Path(spec.written["profile_raw"]).write_bytes(trace.engine_raw)
+            place = spec.written["profile_raw"]
+            if trace.raw_file:
+                shutil.copyfile(trace.raw_file, place)
+            else:
+                Path(place).write_bytes(trace.engine_raw)
+
+    def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
+        """Return what an engine tells with the calls of the system, and threads for them."""
+        from lar.profiling.syscalls import name_threads, number_threads, spans_of_calls
+
+        numbers = number_threads(calls, HOST_THREAD, trace.threads)
+        spans = spans_of_calls(calls.calls, self.steps, numbers, self.unix_ns)
+        return replace(
+            trace,
+            spans=(*trace.spans, *spans),
+            threads={**name_threads(calls, numbers), **trace.threads},
+        )
 
     def profile_of(
         self, spec: RunSpec, driver: Any, trace: EngineTrace, batch: int | None

@@ -16,11 +16,11 @@ DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 # Operators by kind of work. One that stands nowhere here has no known number of FLOPs; control
 # flow is such a one, for its work depends on the data.
 OPERATORS: Mapping[str, str] = {
-    "convolution": "Conv ConvInteger DeformConv FusedConv QLinearConv",
+    "convolution": "Conv ConvInteger DeformConv FusedConv NhwcConv NhwcFusedConv QLinearConv",
     "deconvolution": "ConvTranspose",
     "matrix product": "FusedGemm FusedMatMul Gemm MatMul MatMulInteger MatMulNBits QLinearMatMul",
     "recurrence": "GRU LSTM RNN",
-    "pooling": "AveragePool LRN LpPool MaxPool QLinearAveragePool",
+    "pooling": "AveragePool LRN LpPool MaxPool NhwcMaxPool QLinearAveragePool",
     "elementwise": """
         Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasAdd BiasGelu BitShift BitwiseAnd
         BitwiseNot BitwiseOr BitwiseXor Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu
@@ -69,6 +69,8 @@ BIAS_INPUTS: Mapping[str, tuple[int, ...]] = {
     "FusedConv": (2, 3),
     "FusedGemm": (2,),
     "Gemm": (2,),
+    "NhwcConv": (2,),
+    "NhwcFusedConv": (2, 3),
     "QLinearConv": (8,),
 }
 
@@ -85,6 +87,9 @@ def operation_of(node: Any, shapes: Mapping[str, Shape]) -> Operation:
     attributes = attributes_of(node)
     order = INPUT_ORDER.get(node.op_type, range(len(node.input)))
     inputs = [shapes.get(node.input[index]) for index in order if index < len(node.input)]
+    outputs = [shapes.get(name) for name in node.output]
+    if attributes.get("channels_last") or node.op_type.startswith("Nhwc"):
+        inputs[:1], outputs = map(channels_first, inputs[:1]), [*map(channels_first, outputs)]
     if kind == "matrix product" and attributes.get("transA"):
         inputs[0] = swap_last_axes(inputs[0])
     biases = BIAS_INPUTS.get(node.op_type, ())
@@ -93,7 +98,7 @@ def operation_of(node: Any, shapes: Mapping[str, Shape]) -> Operation:
         type=node.op_type,
         kind=kind,
         inputs=tuple(inputs),
-        outputs=tuple(shapes.get(name) for name in node.output),
+        outputs=tuple(outputs),
         taps=taps_of(node, kind, attributes),
         fused=fused + bool(attributes.get("activation")),
     )
@@ -118,6 +123,11 @@ def taps_of(node: Any, kind: str, attributes: Mapping[str, Any]) -> int:
 def attributes_of(node: Any) -> dict[str, Any]:
     """Return a node's attributes by name."""
     return {it.name: helper.get_attribute_value(it) for it in node.attribute}
+
+
+def channels_first(shape: Shape) -> Shape:
+    """Return the shape with the last axis, which is that of the channels, as the second."""
+    return shape and (shape[0], shape[-1], *shape[1:-1])
 
 
 def swap_last_axes(shape: Shape) -> Shape:

@@ -19,7 +19,7 @@ from lar.engines.onnxruntime.providers import (
     keep_tensorrt_engines,
     measure_algorithms,
 )
-from lar.engines.table import OptionRow
+from lar.engines.table import OptionRow, calling
 from lar.errors import UsageError, nearest
 from lar.options import flag_of
 
@@ -37,6 +37,7 @@ LEVELS = {
 BLOCKED_LAYOUT = "NchwcTransformer"
 
 DUMPED = "every tensor of the optimised model, before the warm-up, in sessions of their own"
+SAVE_SOURCE = calling("lar.engines.onnxruntime.dumping:save_source")
 
 
 def show_engine_log(driver: Any, _: bool) -> None:
@@ -195,25 +196,18 @@ def row_of_text_dump(key: str) -> OptionRow:
 
         dump_text(driver, key)
 
-    return OptionRow(key, SESSION, DUMPED, before_load=save_source, before_run=dump)
+    return OptionRow(key, SESSION, DUMPED, before_load=SAVE_SOURCE, before_run=dump)
 
 
-def save_source(driver: Any, value: object) -> None:
-    from lar.engines.onnxruntime.dumping import save_source as save
-
-    save(driver, value)
-
-
-def dump_tensors(driver: Any, value: object) -> None:
-    from lar.engines.onnxruntime.dumping import dump_tensors as dump
-
-    dump(driver, value)
-
-
-def dump_outputs(driver: Any, value: object) -> None:
-    from lar.engines.onnxruntime.dumping import dump_outputs as dump
-
-    dump(driver, value)
+def row_of_profile(key: str, how: str) -> OptionRow:
+    """Return the row of a profile, which differ in what is written of it."""
+    return OptionRow(
+        key,
+        SESSION,
+        how,
+        before_load=calling("lar.engines.onnxruntime.profiling:start_profiling"),
+        after_load=calling("lar.engines.onnxruntime.profiling:profile_no_other"),
+    )
 
 
 def start_model_dump(driver: Any, _: str) -> None:
@@ -366,6 +360,11 @@ ROWS = (
         before_load=start_model_dump,
         after_load=finish_model_dump,
     ),
+    row_of_profile("profile", "enable_profiling; FLOPs and bytes from the optimised graph"),
+    row_of_profile("profile_raw", "the file that enable_profiling writes"),
+    OptionRow("profile_memory", SESSION, "estimated from the tensors and their last use"),
+    OptionRow("profile_syscalls", SESSION, "strace of the process that runs the model"),
+    OptionRow("range_by", SESSION, "by the names of the optimised graph's nodes"),
     OptionRow("c_opr_lib", SESSION, "register_custom_ops_library", before_load=load_operators),
     # Last: what is dumped is saved with all that the others have set.
     *map(row_of_text_dump, ("io_dump", "io_dump_stdout", "io_dump_stderr")),
@@ -373,14 +372,14 @@ ROWS = (
         "bin_io_dump",
         SESSION,
         DUMPED,
-        before_load=save_source,
-        before_run=dump_tensors,
+        before_load=SAVE_SOURCE,
+        before_run=calling("lar.engines.onnxruntime.dumping:dump_tensors"),
     ),
     OptionRow(
         "bin_out_dump",
         SESSION,
         "the outputs, written after each iteration",
-        before_run=dump_outputs,
+        before_run=calling("lar.engines.onnxruntime.dumping:dump_outputs"),
     ),
     OptionRow("dump_filter", SESSION, "what it leaves out is removed when the run has ended"),
 )

@@ -33,6 +33,7 @@ def save_optimized(driver: Any, path: Path, weights: str, *, prepacked: bool = F
     """
     options = driver.options
     dump_path, options.optimized_model_filepath = options.optimized_model_filepath, str(path)
+    profiling, options.enable_profiling = options.enable_profiling, False
     options.add_session_config_entry(WEIGHTS, weights)
     if prepacked:
         options.add_session_config_entry(PREPACKED, "1")
@@ -40,6 +41,7 @@ def save_optimized(driver: Any, path: Path, weights: str, *, prepacked: bool = F
         driver.open_session(driver.spec.model)
     finally:
         options.optimized_model_filepath = dump_path
+        options.enable_profiling = profiling
         options.add_session_config_entry(WEIGHTS, "")
         if prepacked:
             options.add_session_config_entry(PREPACKED, "0")

@@ -61,6 +61,11 @@ class SessionDriver(Driver):
     """An InferenceSession that runs through an IOBinding."""
 
     name = "session"
+    calls = {
+        "load": "InferenceSession",
+        "forward": "InferenceSession.run_with_iobinding",
+        "outputs": "OrtValue.numpy",
+    }
 
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
@@ -143,10 +148,13 @@ class SessionDriver(Driver):
         device, device_id = self.device
         binding = self.session.io_binding()
         # Bound memory is not copied by the binding: the values live as long as the driver.
-        self.fed = {
-            name: self.onnxruntime.OrtValue.ortvalue_from_numpy(array, device, device_id)
-            for name, array in arrays.items()
-        }
+        self.fed = {}
+        for name, array in arrays.items():
+            # On the CPU that is no copy: the value is the array's memory.
+            with self.recorder.call("OrtValue.ortvalue_from_numpy"):
+                self.fed[name] = self.onnxruntime.OrtValue.ortvalue_from_numpy(
+                    array, device, device_id
+                )
         for name, value in self.fed.items():
             binding.bind_ortvalue_input(name, value)
         for node in self.session.get_outputs():
@@ -155,7 +163,10 @@ class SessionDriver(Driver):
         self.start = partial(self.session.run_with_iobinding, binding)
         # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
         # nothing.
-        self.wait = binding.synchronize_outputs if device == "cuda" else bool
+        self.wait = bool
+        if device == "cuda":
+            self.wait = binding.synchronize_outputs
+            self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")

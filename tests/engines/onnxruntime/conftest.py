@@ -31,7 +31,10 @@ def make_driver(tmp_path: Path) -> MakeDriver:
             driver="session",
             settings=settings,
             work_folder=str(folder),
-            written={"model_dump": str(settings.get("model_dump", ""))},
+            written={
+                "model_dump": str(settings.get("model_dump", "")),
+                **{key: settings[key] for key in ("profile", "profile_raw") if key in settings},
+            },
             model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
         )
         return SessionDriver(spec, rows_of(ENGINES["onnxruntime"]))

@@ -1,0 +1,25 @@
+"""Profiles that the engines have written themselves, told apart by how they begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lar.engines import load_name
+
+if TYPE_CHECKING:
+    from lar.profiling.profile import Profile
+
+ONNXRUNTIME = "lar.engines.onnxruntime.profile_events:profile_of_raw"
+MEGENGINE = "lar.engines.megengine.profile_file:profile_of_raw"
+
+
+def read_foreign(data: bytes, name: str) -> Profile:
+    """Return the profile in an engine's own file; `name` is for messages.
+
+    Raises:
+        UsageError: it is empty, truncated, foreign or damaged.
+    """
+    # ONNX Runtime's is a list of events, MegEngine's an object.
+    is_list = data.lstrip()[:1] == b"["
+    profile: Profile = load_name(ONNXRUNTIME if is_list else MEGENGINE)(data, name)
+    return profile

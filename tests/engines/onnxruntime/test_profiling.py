@@ -1,0 +1,532 @@
+"""What ONNX Runtime tells of a profiled run: operators, their times, work and memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from lar.engines.onnxruntime.model_file import read_model
+from lar.engines.onnxruntime.profile_events import NO_KERNELS, NO_PARTS, RunEvents, TimedRun
+from lar.engines.onnxruntime.profile_file import RawProfile, RawRun, busy_threads, decode_raw
+from lar.engines.onnxruntime.profiled_operators import OperatorTable, module_of
+from lar.engines.onnxruntime.profiling import Call, align_runs, cut_of, place_runs
+from lar.engines.onnxruntime.saving import save_optimized
+from lar.errors import UsageError
+from lar.measurement.loop import take_samples
+from lar.measurement.rows import SampleRows
+from lar.profiling.foreign import read_foreign
+from lar.profiling.profile import Profile, Step, TensorFact
+from lar.profiling.recorder import Recorder
+from lar.profiling.trace_file import read_profile
+from tests.engines.onnxruntime.conftest import feed_driver
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+    from tests.engines.onnxruntime.conftest import MakeDriver
+
+ROOT = Path(__file__).resolve().parents[3]
+MODELS = ROOT / "models"
+DIGITS = MODELS / "digits_cnn.onnx"
+EACH = sorted(MODELS.glob("*.onnx"))
+LEVELS = ("disable", "basic", "extended", "all")
+
+ProfileModel = Callable[..., Profile]
+
+
+@pytest.fixture
+def profile_model(make_driver: MakeDriver, tmp_path: Path) -> ProfileModel:
+    """Profile one warm-up and some timed iterations of a model, and read the profile."""
+
+    def profile(model: Path, iterations: int = 2, *, feeds: Any = None, **settings: Any) -> Profile:
+        place = str(tmp_path / "profile.json")
+        driver = make_driver(model, profile=place, **settings)
+        rows, recorder = SampleRows.anonymous(9), Recorder()
+        recorder.attach(driver)
+        driver.load()
+        for index, feed in enumerate(feeds or [feed_driver]):
+            feed(driver)
+            if index == 0:
+                with recorder.warming_up():
+                    take_samples(driver, 1, rows, None)
+            take_samples(driver, iterations, rows, None)
+        recorder.write(driver.spec, driver, 1)
+        return read_profile(place)
+
+    return profile
+
+
+def feed_ones(batch: int) -> Callable[[Any], None]:
+    """Return what feeds a driver with ones, so many items at once."""
+
+    def feed(driver: Any) -> None:
+        (info,) = driver.inputs()
+        driver.feed({info.name: np.ones([size or batch for size in info.shape], info.dtype)})
+
+    return feed
+
+
+def save_model(path: Path, nodes: Sequence[Any], shape: Sequence[int], *weights: Any) -> Path:
+    """Save a model of the input x and the output y."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "graph", [x], [y], weights)
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    return path
+
+
+def weight(name: str, *shape: int) -> Any:
+    numbers = np.ones(shape, np.float32)
+    return helper.make_tensor(name, TensorProto.FLOAT, shape, numbers.tobytes(), raw=True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
+def test_every_operator_of_the_graph_that_runs_is_told_once_in_each_iteration(
+    profile_model: ProfileModel, make_driver: MakeDriver, tmp_path: Path, model: Path, level: str
+) -> None:
+    found = profile_model(model, graph_optimization_level=level)
+    other = make_driver(model, graph_optimization_level=level)
+    other.fire_hooks("before_load")
+    save_optimized(other, tmp_path / "optimized.onnx", "weights")
+    graph = onnx.load(tmp_path / "optimized.onnx", load_external_data=False).graph
+    expected = sorted((node.op_type, node.name) for node in graph.node)
+    for step in found.steps:
+        ran = [
+            found.operators[each.operator] for each in found.executions if each.step == step.number
+        ]
+        assert sorted((operator.type, operator.name) for operator in ran) == expected
+    assert [step.warmup for step in found.steps] == [True, False, False]
+    assert {each.warmup for each in found.executions if each.step == 0} == {True}
+
+
+@pytest.mark.parametrize("model", EACH, ids=lambda path: path.stem)
+def test_operators_run_one_after_the_other_within_the_call(
+    profile_model: ProfileModel, model: Path
+) -> None:
+    found = profile_model(model)
+    calls = {each.step: each for each in found.spans if each.name == "forward"}
+    last = 0
+    for each in found.executions:
+        call = calls[each.step]
+        assert call.start_ns <= each.start_ns <= each.end_ns <= call.end_ns
+        assert each.start_ns >= last
+        assert (each.thread, each.wait_ns, each.dispatch_ns) == (1, None, None)
+        last = each.end_ns
+    (alignment,) = found.facts.clock.align
+    assert alignment.domain == "onnxruntime"
+    assert alignment.error_ns is not None
+    assert alignment.error_ns < 1e9
+    assert NO_PARTS in found.facts.dropped
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "name", ["digits_cnn", "dynamic_batch", "int8", "mobilenet_v2", "uint8_input"]
+)
+def test_flops_are_those_of_the_model_however_it_is_optimised(
+    profile_model: ProfileModel, name: str, level: str
+) -> None:
+    model = MODELS / f"{name}.onnx"
+    found = profile_model(model, 1, feeds=[feed_ones(1)], graph_optimization_level=level)
+    flops = sum(
+        found.operators[each.operator].flops or 0 for each in found.executions if each.step == 1
+    )
+    # Of one item; a batch normalisation that is folded away takes no work of its own any more.
+    assert flops == pytest.approx(read_model(model).flops, rel=0.04)
+    assert all(operator.source == "derived" for operator in found.operators)
+    assert all(operator.size_bytes for operator in found.operators)
+
+
+def test_flops_of_a_large_network(profile_model: ProfileModel) -> None:
+    model = MODELS / "large" / "resnet50.onnx"
+    if not model.exists():
+        pytest.skip("models/large has not been made")
+    found = profile_model(model, 1)
+    flops = sum(
+        found.operators[each.operator].flops or 0 for each in found.executions if each.step == 1
+    )
+    assert flops == pytest.approx(2 * 4.1e9, rel=0.01)
+
+
+def test_weights_that_are_rearranged_at_load_count(profile_model: ProfileModel) -> None:
+    found = profile_model(DIGITS, feeds=[feed_ones(1)])
+    (gemm,) = [operator for operator in found.operators if operator.type == "Gemm"]
+    facts = [(1, 128), (10, 128), (10,)]
+    assert gemm.inputs == tuple(TensorFact(shape, "float32") for shape in facts)
+    assert gemm.outputs == (TensorFact((1, 10), "float32"),)
+    assert gemm.flops == 2 * 128 * 10 + 10
+    assert gemm.size_bytes == 4 * (128 + 1280 + 10 + 10)
+    assert gemm.module == "logits"
+    assert gemm.provider == "CPUExecutionProvider"
+    assert gemm.parameters["transB"] == 1
+
+
+def test_the_blocked_layout_is_told(profile_model: ProfileModel) -> None:
+    blocked = profile_model(DIGITS)
+    layouts = {fact.layout for each in blocked.operators for fact in each.outputs}
+    if "ReorderOutput" not in {each.type for each in blocked.operators}:
+        pytest.skip("ONNX Runtime has no blocked layout for this processor")
+    (layout,) = layouts - {""}
+    assert re.fullmatch(r"NCHW\d+c", layout)
+    plain = profile_model(DIGITS, disable_optimizer="NchwcTransformer")
+    assert {fact.layout for each in plain.operators for fact in each.outputs} == {""}
+    assert "FusedConv" in {each.type for each in plain.operators}
+
+
+def test_conversions_of_layouts_are_spans_besides(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "uint8_input.onnx")
+    spans = [span for span in found.spans_of("relayout") if span.step == 1]
+    types = {found.operators[span.operator or 0].type: span for span in spans}
+    assert "Transpose" in types
+    assert types["Transpose"].size_bytes == 3 * 224 * 224 * 4
+    assert {span.name for span in spans} == {"[relayout]"}
+    executions = {(each.start_ns, each.end_ns) for each in found.executions}
+    assert all((span.start_ns, span.end_ns) in executions for span in spans)
+
+
+def test_what_the_engine_does_to_load_is_within_the_load(profile_model: ProfileModel) -> None:
+    found = profile_model(DIGITS)
+    named = {span.name: span for span in found.spans if span.category == "runtime"}
+    inner = named["session_initialization"]
+    assert inner.step is None
+    assert inner.duration_ns > 0
+    assert named["model_loading_uri"].end_ns <= inner.start_ns + 1000
+    assert named["InferenceSession.run_with_iobinding"].step == 2
+
+
+def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["a", "v"], ["b"]),
+        helper.make_node("Sigmoid", ["a"], ["c"]),
+        helper.make_node("Concat", ["b", "c"], ["y"], axis=1),
+    ]
+    model = save_model(
+        tmp_path / "unnamed.onnx", nodes, [2, 3], weight("w", 3, 5), weight("v", 5, 7)
+    )
+    found = profile_model(model, graph_optimization_level="disable")
+    work = {operator.name: operator.flops for operator in found.operators}
+    assert work == {
+        "MatMul_0": 2 * 2 * 3 * 5,
+        "MatMul_1": 2 * 2 * 5 * 7,
+        "Sigmoid_2": 2 * 5,
+        "Concat_3": 0,
+    }
+
+
+def test_an_operator_counts_anew_for_other_shapes(profile_model: ProfileModel) -> None:
+    feeds = [feed_ones(1), feed_ones(3)]
+    found = profile_model(MODELS / "dynamic_batch.onnx", 1, feeds=feeds)
+    logits = [operator for operator in found.operators if operator.name == "logits"]
+    assert [operator.outputs[0].shape for operator in logits] == [(1, 8), (3, 8)]
+    first, second = (operator.flops for operator in logits)
+    assert first is not None
+    assert second == 3 * first
+    assert len({operator.id for operator in found.operators}) == len(found.operators)
+    last = [each.operator for each in found.executions if each.step == 2]
+    assert [found.operators[index].outputs[0].shape[0] for index in last] == [3, 3]
+
+
+def test_memory_is_estimated_from_tensors_and_their_last_use(
+    profile_model: ProfileModel, tmp_path: Path
+) -> None:
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"], name="first"),
+        helper.make_node("Reshape", ["a", "shape"], ["b"], name="view"),
+        helper.make_node("Sigmoid", ["b"], ["c"], name="second"),
+        helper.make_node("Concat", ["c", "b"], ["y"], name="last", axis=1),
+    ]
+    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [1, 100])
+    model = save_model(tmp_path / "memory.onnx", nodes, [10, 10], shape)
+    settings: dict[str, Any] = {"graph_optimization_level": "disable"}
+    assert profile_model(model, **settings).allocations == ()
+    found = profile_model(model, profile_memory=True, **settings)
+    step = found.steps[1]
+    told = [
+        (found.operators[each.operator or 0].name, each.size_bytes)
+        for each in found.allocations
+        if step.start_ns <= each.at_ns <= step.end_ns
+    ]
+    # The view takes nothing, and holds what it shows until `last` has read it.
+    assert Counter(told) == Counter(
+        {("first", 400): 1, ("second", 400): 1, ("last", 800): 1}
+        | {("last", -400): 2, ("last", -800): 1}
+    )
+    assert {each.source for each in found.allocations} == {"estimate"}
+    held = 0
+    for each in found.allocations:
+        held += each.size_bytes
+        assert 0 <= held <= 1600
+    assert held == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_those_that_ran(profile_model: ProfileModel, threads: int) -> None:
+    found = profile_model(MODELS / "mobilenet_v2.onnx", multithread=threads)
+    assert found.facts.threads == threads
+    assert list(found.threads.values()) == ["host", *["intra-op 1"] * (threads - 1)]
+
+
+def test_a_cached_model_is_profiled_as_it_runs(profile_model: ProfileModel, tmp_path: Path) -> None:
+    expected = profile_model(DIGITS)
+    settings = {"fast_run": True, "fast_run_algo_policy": str(tmp_path / "model.cache")}
+    for _ in range(2):  # built, then read
+        found = profile_model(DIGITS, **settings)
+        for mine, theirs in zip(found.operators, expected.operators, strict=True):
+            assert (mine.name, mine.type, mine.flops) == (theirs.name, theirs.type, theirs.flops)
+        assert len(found.executions) == len(expected.executions)
+
+
+def test_sessions_besides_the_driver_s_write_no_profile(
+    profile_model: ProfileModel, tmp_path: Path
+) -> None:
+    found = profile_model(DIGITS, range=1e6)
+    assert len(found.steps) == 3
+    assert len([*tmp_path.glob("onnxruntime_*.json")]) == 1
+
+
+def test_a_graph_that_cannot_be_saved_leaves_work_unknown(
+    profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : contains compiled nodes")
+
+    monkeypatch.setattr("lar.engines.onnxruntime.profiling.save_optimized", refuse)
+    found = profile_model(DIGITS, profile_memory=True)
+    assert {operator.source for operator in found.operators} == {"none"}
+    assert {operator.flops for operator in found.operators} == {None}
+    assert found.operators[0].outputs  # the shapes are the engine's own
+    assert any("contains compiled nodes" in line for line in found.facts.dropped)
+    assert found.allocations == ()
+
+
+def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path: Path) -> None:
+    profile, raw = tmp_path / "p.json", tmp_path / "raw.json"
+    ended = run_lar(
+        *(str(DIGITS), "--iter", "3", "--copy-to-host", "--profile", str(profile)),
+        *("--profile-raw", str(raw), "--profile-memory", "--range-by", "relu=activations"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"profile: {profile}; median " in ended.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.json", "raw.json"]
+    found = read_profile(profile)
+    assert found.facts.cost is not None
+    assert found.facts.cost.profiled_iterations == 3
+    assert {"output_copy", "forward"} <= {span.name for span in found.spans_of("phase")}
+    ranges = [span.name for span in found.spans_of("user_annotation")]
+    assert set(ranges) == {"activations"}
+    # The raw file is the engine's, and can be reported by itself.
+    assert Counter(event["name"] for event in json.loads(raw.read_bytes()))["model_run"] == 4
+    plain = read_foreign(raw.read_bytes(), "raw.json")
+    assert [each.name for each in plain.operators] == [each.name for each in found.operators]
+    assert len(plain.steps) == 4
+    assert {operator.source for operator in plain.operators} == {"none"}
+
+
+def test_the_raw_profile_alone_is_made_without_a_second_run(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    ended = run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert len(decode_raw((tmp_path / "raw.json").read_bytes(), "raw.json").runs) == 3
+
+
+def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> None:
+    ended = run_lar(str(DIGITS), "--profile-host", str(tmp_path / "p.json"))
+    assert ended.returncode == 2
+    assert "--profile-host: ONNX Runtime cannot do this" in ended.stderr
+
+
+# The file
+
+
+def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
+    fields = {"name": name, "cat": category, "ts": ts, "dur": dur, "tid": 7}
+    return {**fields, "pid": 7, "ph": "X", "args": args}
+
+
+def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
+    given = {"op_name": name.capitalize(), "provider": f"{provider}ExecutionProvider"}
+    shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
+    return event(f"{name}_kernel_time", "Node", ts, dur, node_index="0", **given, **shapes, **args)
+
+
+def raw_of(*events: dict[str, Any]) -> RawProfile:
+    return decode_raw(json.dumps(events).encode(), "raw.json")
+
+
+def test_nodes_belong_to_the_run_around_them() -> None:
+    raw = raw_of(
+        event("session_initialization", "Session", 0, 90),
+        node("add", 105, 2),
+        node("mul", 108, 3),
+        event("SequentialExecutor::Execute", "Session", 104, 8),
+        event("model_run", "Session", 103, 10),
+        node("add", 205, 9),
+        event("model_run", "Session", 203, 10),
+        node("add", 305, 2),  # its run was cut
+    )
+    assert [load.name for load in raw.load] == ["session_initialization"]
+    assert [[each.event.node for each in run.nodes] for run in raw.runs] == [
+        ["add", "mul"],
+        ["add"],
+    ]
+    assert [(run.start_ns, run.end_ns) for run in raw.runs] == [
+        (103_000, 113_000),
+        (203_000, 214_000),
+    ]
+    assert cut_of(raw, 2) == []
+    assert cut_of(raw, 5) == [
+        "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
+    ]
+
+
+def test_threads_without_work_are_not_counted() -> None:
+    stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
+    told = [
+        each.event
+        for run in raw_of(
+            node("add", 1, 1, thread_scheduling_stats=stats),
+            node("mul", 2, 1, thread_scheduling_stats=""),
+            event("model_run", "Session", 0, 5),
+        ).runs
+        for each in run.nodes
+    ]
+    assert busy_threads(told) == ("12",)
+    assert busy_threads(told[1:]) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the profile is empty"),
+        (b"[]", "no run of a model is in it"),
+        (b'[{"name": "x"', "is no profile, or was cut short"),
+        (b"[1, 2]", "is JSON, but no profile that lar knows"),
+        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but no profile"),
+        (b'{"a": 1}', "is JSON, but no profile that lar knows"),
+        (b"\xff\xfe", "is no profile, or was cut short"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_foreign(content, "raw.json")
+
+
+# On a device
+
+
+def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
+    raw = raw_of(*events)
+    found = RunEvents(OperatorTable(raw, None), device)
+    found.add_runs([TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)])
+    return found
+
+
+def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
+    grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
+    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 1, 1), strict=True)}
+    none = dict.fromkeys((*grid, *block), "-1")
+    found = events_on(
+        "cuda:0",
+        node("add", 105, 2, "CUDA"),
+        event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
+        event("memcpyHostToDevice", "Kernel", 130, 5, stream="7", **none),
+        node("mul", 108, 3, "CUDA"),
+        event("model_run", "Session", 103, 10),
+    )
+    (execution,) = found.executions
+    assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
+    assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
+    assert found.threads[execution.thread] == "stream 7"
+    kernel, copy, dispatch = found.spans
+    assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
+    assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
+    assert (copy.category, copy.grid) == ("memcpy", None)
+    # Of the other operator the engine tells no time on the device: it has no execution.
+    assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
+    assert NO_KERNELS in found.dropped
+
+
+def test_copies_to_a_device_are_memcpys() -> None:
+    copy = {**node("x", 105, 2, "CUDA"), "name": "Memcpy_kernel_time"}
+    copy["args"] = {**copy["args"], "op_name": "MemcpyFromHost"}
+    found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
+    span = found.spans[-1]
+    assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
+    assert (span.source_kind, span.destination_kind) == ("host", "device")
+
+
+# Clocks
+
+SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)
+
+
+@given(SPANS, st.integers(-(10**12), 10**12), st.integers(-(10**7), 10**7))
+def test_clocks_are_aligned_within_the_error_stated(
+    gaps: list[tuple[int, ...]], offset_ns: int, guess_error_ns: int
+) -> None:
+    """Calls made of gaps: before a call, before its run, the run, and after it."""
+    now, calls, runs = 0, [], []
+    for number, (idle, before, took, after) in enumerate(gaps):
+        begin = now + idle
+        start, end = begin + before, begin + before + took
+        now = end + after
+        step = Step(number, begin, now)
+        calls.append(Call(step, begin, now))
+        # Whole microseconds, rounded down, on the engine's clock.
+        first = (start - offset_ns) // 1000 * 1000
+        runs.append(RawRun(first, first + took // 1000 * 1000, 7, ()))
+    found, error = align_runs(runs, calls, offset_ns + guess_error_ns)
+    assert error is not None
+    assert abs(found - offset_ns) <= error + 1000
+    for placed in place_runs(runs, calls, found):
+        call = calls[placed.step.number]
+        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
+        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
+
+
+def test_a_good_guess_is_kept() -> None:
+    calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
+    assert align_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234) == (1_234, 4_234)
+    assert align_runs([], calls, 77) == (77, None)
+
+
+def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
+    calls = [
+        Call(Step(k, k * 10_000, k * 10_000 + 5_000), k * 10_000, k * 10_000 + 5_000)
+        for k in (0, 1)
+    ]
+    runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
+    offset, error = align_runs(runs, calls, 0)
+    assert error is not None
+    assert error >= 19_000
+    for placed in place_runs(runs, calls, offset):
+        call = calls[placed.step.number]
+        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
+        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("/layer1/conv/Conv", "layer1/conv"),
+        ("layer1.0.relu1_nchwc", "layer1.0"),
+        ("/Relu", ""),
+        ("Conv_12", ""),
+    ],
+)
+def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
+    assert module_of(name, None, {}) == module
