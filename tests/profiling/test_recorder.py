@@ -117,7 +117,7 @@ def test_memory_and_cpu_are_read_with_each_iteration(profile: Profile) -> None:
     assert all(sample.value > 1e6 for sample in profile.counters)
     cpu = profile.facts.cpu
     assert cpu.process_percent is not None
-    assert 0 <= cpu.process_percent < 90  # it sleeps
+    assert cpu.process_percent > 0
     assert cpu.system_percent is None or 0 <= cpu.system_percent <= 100
 
 

@@ -54,6 +54,11 @@ class GraphDriver(Driver):
     """A loaded computing graph, compiled for the shapes that are fed."""
 
     name = "graph"
+    calls = {
+        "forward": "AsyncExecutable.execute",
+        "wait": "AsyncExecutable.wait",
+        "outputs": "OutputNode.get_value",
+    }
 
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
@@ -91,7 +96,8 @@ class GraphDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        self.loaded = self.graph_api.load_graph(open_graph(self.spec.model))
+        with self.recorder.call("load_graph"):
+            self.loaded = self.graph_api.load_graph(open_graph(self.spec.model))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)
@@ -119,10 +125,11 @@ class GraphDriver(Driver):
         )
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        tensors = {
-            name: self.megengine.Tensor(array, dtype=array.dtype, device="xpux")._dev_tensor()
-            for name, array in arrays.items()
-        }
+        tensors = {}
+        for name, array in arrays.items():
+            with self.recorder.copy("Tensor", array.nbytes, name):
+                tensor = self.megengine.Tensor(array, dtype=array.dtype, device="xpux")
+                tensors[name] = tensor._dev_tensor()
         shapes = {name: array.shape for name, array in arrays.items()}
         if shapes != self._shapes:
             self._compile(arrays)
@@ -155,7 +162,8 @@ class GraphDriver(Driver):
         )
         output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
         self.output_nodes = dict(zip(self.output_names, output_nodes, strict=True))
-        self.function = self.graph.compile([node.outputs[0] for node in output_nodes])
+        with self.recorder.call("Graph.compile"):
+            self.function = self.graph.compile([node.outputs[0] for node in output_nodes])
         self._started = False
 
     def _arm(self) -> None:

@@ -64,6 +64,7 @@ class LiteDriver(Driver):
     """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
 
     name = "lite"
+    calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
     def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
         super().__init__(spec, rows)
@@ -76,6 +77,7 @@ class LiteDriver(Driver):
         self.load_file: Callable[[LiteDriver], None] = load_from_path
         self.mapping: Any = None  # of a file that the network computes on
         self.algorithms_chosen = False
+        self.profile_clock: Any = None
 
     def facts(self) -> EngineFacts:
         return EngineFacts(
@@ -150,10 +152,13 @@ class LiteDriver(Driver):
         if self.lite_options.get("const_shape"):
             self.check_shapes(arrays)
         for name, array in arrays.items():
-            self.network.get_io_tensor(name).set_data_by_copy(array)
+            with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):
+                self.network.get_io_tensor(name).set_data_by_copy(array)
         api, handle = self.network._api, self.network._network
         self.start = partial(raw_function(api, "LITE_forward"), handle)
         self.wait = partial(raw_function(api, "LITE_wait"), handle)
+        if self.profile_clock is not None:
+            self.wait = self.profile_clock.around(self.wait)
         self.fire_hooks("before_run")
 
     def check_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -219,7 +224,8 @@ class LiteDriver(Driver):
 def load_from_path(driver: LiteDriver) -> None:
     """Load the file; `LiteNetwork.load` would copy it twice in memory."""
     network = driver.network
-    network._api.LITE_load_model_from_path(network._network, driver.spec.model.encode())
+    with driver.recorder.call("LITE_load_model_from_path"):
+        network._api.LITE_load_model_from_path(network._network, driver.spec.model.encode())
 
 
 def check_packed(driver: LiteDriver) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lar.engines.megengine.file_options import FILE_ROWS
+from lar.engines.megengine.profile_options import PROFILE_ROWS
 from lar.engines.table import Hook, OptionRow, calling
 from lar.errors import UsageError
 
@@ -366,5 +367,6 @@ ROWS = (
         before_run=calling("lar.engines.megengine.dumping:dump_outputs"),
     ),
     OptionRow("dump_filter", BOTH, "what it leaves out is removed when the run has ended"),
+    *PROFILE_ROWS,
     *FILE_ROWS,
 )

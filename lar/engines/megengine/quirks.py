@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from lar.engines.megengine.dump_options import DUMPS, check_dumps
+from lar.engines.megengine.profile_options import check_profile
 from lar.environment import read_field
 from lar.errors import LarError, UsageError
 from lar.options import BY_KEY, flag_of
@@ -224,6 +225,7 @@ def check_settings(settings: Mapping[str, Any], environment: Mapping[str, str]) 
     refuse_hanging(settings, environment, [str(settings.get("engine_fix", ""))])
     refuse_without_cuda(settings)
     check_dumps(settings)
+    check_profile(settings)
 
 
 def refuse_incomplete(settings: Mapping[str, Any]) -> None:

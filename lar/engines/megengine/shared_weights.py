@@ -35,7 +35,8 @@ def load_shared(driver: Any) -> None:
     # Pages that may only be read: were the engine to write to them, it would crash.
     driver.mapping = graph
     address = np.frombuffer(graph, np.uint8).ctypes.data
-    driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))
+    with driver.recorder.call("LITE_load_model_from_mem"):
+        driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))
 
 
 def map_graph(model: str) -> memoryview:

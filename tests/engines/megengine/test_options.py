@@ -489,6 +489,12 @@ VALUES: Mapping[str, list[str]] = {
     "io_dump": ["--io-dump", "new.txt"],
     "bin_io_dump": ["--bin-io-dump", "new"],
     "bin_out_dump": ["--bin-out-dump", "new", "--dump-filter", "."],
+    "profile": ["--profile", "new.json"],
+    "profile_host": ["--profile-host", "new.json"],
+    "profile_raw": ["--profile-raw", "new.json"],
+    "profile_memory": ["--profile", "new.json", "--profile-memory"],
+    "profile_syscalls": ["--profile", "new.json", "--profile-syscalls"],
+    "range_by": ["--profile", "new.json", "--range-by", "conv=body"],
 }
 # What these lines are refused for: a device that is not here, a file that is missing, a type that
 # the flag is not for.

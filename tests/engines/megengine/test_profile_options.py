@@ -1,0 +1,27 @@
+"""Which profiles MegEngine cannot make."""
+
+from __future__ import annotations
+
+import pytest
+
+from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.quirks import check_settings
+from lar.errors import UsageError
+
+
+@pytest.mark.parametrize("asked", ["profile", "profile_host", "profile_raw"])
+@pytest.mark.parametrize("record", ["record_comp_seq", "record_comp_seq2"])
+def test_a_recorded_run_is_refused(asked: str, record: str) -> None:
+    flags = f"--{asked} and --{record} cannot go together".replace("_", "-")
+    with pytest.raises(UsageError, match=flags):
+        check_settings({asked: "p.json", record: True}, {})
+    check_settings({asked: "p.json"}, {})
+    check_settings({record: True}, {})
+
+
+def test_only_the_engines_writer_speaks_of_ascii() -> None:
+    message = "assertion `ch >= 1' failed at src/core/impl/utils/json.cpp:111: writeto"
+    error = explain_megengine(message, "m.mge", loading=False, settings=["profile_host"])
+    assert error is not None
+    assert error.message.startswith("--profile-host: m.mge has a name that is not ASCII")
+    assert explain_megengine("assertion `ch >= 1' failed", "m.mge", loading=False) is None
