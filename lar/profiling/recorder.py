@@ -317,29 +317,38 @@ class Recorder(Silent):
 
 
 class CpuMeter:
-    """Sums up the CPU time of this process and of the machine, over iterations alone."""
+    """Sums up the CPU time of this process and of the machine, over iterations alone.
+
+    Before the first timed iteration garbage is collected, so that it counts only if it is the
+    only one.
+    """
 
     def __init__(self) -> None:
-        self._elapsed = self._process = 0.0
-        self._busy = self._all = 0
+        self._timed: list[tuple[float, ...]] = []
         self.begin_iteration()
 
     def begin_iteration(self) -> None:
-        self._began = time.perf_counter(), time.process_time(), *read_cpu_ticks()
+        self._began = read_times()
 
     def end_iteration(self, *, timed: bool) -> None:
-        elapsed, process, busy, every = self._began
         if timed:
-            now = read_cpu_ticks()
-            self._process += time.process_time() - process
-            self._elapsed += time.perf_counter() - elapsed
-            self._busy += now[0] - busy
-            self._all += now[1] - every
+            pairs = zip(read_times(), self._began, strict=True)
+            self._timed.append(tuple(now - before for now, before in pairs))
 
     def percents(self) -> tuple[float | None, float | None]:
         """Return those of the process, of one core, and of the machine, of all cores."""
-        process = 100 * self._process / self._elapsed if self._elapsed else None
-        return process, 100 * self._busy / self._all if self._all else None
+        counted = self._timed[1:] or self._timed
+        if not counted:
+            return None, None
+        elapsed, process, busy, every = (sum(values) for values in zip(*counted, strict=True))
+        return (100 * process / elapsed if elapsed else None), (
+            100 * busy / every if every else None
+        )
+
+
+def read_times() -> tuple[float, ...]:
+    """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all."""
+    return time.perf_counter(), time.process_time(), *read_cpu_ticks()
 
 
 def read_cpu_ticks() -> tuple[int, int]:
