@@ -170,6 +170,7 @@ def profile_spec(
         listener or Listener(),
         functools.partial(run, started=None),
         functools.partial(run, started=started),
+        None if spec.timeout_seconds is None else began + spec.timeout_seconds,
     )
 
 

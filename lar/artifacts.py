@@ -144,8 +144,10 @@ def folder_beside(place: Path, kind: str) -> str | None:
     """Return the folder that a place is in, the nearest that exists where folders are made."""
     if kind in STREAMS:
         return None
+    if kind == "file":
+        return os.path.dirname(os.path.realpath(place))  # what a link leads to is replaced
     parent = place.absolute().parent
-    while kind == "folder" and not parent.exists():
+    while not parent.exists():
         parent = parent.parent
     return os.path.realpath(parent)
 

@@ -167,7 +167,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         ran = spec.warmup_iterations + spec.iterations > 0
         peak = read_peak_memory()  # what is written of a profile now takes more
         if ran:
-            recorder.write(spec, driver, batch_of(first.fed))
+            notes += recorder.write(spec, driver, batch_of(first.fed))
         folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -109,6 +109,8 @@ def check_profiling(settings: Mapping[str, Any], iterations: int) -> None:
         if key in settings and not asked:
             raise UsageError(f"{flag_of(key)}: no profile is made", "add --profile FILE")
     for key in (*asked, *(["profile_raw"] if "profile_raw" in settings else [])):
+        if settings[key] == "-":
+            raise UsageError(f"{flag_of(key)} -: a profile goes to a file", "give a file name")
         if settings.get("thread", 1) > 1:
             raise UsageError(
                 f"{flag_of(key)}: the engine profiles one copy of a model", "leave --thread out"
@@ -285,7 +287,7 @@ def parse_value(option: Option, value: Any) -> Any:
         return option.default
     if option.repeatable:
         once = option._replace(repeatable=False)
-        texts = [value] if isinstance(value, str) else value
+        texts = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
         return [parse_value(once, text) for text in texts]
     text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
     try:

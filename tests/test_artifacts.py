@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.artifacts import deliver_artifacts, place_artifacts
+from lar.artifacts import deliver_artifacts, folder_beside, place_artifacts
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
@@ -253,3 +253,13 @@ def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Pa
 def test_a_full_disk_is_no_failure_of_the_engine() -> None:
     failure = failure_of(OSError(errno.ENOSPC, "No space left on device"))
     assert failure.message == "a file cannot be written: no space left on device"
+
+
+def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "there" / "p.json")
+    assert folder_beside(link, "file") == str(tmp_path / "there")
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere" / "p.json")
+    assert not Path(folder_beside(link, "file") or "").exists()

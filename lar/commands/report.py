@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import gc
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.engines import load_name
 from lar.errors import UsageError
+from lar.options import flag_of
 from lar.profiling.report_options import (
+    BY_KEY,
     add_report_options,
     collect_report_options,
     describe_choices,
@@ -32,7 +34,9 @@ RENDERINGS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = describe_choices()
-    parser.add_argument("profile", metavar="PROFILE", help="a file that --profile wrote")
+    parser.add_argument(
+        "profile", metavar="PROFILE", help="a file that --profile wrote; - for stdin"
+    )
     parser.add_argument("other", metavar="OTHER", nargs="?", help="another, for a diff")
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
     parser.add_argument(
@@ -57,11 +61,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Make and print a report; return the exit code."""
+    """Make and print a report, or write an export; return the exit code."""
+    # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
+    # of a report's time.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return export(arguments) if arguments.export else report(arguments)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Make and print a report; return the exit code.
+
+    Raises:
+        UsageError: the style does not do what is asked, or a file is no profile.
+    """
     name = arguments.style or ("diff" if arguments.other else "megengine")
     style = STYLES[name]
-    if arguments.export:
-        return export(arguments)
     if arguments.output:
         raise UsageError("--output: goes with --export", "--csv, --json or --html write a report")
     if style.compares and not arguments.other:
@@ -74,12 +93,12 @@ def main(arguments: argparse.Namespace) -> int:
     paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        report = load_name(style.build)(*(open_profile(path, style) for path in paths), options)
+        made = load_name(style.build)(*(open_profile(path, style) for path in paths), options)
         if not any(file.to_stdout for file in files):
-            sys.stdout.write(report.text)
+            sys.stdout.write(printable_lines(made.text))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
-            file.write(load_name(RENDERINGS[kind])(report))
+            file.write(load_name(RENDERINGS[kind])(made))
     return 0
 
 
@@ -102,23 +121,32 @@ def open_files(
     return files
 
 
-def open_profile(path: str, style: Style) -> Profile:
+def open_profile(path: str, style: Style | None = None) -> Profile:
     """Read a profile of lar, or an engine's own where the style takes those.
 
     Raises:
         UsageError: there is none, or it is no profile.
     """
-    from lar.profiling.trace_file import decode_profile
+    from lar.profiling.printable_names import with_printable_names
+    from lar.profiling.trace_file import PROFILE_SCHEMA, decode_profile
 
     try:
-        data = Path(path).read_bytes()
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"{path}: cannot be read: {reason}", "check the path") from None
-    if style.raw and b'"schema"' not in data[:200]:
-        profile: Profile = load_name(style.raw)(data, path)
-        return profile
-    return decode_profile(data, path)
+    name = "standard input" if path == "-" else path
+    # A profile that another program has written anew may have its schema anywhere.
+    is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
+    read = load_name(style.raw) if style and style.raw and is_foreign else decode_profile
+    return with_printable_names(read(data, name))
+
+
+def printable_lines(text: str) -> str:
+    """Return a text without what would control a terminal: names may hold anything."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(it if it.isprintable() or it == "\n" else "?" for it in text)
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -127,17 +155,18 @@ def export(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: it is not said where to, or cannot be written.
     """
-    from lar.profiling.trace_file import read_profile
     from lar.reports.output import OutputFile, check_places
 
-    refused = [key for key in ("style", "csv", "json", "html", "other") if getattr(arguments, key)]
-    if refused:
+    if arguments.other:
+        raise UsageError("--export: takes one profile", f"leave {arguments.other} out")
+    keys = ("style", *RENDERINGS, *BY_KEY)
+    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
         raise UsageError(f"--export goes without {', '.join(refused)}", "leave that out")
     if not arguments.output:
         raise UsageError("--export: where to is not said", "add -o FILE")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
-        content: Any = load_name(EXPORTS[arguments.export][0])(read_profile(arguments.profile))
-        file.write(content if isinstance(content, str) else json.dumps(content))
-    print(f"wrote {os.fspath(file.path)}" if not file.to_stdout else "", end="\n")
+        file.write(load_name(EXPORTS[arguments.export][0])(open_profile(arguments.profile)))
+    if not file.to_stdout:
+        print(f"wrote {os.fspath(file.path)}")
     return 0

@@ -6,15 +6,17 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from lar.api import error_of, read_info, run_spec
+from lar.artifacts import STREAMS, artifacts_of
 from lar.commands.progress_line import ProgressLine
 from lar.engines import load_name
 from lar.errors import EXIT_CODES, UsageError, printable
 from lar.events import Classified, Event, Judged, Listener
 from lar.measurement.rows import SampleRows
+from lar.options import BY_KEY, flag_of
 from lar.plan import Plan, spec_of
 from lar.records import RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
@@ -59,6 +61,7 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
                 str(spec.settings.get("fast_run_algo_policy", "")),
             ],
         )
+        check_artifacts(outputs.values(), spec)
         # A report on standard output stands there alone.
         on_stdout = [f"--{key}" for key, file in outputs.items() if file.to_stdout]
         if on_stdout and "io_dump_stdout" in spec.settings:
@@ -88,6 +91,27 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
     if result.failure is not None:
         raise error_of(result)
     return EXIT_CODES[result.status]
+
+
+def check_artifacts(outputs: Iterable[OutputFile], spec: RunSpec) -> None:
+    """Refuse a report where the engine writes a file, or writes one where it reads one.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    read = {os.path.realpath(name) for name in files_of(spec.inputs) if name}
+    for key, place in artifacts_of(spec).items():
+        if BY_KEY[key].writes in STREAMS:
+            continue
+        real = os.path.realpath(place)
+        for file in outputs:
+            if not file.to_stdout and real == str(file.path):
+                raise UsageError(
+                    f"{flag_of(key)} and {file.flag} go to the same place, {place}",
+                    "give each its own",
+                )
+        if BY_KEY[key].writes == "file" and real in read and os.path.isfile(real):
+            raise UsageError(f"{flag_of(key)}: {place}: the run reads this file", "choose another")
 
 
 def files_of(items: Sequence[str]) -> list[str]:

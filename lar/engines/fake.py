@@ -140,7 +140,7 @@ class ScriptedProfiler:
         self.operators = script.operators
         self.executions: list[Execution] = []
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         from lar.profiling.profile import Execution
 
         at = dispatched_ns

@@ -9,13 +9,13 @@ to it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from lar.profiling.breakdown import device_copies
 from lar.profiling.intervals import Interval
+from lar.profiling.kernels import kernel_name_of
 from lar.profiling.profile import Execution, Profile, Span
 
 
@@ -156,8 +156,7 @@ def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> i
 def device_activities_of(profile: Profile) -> list[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device, none on a CPU.
 
-    Where the engine does not tell of kernels, the execution of an operator is one, named by the
-    operator's algorithm, or by its type where that is not known.
+    Where the engine does not tell of kernels, the computation of an operator is one.
     """
     if not profile.on_device:
         return []
@@ -182,7 +181,7 @@ def device_activities_of(profile: Profile) -> list[DeviceActivity]:
         activities += [
             DeviceActivity(
                 "kernel",
-                profile.operators[each.operator].algorithm or profile.operators[each.operator].type,
+                kernel_name_of(profile.operators[each.operator]),
                 each.operator,
                 each.step,
                 each.start_ns + (each.wait_ns or 0),
@@ -193,15 +192,3 @@ def device_activities_of(profile: Profile) -> list[DeviceActivity]:
             if not each.warmup
         ]
     return activities
-
-
-def device_title(device: str) -> str:
-    """Return what people call a device: `CPU`, `GPU` for `cuda0`, else its own name in capitals."""
-    kind = device.rstrip(":0123456789") or "cpu"
-    return "GPU" if kind == "cuda" else kind.upper()
-
-
-def device_number(device: str) -> int:
-    """Return the number of a device: of `cuda1` and `cuda:1` it is 1."""
-    number = re.search(r"[0-9]+$", device)
-    return int(number[0]) if number else 0

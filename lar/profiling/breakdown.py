@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lar.profiling.devices import is_of_device
 from lar.profiling.intervals import Interval, merge_intervals, subtract_intervals, total_of
 from lar.profiling.profile import Profile, Span, Step
 
@@ -124,13 +125,8 @@ def device_copies(profile: Profile) -> list[Span]:
     return [
         span
         for span in profile.spans
-        if span.category in ("memcpy", "memset") and is_on_device(span)
+        if span.category in ("memcpy", "memset") and is_of_device(profile, span)
     ]
-
-
-def is_on_device(span: Span) -> bool:
-    """Tell whether a copy or fill is said to be of a device that is not the host."""
-    return span.device is not None and not span.device.startswith("cpu")
 
 
 def leaf_calls(profile: Profile) -> list[Span]:

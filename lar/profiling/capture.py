@@ -12,13 +12,15 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lar.errors import EXIT_CODES, UsageError
 from lar.events import Listener
 from lar.measurement.rows import SampleRows
-from lar.options import BY_KEY
+from lar.options import BY_KEY, flag_of
 from lar.profiling.recorder import PROFILES
-from lar.records import RunResult, RunSpec
+from lar.records import Failure, RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
     from lar.profiling.profile import Cost
@@ -53,10 +55,13 @@ def is_profiled(spec: RunSpec) -> bool:
     return bool(set(PROFILES) & set(spec.settings))
 
 
-def run_profiled(spec: RunSpec, listener: Listener, plain: Run, run: Run) -> RunResult:
+def run_profiled(
+    spec: RunSpec, listener: Listener, plain: Run, run: Run, deadline: float | None = None
+) -> RunResult:
     """Make a plain run and then the profiled one; return the result of that.
 
-    Where the plain run does not end well, its result is that of the whole.
+    Where the plain run does not end well, the profiled one is not made. `deadline` is when all of
+    it must have ended, on the monotonic clock.
 
     Raises:
         UsageError: a file cannot be written, or calls of the system cannot be traced here.
@@ -67,14 +72,38 @@ def run_profiled(spec: RunSpec, listener: Listener, plain: Run, run: Run) -> Run
         require_strace()
     before = plain(plain_spec(spec), PlainRun(listener))
     if before.status != "ok":
-        return replace(before, spec=spec)
+        return without_profile(before, spec)
     result = replace(run(spec, listener), unprofiled=before.samples)
-    if result.status == "ok":
-        for key in PROFILES:
-            if key in spec.written:
-                place = os.path.abspath(str(spec.settings[key]))
-                complete_profile(spec.written[key], place, result)
+    if result.status != "ok":
+        return result
+    key = next(key for key in PROFILES if key in spec.written)
+    place = os.path.abspath(str(spec.settings[key]))
+    try:
+        complete_profile(spec.written[key], place, result, deadline)
+    except KeyboardInterrupt:
+        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
+        return replace(result, status="interrupted", failure=failure)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{flag_of(key)}: {place}: cannot be written: {reason}", "make room on the disk"
+        ) from None
     return result
+
+
+def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
+    """Return the result of a profiled run that was not made, since the plain one ended badly."""
+    failure = plain.failure
+    if failure is not None and plain.status == "timed_out":
+        failure = replace(failure, message=f"{failure.message}, before the profiler was used")
+    return replace(
+        plain,
+        spec=spec,
+        failure=failure,
+        warmup=Samples(),
+        samples=Samples(),
+        unprofiled=plain.samples,
+    )
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
@@ -104,51 +133,40 @@ def cost_of(result: RunResult) -> Cost | None:
     return Cost(statistics.median(times), statistics.median(plain), len(times), len(plain))
 
 
-def complete_profile(path: str, place: str, result: RunResult) -> None:
-    """Add to the profile in a file what only this process knows; it goes to `place` then."""
+def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
+    """Add to the profile in a file what only this process knows; it goes to `place` then.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     import msgspec
 
+    from lar.profiling.additions import read_unread, write_with
     from lar.profiling.peak import measure_peak
     from lar.profiling.ranges import (
         PYTHON_THREAD,
         ranges_during,
-        spans_of_patterns,
         spans_of_ranges,
         watch_open_ranges,
     )
-    from lar.profiling.trace_file import read_profile, write_profile
 
-    profile = read_profile(path)
-    facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
-    ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
-    write_profile(
-        replace(
-            profile,
-            facts=msgspec.structs.replace(
-                facts,
-                arguments=command_line(),
-                machine=asdict(result.machine) if result.machine else {},
-                peak_memory_bytes=result.peak_memory_bytes,
-                cost=cost_of(result),
-                peak=None if profile.on_device else measure_peak(facts.threads or 1),
-            ),
-            spans=(*profile.spans, *ranges, *spans_of_patterns(profile, patterns_of(result.spec))),
-            threads={**profile.threads, **({PYTHON_THREAD: "python"} if ranges else {})},
-        ),
-        path,
+    trace = read_unread(path)
+    on_host, t0_ns = trace.facts.device.startswith("cpu"), trace.facts.clock.t0_ns
+    trace.facts = msgspec.structs.replace(
+        trace.facts,
+        arguments=command_line(),
+        machine=asdict(result.machine) if result.machine else {},
+        peak_memory_bytes=result.peak_memory_bytes,
+        cost=cost_of(result),
+        peak=measure_peak(trace.facts.threads or 1, deadline) if on_host else None,
     )
-    watch_open_ranges(place)
-
-
-def patterns_of(spec: RunSpec) -> list[tuple[str, str]]:
-    """Return the regular expressions of `--range-by` and the names that they give."""
-    texts = str(spec.settings.get("range_by", "")).split("\n")
-    return [
-        (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
-    ]
+    watch_open_ranges(place, t0_ns)
+    ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
+    write_with(trace, ranges, {PYTHON_THREAD: "python"} if ranges else {}, path)
 
 
 def command_line() -> tuple[str, ...]:
     """Return what was typed, where lar itself is the program that runs."""
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return tuple(sys.argv) if name in ("lar", "__main__.py") else ()
+    program = Path(sys.argv[0]) if sys.argv else Path()
+    is_own = program.name == "lar" or program.parts[-2:] == ("lar", "__main__.py")
+    return tuple(sys.argv) if is_own else ()

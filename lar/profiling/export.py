@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from lar.profiling.activities import device_number, device_title, nest_intervals
-from lar.profiling.breakdown import is_on_device, kernel_intervals
+from lar.profiling.activities import nest_intervals
+from lar.profiling.breakdown import kernel_intervals
+from lar.profiling.devices import device_number, device_title, is_of_device
 from lar.profiling.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiling.profile import Execution, Profile, ProfiledOperator, Span
 
@@ -49,8 +50,9 @@ def chrome_trace_of(profile: Profile) -> dict[str, Any]:
     slices = [slice_of_span(profile, span) for span in profile.spans]
     slices += step_slices(profile)
     arrows: list[tuple[Slice, Slice]] = []
+    known = [facts_of_operator(operator) for operator in profile.operators]
     for execution in profile.executions:
-        own = slice_of_execution(profile, execution)
+        own = slice_of_execution(profile, execution, known[execution.operator])
         slices.append(own)
         dispatch = slice_of_dispatch(profile, execution)
         if dispatch is not None:
@@ -93,8 +95,7 @@ def step_slices(profile: Profile) -> list[Slice]:
 
 def slice_of_span(profile: Profile, span: Span) -> Slice:
     """Return a span; kernels, copies and fills of a device lie on its streams."""
-    on_device = profile.on_device and span.category in ("kernel", "memcpy", "memset")
-    on_device = on_device and (span.category == "kernel" or is_on_device(span))
+    of_device = span.category in ("kernel", "memcpy", "memset") and is_of_device(profile, span)
     details = {
         "step": span.step,
         "bytes": span.size_bytes,
@@ -111,8 +112,8 @@ def slice_of_span(profile: Profile, span: Span) -> Slice:
         args["operator"] = profile.operators[span.operator].name
     stream = span.thread if span.stream is None else span.stream
     return Slice(
-        device_number(profile.facts.device) if on_device else HOST,
-        stream if on_device else span.thread,
+        device_number(profile.facts.device) if of_device else HOST,
+        stream if of_device else span.thread,
         span.name,
         span.category,
         span.start_ns,
@@ -121,15 +122,15 @@ def slice_of_span(profile: Profile, span: Span) -> Slice:
     )
 
 
-def slice_of_execution(profile: Profile, execution: Execution) -> Slice:
-    operator = profile.operators[execution.operator]
-    args = {"step": execution.step, **facts_of_operator(operator)}
+def slice_of_execution(profile: Profile, execution: Execution, facts: dict[str, Any]) -> Slice:
+    """Return an execution with what is known of its operator."""
+    args = {"step": execution.step, **facts}
     if execution.wait_ns is not None:
         args["wait_us"] = execution.wait_ns / 1000
     return Slice(
         device_number(profile.facts.device) if profile.on_device else HOST,
         execution.thread,
-        operator.name,
+        profile.operators[execution.operator].name,
         "cpu_op" if not profile.on_device else "device_op",
         execution.start_ns,
         execution.end_ns,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lar.engines import load_name
+from lar.errors import UsageError
 
 if TYPE_CHECKING:
     from lar.profiling.profile import Profile
@@ -21,5 +22,14 @@ def read_foreign(data: bytes, name: str) -> Profile:
     """
     # ONNX Runtime's is a list of events, MegEngine's an object.
     is_list = data.lstrip()[:1] == b"["
-    profile: Profile = load_name(ONNXRUNTIME if is_list else MEGENGINE)(data, name)
+    hint = "make it again with --profile-raw"
+    try:
+        profile: Profile = load_name(ONNXRUNTIME if is_list else MEGENGINE)(data, name)
+    except OverflowError:
+        raise UsageError(f"{name}: is damaged: it tells of an infinite time", hint) from None
+    for each in profile.executions:
+        if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
+            operator = profile.operators[each.operator].name
+            why = f"{operator} ends before it begins to compute, or computes before it begins"
+            raise UsageError(f"{name}: is damaged: {why}", hint)
     return profile

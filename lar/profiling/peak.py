@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import msgspec
 
@@ -40,11 +40,15 @@ CACHE_MULTIPLE = 2
 SMALLEST_COPY_BYTES, LARGEST_COPY_BYTES = 1 << 26, 1 << 28
 
 
-def measure_peak(threads: int) -> Peak | None:
+def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Measure what this machine reaches with that many threads, in a fresh process.
 
-    None where the process fails: a report does without.
+    None where the process fails, or has not ended at `deadline` on the monotonic clock: a report
+    does without.
     """
+    seconds = TIMEOUT_SECONDS
+    if deadline is not None:
+        seconds = max(0.0, min(seconds, deadline - monotonic()))
     limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     try:
         child = subprocess.run(
@@ -52,7 +56,7 @@ def measure_peak(threads: int) -> Peak | None:
             env=os.environ | dict.fromkeys(limits, str(threads)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TIMEOUT_SECONDS,
+            timeout=seconds,
             check=True,
         )
         return msgspec.json.decode(child.stdout, type=Peak)

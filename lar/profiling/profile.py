@@ -330,6 +330,16 @@ class Profile:
         """Return the executions without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
+    def timed_allocations(self) -> tuple[Allocation, ...]:
+        """Return what was taken and given back outside of the warm-up; what an iteration gives
+        back at its very end is part of it."""
+        warmup = [(step.start_ns, step.end_ns) for step in self.steps if step.warmup]
+        return tuple(
+            each
+            for each in self.allocations
+            if not any(start <= each.at_ns < end + (each.size_bytes < 0) for start, end in warmup)
+        )
+
     def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
         """Return the spans of some categories; `timed` leaves out all outside timed iterations."""
         return tuple(
@@ -348,7 +358,3 @@ class Profile:
             return sum(end - start for start, end in own)
         (a, b), (c, d) = own
         return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))
-
-    def device_ns(self, execution: Execution) -> int:
-        """Return how long an execution kept a device busy: 0 where there is none."""
-        return execution.compute_ns if self.on_device else 0

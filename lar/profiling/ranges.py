@@ -9,30 +9,39 @@ import contextlib
 import importlib.util
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lar.errors import UsageError
+
 if TYPE_CHECKING:
-    from lar.profiling.profile import Profile, Span
+    from lar.profiling.profile import Profile, ProfiledOperator, Span
+    from lar.records import RunSpec
 
 # Spans of this process's ranges; the worker numbers its threads from 1.
 PYTHON_THREAD = 0
 
 
-@dataclass
+# A program that names ranges for ever keeps the last ones alone.
+MOST_ENDED = 10_000
+
+
+@dataclass(eq=False)
 class NamedRange:
-    """A range of this process, and the profiles that were written while it was open."""
+    """A range of this process, and the profiles that were written while it was open: where, and
+    the zero of their clocks, by which they are known."""
 
     name: str
     color: str | None
     start_ns: int
     end_ns: int | None = None
-    profiles: list[str] = field(default_factory=list)
+    profiles: list[tuple[str, int]] = field(default_factory=list)
 
 
-RANGES: list[NamedRange] = []
+OPEN: list[NamedRange] = []
+ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
 @contextlib.contextmanager
@@ -43,15 +52,16 @@ def range(name: str, color: str | None = None) -> Iterator[None]:
     installed, the range is one of NVTX too, which nsys and ncu see.
     """
     named = NamedRange(name, color, time.perf_counter_ns())
-    RANGES.append(named)
+    OPEN.append(named)
     try:
         with nvtx_range(name, color):
             yield
     finally:
         named.end_ns = time.perf_counter_ns()
-        for path in named.profiles:
-            if Path(path).is_file():
-                add_range(path, named)
+        OPEN.remove(named)
+        ENDED.append(named)
+        for path, t0_ns in named.profiles:
+            add_range(path, t0_ns, named)
 
 
 def nvtx_range(name: str, color: str | None) -> contextlib.AbstractContextManager[object]:
@@ -65,35 +75,35 @@ def nvtx_range(name: str, color: str | None) -> contextlib.AbstractContextManage
 
 def ranges_during(start_ns: int) -> list[NamedRange]:
     """Return the ranges that have ended since a time of this process's clock."""
-    return [each for each in RANGES if each.end_ns is not None and each.end_ns > start_ns]
+    return [each for each in [*ENDED] if each.end_ns is not None and each.end_ns > start_ns]
 
 
-def watch_open_ranges(path: str) -> None:
-    """Have the ranges that are still open added to a profile when they end."""
-    for each in RANGES:
-        if each.end_ns is None:
-            each.profiles.append(path)
+def watch_open_ranges(path: str, t0_ns: int) -> None:
+    """Have the ranges that are still open added to a profile, whose clock begins at `t0_ns`, when
+    they end."""
+    for each in [*OPEN]:
+        each.profiles.append((path, t0_ns))
 
 
-def add_range(path: str, named: NamedRange) -> None:
-    """Add a range to the profile in a file.
+def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
+    """Add a range to the profile in a file, if that is still there.
 
     Raises:
-        UsageError: it is no profile any more.
-        OSError: it cannot be written.
+        UsageError: it cannot be written.
     """
-    from lar.profiling.trace_file import read_profile, write_profile
+    from lar.profiling.additions import read_unread, write_with
 
-    profile = read_profile(path)
-    added = spans_of_ranges([named], profile.facts.clock.t0_ns)
-    write_profile(
-        replace(
-            profile,
-            spans=(*profile.spans, *added),
-            threads={**profile.threads, PYTHON_THREAD: "python"},
-        ),
-        path,
-    )
+    try:
+        trace = read_unread(path)
+    except (OSError, ValueError):
+        return
+    if trace.facts.clock.t0_ns != t0_ns:
+        return
+    try:
+        write_with(trace, spans_of_ranges([named], t0_ns), {PYTHON_THREAD: "python"}, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{path}: the range {named.name!r} cannot be added: {reason}") from None
 
 
 def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
@@ -112,6 +122,28 @@ def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
         )
         for each in ranges
         if each.end_ns is not None
+    ]
+
+
+def patterns_of(spec: RunSpec) -> list[tuple[str, str]]:
+    """Return the regular expressions of `--range-by` and the names that they give."""
+    texts = str(spec.settings.get("range_by", "")).split("\n")
+    return [
+        (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
+    ]
+
+
+def unmatched(
+    operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Say which regular expressions match no operator's name, with one that there is."""
+    if not operators:
+        return []
+    longest = max((operator.name for operator in operators), key=len)
+    return [
+        f"--range-by {pattern}={name}: no operator's name matches; one is {longest}"
+        for pattern, name in patterns
+        if not any(re.search(pattern, operator.name) for operator in operators)
     ]
 
 
@@ -135,18 +167,19 @@ def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> 
                 last[thread] = None
                 continue
             ranges = found.setdefault(thread, [])
-            goes_on = before is not None and before.step == execution.step
+            if before is not None and before.step != execution.step:
+                before = None
             span = Span(
                 category="user_annotation",
                 name=name,
-                start_ns=before.start_ns if before and goes_on else execution.start_ns,
-                end_ns=execution.end_ns,
+                start_ns=before.start_ns if before else execution.start_ns,
+                end_ns=max(before.end_ns, execution.end_ns) if before else execution.end_ns,
                 thread=thread,
                 step=execution.step,
                 warmup=execution.warmup,
                 style="operators",
             )
-            if goes_on:
+            if before is not None:
                 ranges[-1] = span
             else:
                 ranges.append(span)

@@ -6,12 +6,12 @@ TensorBoard plugin; the others speak of what an inference run can change.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lar.options import LAYOUT_CHOICES, flag_of
 from lar.profiling.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
+from lar.profiling.devices import device_kind
 from lar.profiling.intervals import (
     Interval,
     intersect_intervals,
@@ -20,6 +20,7 @@ from lar.profiling.intervals import (
     total_of,
 )
 from lar.profiling.profile import Profile
+from lar.profiling.selection import only_moves
 from lar.profiling.totals import group_by_type
 
 DATA_INPUT_LIMIT = 0.05
@@ -29,12 +30,6 @@ THREADS_LIMIT = 0.50  # of what the threads could use
 UTILIZATION_LIMIT = 0.50
 DOMINATING_LIMIT = 0.50
 MEMORY_LIMIT = 0.90
-
-# Operators that only move values from one place or layout to another.
-COPY_TYPES = re.compile(
-    r"(Host2DeviceCopy|Copy|RelayoutFormat|Dimshuffle|Reshape|Concat|MemcpyToHost|MemcpyFromHost"
-    r"|ReorderInput|ReorderOutput|Transpose)(Forward|V\d+)?"
-)
 
 # By rule and engine, the keys of the flags of a run to try, the best first.
 FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -48,7 +43,7 @@ FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "copies": {
         "megengine": ("enable_nchw44", "layout_transform"),
-        "onnxruntime": ("enable_nchw88",),
+        "onnxruntime": ("disable_optimizer",),
     },
     "threads": {
         "megengine": ("multithread", "multi_thread_core_ids"),
@@ -59,15 +54,22 @@ FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
         "onnxruntime": ("batch_size", "thread"),
     },
     "dominating type": {
-        "megengine": ("fast_run", "enable_nchw44", "weight_preprocess", "enable_ioc16"),
-        "onnxruntime": ("fast_run", "enable_nchw88", "weight_preprocess"),
+        "megengine": (
+            *("fast_run", "enable_nchw44", "multithread", "weight_preprocess", "enable_ioc16"),
+        ),
+        # Its blocked layout and its transformed weights are there unasked.
+        "onnxruntime": ("fast_run", "multithread"),
     },
     "memory": {
         "megengine": ("workspace_limit", "batch_size"),
         "onnxruntime": ("batch_size",),
     },
 }
-CPU_LAYOUTS = frozenset({"enable_nchw44", "enable_nchw88"})
+# What means nothing on a device, and by engine what means nothing on a CPU.
+OF_CPUS = frozenset({"enable_nchw44", "disable_optimizer", "multithread"})
+OF_DEVICES = {"onnxruntime": frozenset({"fast_run"})}
+# ONNX Runtime's layout in blocks is what makes it convert tensors on a CPU.
+VALUES = {"disable_optimizer": "NchwcTransformer"}
 # Flags that are set already and can be set otherwise.
 ADJUSTABLE = frozenset({"input", "batch_size", "multithread", "thread", "workspace_limit"})
 
@@ -113,14 +115,18 @@ def recommendation_of(
 
 def flags_for(profile: Profile, rule: str) -> tuple[str, ...]:
     """Return the flags of a rule that the engine honours and the run has not set; no layout
-    where it has chosen one, none of a CPU on a device."""
-    chosen = {key for key, value in profile.facts.options.items() if value not in (None, False)}
+    where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
+    facts = profile.facts
+    chosen = {key for key, value in facts.options.items() if value not in (None, False)}
     if chosen & LAYOUT_CHOICES:
         chosen |= LAYOUT_CHOICES
-    if profile.on_device:
-        chosen |= CPU_LAYOUTS
-    keys = FLAGS[rule].get(profile.facts.engine, ())
-    return tuple(flag_of(key) for key in keys if key in ADJUSTABLE or key not in chosen)
+    unfit = set(OF_CPUS if profile.on_device else OF_DEVICES.get(facts.engine, ())) | (
+        chosen - ADJUSTABLE
+    )
+    if rule == "dominating type" and (facts.threads or facts.cpu.count) >= facts.cpu.count:
+        unfit.add("multithread")
+    keys = (key for key in FLAGS[rule].get(facts.engine, ()) if key not in unfit)
+    return tuple(" ".join(filter(None, (flag_of(key), VALUES.get(key)))) for key in keys)
 
 
 def recommend_data_input(profile: Profile) -> Recommendation | None:
@@ -162,7 +168,7 @@ def recommend_copies(profile: Profile) -> Recommendation | None:
     copying = [
         (each.start_ns + (each.wait_ns or 0), each.end_ns)
         for each in profile.executions
-        if COPY_TYPES.fullmatch(profile.operators[each.operator].type)
+        if only_moves(profile.operators[each.operator].type)
     ]
     copying += [
         (span.start_ns, span.end_ns) for span in profile.spans_of("relayout", "memcpy", "memset")
@@ -181,10 +187,15 @@ def recommend_copies(profile: Profile) -> Recommendation | None:
 
 
 def recommend_threads(profile: Profile) -> Recommendation | None:
-    threads, used = profile.facts.threads, profile.facts.cpu.process_percent
+    threads, cpu = profile.facts.threads, profile.facts.cpu
+    used, busy = cpu.process_percent, cpu.system_percent
     if profile.on_device or used is None or threads is None or threads < 2:
         return None
-    share = used / (threads * 100)
+    usable = threads * 100.0
+    if busy is not None and cpu.count:
+        # What other processes held, no thread of this one could have.
+        usable = min(usable, used + cpu.count * (100 - busy))
+    share = used / usable if usable else 1.0
     if share >= THREADS_LIMIT:
         return None
     return recommendation_of(
@@ -192,8 +203,7 @@ def recommend_threads(profile: Profile) -> Recommendation | None:
         "threads",
         share,
         THREADS_LIMIT,
-        f"the process uses {used:.0f}% of a CPU, and its {threads} threads could use "
-        f"{threads * 100}%",
+        f"the process uses {used:.0f}% of a CPU, and its {threads} threads could use {usable:.0f}%",
         "run on fewer threads, or bind them to cores",
     )
 
@@ -237,7 +247,7 @@ def recommend_algorithms(profile: Profile) -> Recommendation | None:
 
 
 def recommend_memory(profile: Profile) -> Recommendation | None:
-    kind = profile.facts.device.rstrip(":0123456789") or "cpu"
+    kind = device_kind(profile.facts.device)
     capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
     if capacity is None and not profile.on_device:
         capacity = profile.facts.machine.get("memory_bytes")

@@ -63,10 +63,11 @@ class EngineTrace:
 class EngineProfiler(Protocol):
     """What takes an engine's own profile; a driver has one in a profiled run."""
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has told of an iteration that has just ended.
 
-        Its dispatch began at `forward_ns` and returned at `dispatched_ns`.
+        Its dispatch began at `forward_ns` and returned at `dispatched_ns`; it had been computed at
+        `waited_ns`, before its outputs were copied.
         """
 
     def finish(self) -> EngineTrace:
@@ -105,8 +106,9 @@ class Silent:
         """Return a copy of the outputs that notes when it began."""
         return copy
 
-    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> None:
-        """Write the files that the spec asks for."""
+    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> list[str]:
+        """Write the files that the spec asks for; return what the user should know of them."""
+        return []
 
 
 SILENT = Silent()
@@ -239,30 +241,36 @@ class Recorder(Silent):
                 self.add("runtime", name, waited, end, **place)
         if (held := read_resident_bytes()) is not None:
             self.counters.append(self.types.CounterSample("rss", end, held))
-        driver.profiler.take(step, start, middle)
+        driver.profiler.take(step, start, middle, waited)
         self._step_began = None
         self._cpu.begin_iteration()
 
-    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> None:
+    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
 
         What only the parent process knows is missing in it (`lar.profiling.capture`).
         """
+        from lar.profiling.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiling.trace_file import write_profile
 
         calls = self._syscalls.stop() if self._syscalls is not None else None
         trace: EngineTrace = driver.profiler.finish()
         if calls is not None:
             trace = self.with_syscalls(trace, calls)
+        patterns = patterns_of(spec)
         for key in PROFILES:
             if key in spec.written:
-                write_profile(self.profile_of(spec, driver, trace, batch), spec.written[key])
+                profile = self.profile_of(spec, driver, trace, batch)
+                named = spans_of_patterns(profile, patterns)
+                profile = replace(profile, spans=(*profile.spans, *named))
+                write_profile(profile, spec.written[key])
         if "profile_raw" in spec.written:
             place = spec.written["profile_raw"]
             if trace.raw_file:
                 shutil.copyfile(trace.raw_file, place)
             else:
                 Path(place).write_bytes(trace.engine_raw)
+        return unmatched(trace.operators, patterns)
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return what an engine tells with the calls of the system, and threads for them."""
@@ -316,6 +324,10 @@ class Recorder(Silent):
         return profile
 
 
+# The system counts CPU time in ticks of up to 10 ms: less than some of them tell nothing.
+SHORTEST_CPU_SECONDS = 0.05
+
+
 class CpuMeter:
     """Sums up the CPU time of this process and of the machine, over iterations alone.
 
@@ -336,14 +348,15 @@ class CpuMeter:
             self._timed.append(tuple(now - before for now, before in pairs))
 
     def percents(self) -> tuple[float | None, float | None]:
-        """Return those of the process, of one core, and of the machine, of all cores."""
+        """Return those of the process, of one core, and of the machine, of all cores; None where
+        the iterations were too short to tell."""
         counted = self._timed[1:] or self._timed
         if not counted:
             return None, None
         elapsed, process, busy, every = (sum(values) for values in zip(*counted, strict=True))
-        return (100 * process / elapsed if elapsed else None), (
-            100 * busy / every if every else None
-        )
+        if elapsed < SHORTEST_CPU_SECONDS:
+            return None, None
+        return 100 * process / elapsed, 100 * busy / every if every else None
 
 
 def read_times() -> tuple[float, ...]:

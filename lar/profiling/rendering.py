@@ -16,9 +16,28 @@ STYLE = (
     "table{border-collapse:collapse;margin:1em 0}"
     "th,td{border-bottom:1px solid #ddd;padding:3px 10px;text-align:right;"
     "font-variant-numeric:tabular-nums}"
-    "th{background:#f4f4f4}td.text,th.text{text-align:left}"
-    "pre{overflow-x:auto}.notes{color:#666}"
+    "th{background:#f4f4f4;cursor:pointer}td.text,th.text{text-align:left}"
+    "tbody tr:hover{background:#f8f8f8}.notes{color:#666;margin:.2em 0;white-space:pre-wrap}"
 )
+
+# A click on a header sorts by its column, the largest first, another click the other way round;
+# what is not known stays last.
+SCRIPT = """
+for (const header of document.querySelectorAll("th")) {
+  header.onclick = () => {
+    const body = header.closest("table").tBodies[0];
+    const sign = header.dataset.sign = header.dataset.sign === "-1" ? 1 : -1;
+    const valueOf = (row) => {
+      const text = row.cells[header.cellIndex].textContent;
+      return text === "N/A" ? null : header.className ? text : Number(text);
+    };
+    const keyed = [...body.rows].map((row) => [valueOf(row), row]);
+    keyed.sort(([a], [b]) => a === null || b === null ? (a === null) - (b === null)
+      : sign * (a > b ? 1 : a < b ? -1 : 0));
+    body.append(...keyed.map(([, row]) => row));
+  };
+}
+"""
 
 
 def format_csv(report: ProfileReport) -> str:
@@ -52,7 +71,8 @@ def format_html(report: ProfileReport) -> str:
     title = html.escape(f"lar report: {report.style}")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{body}\n</body></html>\n"
+        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{body}\n"
+        f"<script>{SCRIPT}</script></body></html>\n"
     )
 
 
@@ -64,8 +84,8 @@ def format_table_html(table: ReportTable) -> str:
     ]
 
     def cell(tag: str, value: Cell, text: bool) -> str:
-        shown = "N/A" if value is None else str(value)
-        return f"<{tag}{' class=text' if text else ''}>{html.escape(shown)}</{tag}>"
+        shown = html.escape(format_cell(value))
+        return f"<{tag}{' class=text' if text else ''}>{shown}</{tag}>"
 
     def row(tag: str, values: tuple[Cell, ...]) -> str:
         cells = "".join(cell(tag, value, text) for value, text in zip(values, texts, strict=True))
@@ -77,3 +97,12 @@ def format_table_html(table: ReportTable) -> str:
         f"<h2>{html.escape(table.title)}</h2>\n<table><thead>{row('th', table.columns)}</thead>\n"
         f"<tbody>{rows}</tbody></table>{notes}"
     )
+
+
+def format_cell(value: Cell) -> str:
+    """Return a value for a person: six digits of a fraction, but a whole part in full."""
+    if value is None:
+        return "N/A"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
+    return str(value)

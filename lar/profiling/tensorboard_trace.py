@@ -19,13 +19,12 @@ from lar.errors import UsageError
 from lar.profiling.activities import (
     HostActivity,
     device_activities_of,
-    device_number,
-    device_title,
     host_activities_of,
     position_of_call,
     positions_of_dispatches,
 )
 from lar.profiling.breakdown import leaf_calls
+from lar.profiling.devices import device_number, device_title
 from lar.profiling.export import HOST, name_event
 from lar.profiling.profile import Allocation, Profile, Step
 
@@ -141,6 +140,8 @@ class TraceEvents:
             yield name_event(
                 "process_name", number, 0, f"{device_title(self.profile.facts.device)} {number}"
             )
+            for stream in sorted({each.stream for each in device_activities_of(self.profile)}):
+                yield name_event("thread_name", number, stream, f"stream {stream}")
 
     def of_steps(self) -> Iterator[dict[str, Any]]:
         """Yield the timed iterations, on the thread with most operators if all of those are each

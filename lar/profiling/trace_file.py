@@ -14,7 +14,7 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -34,46 +34,12 @@ from lar.profiling.profile import (
     Span,
     Step,
 )
+from lar.profiling.trace_events import TraceArgs, TraceEvent, events_of
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
-
-
-class TraceArgs(msgspec.Struct, omit_defaults=True, gc=False):
-    """What an event has besides its times; what is not known is left out."""
-
-    id: int | None = None
-    parent: int | None = None
-    step: int | None = None
-    warmup: bool = False
-    op: int | None = None
-    wait_ns: int | None = None
-    bytes: int | None = None
-    tensor: str | None = None
-    device: str | None = None
-    stream: int | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
-    src_kind: str | None = None
-    dst_kind: str | None = None
-    color: str | None = None
-    style: str | None = None
-    source: str | None = None
-    result: str | None = None
-    addr: int | None = None
-    value: float | None = None
-    name: str | None = None
-
-
-class TraceEvent(msgspec.Struct, omit_defaults=True, gc=False):
-    ph: str
-    name: str = ""
-    cat: str = ""
-    ts: float = 0.0
-    dur: float | None = None
-    pid: int = 0
-    tid: int = 0
-    args: TraceArgs | None = None
+EVENTS_AT_ONCE = 10_000
+LATEST_NS = 1 << 62  # nearly 150 years
 
 
 class TraceFile(msgspec.Struct, rename={"events": "traceEvents", "facts": "otherData"}):
@@ -98,15 +64,21 @@ def write_profile(profile: Profile, path: str | Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    Path(path).write_bytes(encode_profile(profile))
+    with open(path, "wb") as file:
+        file.writelines(pieces_of(profile))
 
 
 def encode_profile(profile: Profile) -> bytes:
     """Return the file's content."""
-    return msgspec.json.encode(
+    return b"".join(pieces_of(profile))
+
+
+def pieces_of(profile: Profile) -> Iterator[bytes]:
+    """Yield the file's content, some events at a time: all of them at once take much memory."""
+    head, tail = around_events(
         TraceFile(
             schema=PROFILE_SCHEMA,
-            events=list(events_of(profile)),
+            events=[],
             facts=profile.facts,
             deviceProperties=list(profile.devices),
             ops=list(profile.operators),
@@ -114,109 +86,18 @@ def encode_profile(profile: Profile) -> bytes:
             engineRaw=msgspec.Raw(profile.engine_raw or b"null"),
         )
     )
+    events, separator = events_of(profile, count(1)), b""
+    yield head
+    while some := [*islice(events, EVENTS_AT_ONCE)]:
+        yield separator + msgspec.json.encode(some)[1:-1]
+        separator = b","
+    yield tail
 
 
-def events_of(profile: Profile) -> Iterator[TraceEvent]:
-    """Yield the events of a profile.
-
-    The parent of a span is the innermost phase or step on its thread around it, that of an
-    execution its step.
-    """
-    numbers = count(1)
-    steps: dict[int, int] = {}
-    for thread, name in profile.threads.items():
-        yield TraceEvent("M", "thread_name", tid=thread, args=TraceArgs(name=name))
-    for step in profile.steps:
-        steps[step.number] = number = next(numbers)
-        args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
-        name = f"ProfilerStep#{step.number}"
-        yield complete(name, "profiler_step", 0, step.start_ns, step.end_ns, args)
-    yield from events_of_spans(profile, numbers, steps)
-    for execution in profile.executions:
-        yield from events_of_execution(profile, execution, numbers, steps)
-    for sample in profile.counters:
-        value = TraceArgs(value=sample.value)
-        yield TraceEvent("C", sample.name, "counter", sample.at_ns / 1000, args=value)
-    for each in profile.allocations:
-        args = TraceArgs(
-            bytes=each.size_bytes,
-            op=each.operator,
-            addr=each.address,
-            device=each.device,
-            source=each.source,
-        )
-        yield TraceEvent("i", "[memory]", "memory", each.at_ns / 1000, args=args)
-
-
-def events_of_spans(
-    profile: Profile, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[TraceEvent]:
-    """Yield the events of the spans."""
-    around: dict[int, list[tuple[int, int]]] = {}  # by thread: the ends and numbers of phases
-    for span in sorted(profile.spans, key=lambda span: (span.start_ns, -span.end_ns)):
-        number = next(numbers)
-        enclosing = around.setdefault(span.thread, [])
-        while enclosing and enclosing[-1][0] <= span.start_ns:
-            enclosing.pop()
-        parent = enclosing[-1][1] if enclosing else None
-        if parent is None and span.step is not None:
-            parent = steps.get(span.step)
-        if span.category == "phase":
-            enclosing.append((span.end_ns, number))
-        args = TraceArgs(
-            id=number,
-            parent=parent,
-            step=span.step,
-            warmup=span.warmup,
-            op=span.operator,
-            bytes=span.size_bytes,
-            tensor=span.tensor,
-            device=span.device,
-            stream=span.stream,
-            grid=span.grid,
-            block=span.block,
-            src_kind=span.source_kind,
-            dst_kind=span.destination_kind,
-            color=span.color,
-            style=span.style,
-            source=span.source,
-            result=span.result,
-        )
-        yield complete(span.name, span.category, span.thread, span.start_ns, span.end_ns, args)
-
-
-def events_of_execution(
-    profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[TraceEvent]:
-    """Yield the event of an execution, and those of its parts that are known."""
-    number, thread = next(numbers), execution.thread
-    start, end, wait = execution.start_ns, execution.end_ns, execution.wait_ns
-    args = TraceArgs(
-        id=number,
-        parent=steps.get(execution.step),
-        step=execution.step,
-        warmup=execution.warmup,
-        op=execution.operator,
-        wait_ns=wait,
-    )
-    yield complete(profile.operators[execution.operator].name, "cpu_op", thread, start, end, args)
-    inner = TraceArgs(parent=number)
-    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-    if begin is not None and done is not None:
-        host = execution.dispatch_thread
-        yield complete("dispatch", "op_inner", host or 0, begin, done, inner)
-    if wait is not None:
-        if wait:
-            yield complete("wait", "op_inner", thread, start, start + wait, inner)
-        yield complete("compute", "op_inner", thread, start + wait, end, inner)
-
-
-def complete(
-    name: str, category: str, thread: int, start_ns: int, end_ns: int, args: TraceArgs
-) -> TraceEvent:
-    return TraceEvent(
-        "X", name, category, start_ns / 1000, (end_ns - start_ns) / 1000, 0, thread, args
-    )
+def around_events(file: msgspec.Struct) -> tuple[bytes, bytes]:
+    """Return what stands before and after the events in the file, which has none yet."""
+    head, opening, tail = msgspec.json.encode(file).partition(b'"traceEvents":[')
+    return head + opening, tail
 
 
 def read_profile(path: str | Path) -> Profile:
@@ -264,7 +145,7 @@ def profile_of(file: TraceFile) -> Profile:
     """Return the profile that a file holds.
 
     Raises:
-        ValueError: an event names an operator that is not there.
+        ValueError: an event names an operator that is not there, or has impossible times.
     """
     steps: list[Step] = []
     spans: list[Span] = []
@@ -292,7 +173,11 @@ def profile_of(file: TraceFile) -> Profile:
             allocations.append(allocation_of(event, args))
         elif event.ph == "M" and event.name == "thread_name":
             threads[event.tid] = args.name or ""
+    # What was added to the file later stands behind the rest.
+    spans.sort(key=lambda span: span.start_ns)
     executions = [execution_of(event, args, dispatches) for event, args in operations]
+    # What was added to the file later stands at the end.
+    spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
     known = range(len(file.ops))
     used = {execution.operator for execution in executions}
     used |= {span.operator for span in spans if span.operator is not None}
@@ -320,8 +205,15 @@ def nanoseconds(microseconds: float) -> int:
 
 
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    start = nanoseconds(event.ts)
-    return start, start + nanoseconds(event.dur or 0.0)
+    """Return begin and end.
+
+    Raises:
+        ValueError: it would end before it began, or at a time that no clock shows.
+    """
+    start, duration = nanoseconds(event.ts), nanoseconds(event.dur or 0.0)
+    if duration < 0 or abs(start) > LATEST_NS or duration > LATEST_NS:
+        raise ValueError(f"the event {event.name} begins at {event.ts} and lasts {event.dur} us")
+    return start, start + duration
 
 
 def execution_of(
@@ -337,6 +229,8 @@ def execution_of(
         thread = dispatch.tid
     if args.op is None:
         raise ValueError(f"the event {event.name} names no operator")
+    if args.wait_ns is not None and not 0 <= args.wait_ns <= end - start:
+        raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
     return Execution(
         args.op,
         args.step or 0,

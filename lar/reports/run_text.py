@@ -173,8 +173,10 @@ def format_profile(result: RunResult) -> list[str]:
     place = settings.get("profile") or settings.get("profile_host")
     timed = statistics_of(result.samples.end_to_end)
     plain = statistics_of(result.unprofiled.end_to_end)
-    if not place or timed is None or plain is None:
+    if not place or result.status != "ok":
         return []
+    if timed is None or plain is None:
+        return [f"profile: {place}"]
     change = 100 * (timed.median / plain.median - 1) if plain.median else 0.0
     return [
         f"profile: {place}; median {format_ms(timed.median)}ms with the profiler, "

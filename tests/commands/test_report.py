@@ -95,6 +95,48 @@ def test_a_bad_profile_is_told_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+def test_a_profile_comes_through_a_pipe(run_lar: RunLar, profile: str) -> None:
+    done = run_lar("report", "-", "--style", "torch", input=Path(profile).read_text())
+    assert done.stdout == run_lar("report", profile, "--style", "torch").stdout
+    assert run_lar("report", "-", input="").stderr.startswith("lar: error: standard input: the ")
+
+
+def test_a_profile_that_was_written_anew_is_none_of_an_engine(
+    run_lar: RunLar, tmp_path: Path, profile: str
+) -> None:
+    content = json.loads(Path(profile).read_text())
+    anew = tmp_path / "anew.json"
+    anew.write_text(json.dumps({key: content[key] for key in sorted(content)}))
+    assert run_lar("report", str(anew)).stdout == run_lar("report", profile).stdout
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_names_control_no_terminal_and_end_no_line(
+    run_lar: RunLar, tmp_path: Path, style: str
+) -> None:
+    evil = "\x1b[2J\u202econv\nTotal 0 </script>"
+    path = tmp_path / "evil.json"
+    times = [{evil: 30, "relu": 5}, {evil: 28, "relu": 6}]
+    write_profile(profile_of_times({evil: evil, "relu": "Relu"}, times, step_us=50), path)
+    profiles = [str(path)] * (2 if STYLES[style].compares else 1)
+    html = tmp_path / "report.html"
+    done = run_lar("report", *profiles, "--style", style, "--html", str(html))
+    assert done.returncode == 0
+    assert done.stdout.replace("\n", "").isprintable()
+    assert not any(line.startswith("Total 0") for line in done.stdout.splitlines())
+    assert "Total 0 </script>" not in html.read_text()
+
+
+def test_an_export_takes_no_option_of_a_report(
+    run_lar: RunLar, tmp_path: Path, profile: str
+) -> None:
+    words = ["report", profile, "--export", "chrome", "-o", str(tmp_path / "trace.json")]
+    done = run_lar(*words, "--top", "3", "--csv", "x.csv")
+    assert done.returncode == 2
+    assert done.stderr.startswith("lar: error: --export goes without --csv, --top\n")
+    assert run_lar(*words).stdout == f"wrote {tmp_path / 'trace.json'}\n"
+
+
 def test_standard_output_takes_a_report_in_place_of_the_text(run_lar: RunLar, profile: str) -> None:
     done = run_lar("report", profile, "--style", "torch", "--json", "-")
     assert done.returncode == 0

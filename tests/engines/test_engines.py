@@ -77,8 +77,8 @@ def test_every_engine_option_is_honoured_by_some_engine() -> None:
 def test_an_option_that_needs_a_hook_has_one() -> None:
     # --cpu asks for what is so anyway; the others are honoured when the engine has done its part,
     # or by lar itself.
-    without = ("cpu", "disable_assert_throw", "dump_filter")
-    without += ("profile_memory", "profile_syscalls", "range_by")
+    without = {"cpu", "disable_assert_throw", "dump_filter"}
+    without |= {"profile_memory", "profile_syscalls", "range_by"}
     for entry in ENGINES.values():
         for row in rows_of(entry).values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)

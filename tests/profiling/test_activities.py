@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.profiling.activities import (
     device_activities_of,
-    device_number,
-    device_title,
     host_activities_of,
     nest_intervals,
 )
@@ -106,11 +103,3 @@ def test_kernels_stand_for_the_operators_that_they_belong_to() -> None:
 def test_a_cpu_is_no_device() -> None:
     profile = profile_of([CONV], STEPS, [execution_of(0, 10, 50)])
     assert device_activities_of(profile) == []
-
-
-@pytest.mark.parametrize(
-    ("device", "title", "number"),
-    [("cpu", "CPU", 0), ("cpu0", "CPU", 0), ("cuda1", "GPU", 1), ("cuda:2", "GPU", 2)],
-)
-def test_what_a_device_is_called(device: str, title: str, number: int) -> None:
-    assert (device_title(device), device_number(device)) == (title, number)

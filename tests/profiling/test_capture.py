@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lar
+from lar.api import run_spec
+from lar.errors import UsageError
 from lar.events import Listener
+from lar.plan import plan_run, spec_of
 from lar.profiling.capture import (
     PLAIN_ITERATIONS,
     PlainRun,
+    command_line,
     cost_of,
     is_profiled,
-    patterns_of,
     plain_spec,
     run_profiled,
 )
-from lar.records import RunResult, RunSpec, Samples
+from lar.profiling.ranges import patterns_of
+from lar.records import Failure, RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -74,6 +78,42 @@ def test_a_profile_is_completed_by_what_the_parent_knows(
     assert unprofiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("typed", "own"),
+    [
+        (["/usr/bin/lar", "m.mge"], True),
+        (["/x/lar/__main__.py", "m.mge"], True),
+        (["/x/another/__main__.py", "--secret"], False),
+        (["service.py"], False),
+        ([], False),
+    ],
+)
+def test_the_command_line_is_lars_own_alone(
+    monkeypatch: pytest.MonkeyPatch, typed: list[str], own: bool
+) -> None:
+    monkeypatch.setattr("sys.argv", typed)
+    assert command_line() == (tuple(typed) if own else ())
+
+
+def test_a_pattern_that_matches_nothing_is_told(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    flags = ["--profile", "p.json", "--range-by", "conv=body", "--range-by", "x+=none"]
+    done = run_lar(script, *flags, cwd=tmp_path)
+    assert "lar: warning: --range-by x+=none: no operator's name matches; one is conv1" in (
+        done.stderr
+    )
+    assert done.stderr.count("matches") == 1
+
+
+@pytest.mark.parametrize("given", [5, "conv", ["conv=body", ""], ["a=b\nc=d"]])
+def test_what_python_code_gives_is_checked_too(write_script: WriteScript, given: object) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    with pytest.raises(UsageError, match=r"--range-by: .* is not REGEX=NAME"):
+        lar.run(script, profile="p.json", range_by=given)
+
+
 def test_a_run_without_a_profile_is_made_once(run_lar: RunLar, write_script: WriteScript) -> None:
     done = run_lar(write_script(times=TIMES, operators=OPERATORS), "--iter", "3")
     assert "profile" not in done.stdout
@@ -121,14 +161,19 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     ran: list[RunSpec] = []
 
     def plain(each: RunSpec, listener: Listener) -> RunResult:
-        return replace(result_of(each), status="crashed")
+        failure = Failure("timed out after 1 s in phase load", "more time")
+        return replace(result_of(each, 0.5), status="timed_out", failure=failure)
 
     def run(each: RunSpec, listener: Listener) -> RunResult:
         ran.append(each)
         return result_of(each)
 
     result = run_profiled(spec, Listener(), plain, run)
-    assert (result.status, result.spec) == ("crashed", spec)
+    assert (result.status, result.spec) == ("timed_out", spec)
+    assert result.failure == Failure(
+        "timed out after 1 s in phase load, before the profiler was used", "more time"
+    )
+    assert (result.samples.end_to_end, result.unprofiled.end_to_end) == ((), (0.5,))
     assert ran == []
 
 
@@ -142,6 +187,63 @@ def test_a_profiled_run_that_ends_badly_has_no_profile_to_complete() -> None:
     )
     assert result.status == "timed_out"
     assert result.unprofiled.end_to_end == (0.5,)
+
+
+def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(threads: int, deadline: float | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lar.profiling.peak.measure_peak", interrupt)
+    path = tmp_path / "p.json"
+    path.write_text("earlier")
+    plan = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
+    result = run_spec(spec_of(plan), plan.driver.path)
+    assert result.status == "interrupted"
+    assert result.failure is not None
+    assert result.failure.exit_code == 130
+    assert len(result.samples.end_to_end) == 10
+    assert path.read_text() == "earlier"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.json", "script_0.fake"]
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lar.profiling.additions.write_with", write)
+    path = tmp_path / "p.json"
+    with pytest.raises(UsageError, match=r"--profile: .*p\.json: cannot be written: no space left"):
+        lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
+
+
+def test_without_time_left_no_peak_is_measured(write_script: WriteScript, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    spec = spec_with({"profile": str(path)}, written={"profile": str(path)})
+    lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    result = run_profiled(
+        spec,
+        Listener(),
+        lambda each, listener: result_of(each, 0.5),
+        lambda each, listener: result_of(each, 0.75),
+        deadline=0.0,
+    )
+    assert result.status == "ok"
+    assert lar.read_profile(path).facts.peak is None
+
+
+def test_a_profile_of_the_warm_up_alone_is_told(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    flags = ["--iter", "0", "--warmup-iter", "1", "--profile", "p.json"]
+    done = run_lar(script, *flags, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "profile: p.json"
+    assert lar.read_profile(tmp_path / "p.json").facts.cost is None
 
 
 def test_the_plain_run_shows_as_progress_alone() -> None:
@@ -205,6 +307,9 @@ def test_patterns_end_at_the_last_sign(
         (["--profile-host", "p.json"], "--profile-host: the scripted engine cannot do this"),
         (["--profile", "nowhere/p.json"], "--profile: "),
         (["--profile", "."], "--profile: "),
+        (["--profile", "-"], "--profile -: a profile goes to a file"),
+        (["--profile", "p.json", "--json", "p.json"], "--profile and --json go to the same place"),
+        (["--profile", "script_0.fake"], "--profile: script_0.fake: this is the model"),
     ],
 )
 def test_what_cannot_be_profiled_is_refused(

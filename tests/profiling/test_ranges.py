@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 import lar
-from lar.errors import UsageError
 from lar.profiling.profile import Profile, Span
 from lar.profiling.ranges import (
+    MOST_ENDED,
     PYTHON_THREAD,
     NamedRange,
+    add_range,
     ranges_during,
     spans_of_patterns,
     spans_of_ranges,
@@ -115,14 +117,65 @@ def test_a_file_that_is_no_profile_any_more_stays_as_it_is(
 ) -> None:
     path = tmp_path / "p.json"
 
-    def run_and_write() -> None:
-        with lar.range("outer"):
-            lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
-            path.write_text("something else")
-
-    with pytest.raises(UsageError, match=r"p\.json: is no profile"):
-        run_and_write()
+    with lar.range("outer"):
+        lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
+        path.write_text("something else")
     assert path.read_text() == "something else"
+
+
+def test_of_two_runs_into_one_file_the_range_is_added_once(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "p.json", tmp_path / "other.json"
+    script = write_script(**SCRIPT)
+    with lar.range("outer"):
+        for place in (path, path, other):
+            lar.run(script, iter=1, profile=str(place))
+    for place in (path, other):
+        assert [each.name for each in ranges_in(lar.read_profile(place))] == ["outer"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "other.json",
+        "p.json",
+        "script_0.fake",
+    ]
+
+
+def test_what_is_added_to_a_profile_leaves_the_rest_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    before = profile_with(["conv1", "fc"], ["conv1", "fc"])
+    write_profile(before, path)
+    path.chmod(0o640)
+    add_range(str(path), before.facts.clock.t0_ns, NamedRange("early", "red", 1, 5))
+    add_range(str(path), before.facts.clock.t0_ns, NamedRange("late", None, 7, 9))
+    add_range(str(path), before.facts.clock.t0_ns + 1, NamedRange("other", None, 7, 9))
+    after = lar.read_profile(path)
+    assert [(each.name, each.start_ns, each.end_ns) for each in ranges_in(after)] == [
+        ("early", 1, 5),
+        ("late", 7, 9),
+    ]
+    assert [each.start_ns for each in after.spans] == sorted(each.start_ns for each in after.spans)
+    kept = tuple(span for span in after.spans if span.category != "user_annotation")
+    threads = {number: name for number, name in after.threads.items() if number != PYTHON_THREAD}
+    assert replace(after, spans=kept, threads=threads) == before
+    events = json.loads(path.read_text())["traceEvents"]
+    numbers = [each["args"]["id"] for each in events if "id" in each["args"]]
+    assert len(numbers) == len({*numbers})
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_profile_without_events_gets_a_range_too(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    write_profile(Profile(), path)
+    add_range(str(path), 0, NamedRange("only", None, 1, 5))
+    assert [span.name for span in lar.read_profile(path).spans] == ["only"]
+
+
+def test_the_last_of_many_ranges_are_kept() -> None:
+    before = time.perf_counter_ns()
+    for _ in range(MOST_ENDED + 5):
+        with lar.range("one of many"):
+            pass
+    assert len(ranges_during(before)) == MOST_ENDED
 
 
 def test_times_count_from_the_profiles_zero() -> None:

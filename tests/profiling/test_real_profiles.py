@@ -19,13 +19,22 @@ from typing import Any
 
 import pytest
 
+import lar
 from lar.engines import load_name
 from lar.profiling.breakdown import breakdown_of
 from lar.profiling.intervals import merge_intervals, total_of
 from lar.profiling.profile import Profile
+from lar.profiling.recorder import SHORTEST_CPU_SECONDS
 from lar.profiling.styles import STYLES
 from lar.profiling.totals import group_by_operator
 from lar.profiling.trace_file import read_profile
+from tests.profiling.figures import (
+    diff_figures,
+    kernel_totals,
+    paddle_figures,
+    tensorboard_figures,
+    torch_figures,
+)
 
 needs_megengine = pytest.mark.skipif(
     find_spec("megengine") is None, reason="MegEngine is not installed"
@@ -81,6 +90,23 @@ def test_the_run_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> N
     assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
     assert "ms with the profiler, " in printed
     assert f"median {cost.profiled_seconds * 1e3:.3f}ms with the profiler" in printed
+
+
+@pytest.mark.parametrize(
+    ("model", "driver"),
+    [
+        pytest.param("digits_cnn.mge", "lite", marks=needs_megengine),
+        pytest.param("digits_cnn.mge", "graph", marks=needs_megengine),
+        ("digits_cnn.onnx", "session"),
+    ],
+)
+def test_the_profiler_changes_no_output(
+    model: str, driver: str, root: Path, tmp_path: Path
+) -> None:
+    run = partial(lar.run, root / "models" / model, driver=driver, iter=2)
+    plain, profiled = run(), run(profile=tmp_path / "p.json")
+    assert plain.status == profiled.status == "ok"
+    assert profiled.outputs == plain.outputs  # each with its checksum
 
 
 def test_every_iteration_is_there_and_holds_its_operators(profile: Profile) -> None:
@@ -142,7 +168,8 @@ def test_what_is_not_known_is_said_and_not_zero(profile: Profile) -> None:
     assert sum(each.flops or 0 for each in known) > 0
     assert profile.facts.threads
     assert profile.facts.peak is not None
-    assert profile.facts.cpu.process_percent
+    seconds = sum(step.duration_ns for step in profile.timed_steps()) / 1e9
+    assert profile.facts.cpu.process_percent or seconds < 2 * SHORTEST_CPU_SECONDS
 
 
 def test_memory_is_taken_and_given_back(profile: Profile) -> None:
@@ -154,6 +181,32 @@ def test_memory_is_taken_and_given_back(profile: Profile) -> None:
         most = max(most, held)
     assert most > 0
     assert any(sample.name == "rss" and sample.value > 0 for sample in profile.counters)
+
+
+def test_every_style_says_the_same(profile: Profile) -> None:
+    executions = profile.timed_executions()
+    host_ns, calls = sum(map(profile.host_ns, executions)), len(executions)
+    # TensorBoard has a row for the dispatch: on another thread it counts whenever it was.
+    apart_ns = sum(
+        profile.host_ns(each)
+        if each.dispatch_thread in (None, each.thread)
+        else each.duration_ns + (each.dispatch_ns or 0)
+        for each in executions
+    )
+    for told, expected_ns in (
+        (paddle_figures(profile, "CPU"), host_ns),
+        (torch_figures(profile, "CPU"), host_ns),
+        (tensorboard_figures(profile, "host_self"), apart_ns),
+        (diff_figures(profile, "Host"), host_ns),
+    ):
+        assert sum(row.calls for row in told.values()) == calls
+        # TensorBoard rounds each row to microseconds, and has two of each type.
+        total_ns = sum(row.time_ns for row in told.values())
+        assert total_ns == pytest.approx(expected_ns, abs=1000 * len(told))
+    compute_ns = sum(each.compute_ns for each in profile.timed_executions())
+    for style, total in kernel_totals(profile).items():
+        assert total.calls == calls, style
+        assert total.time_ns == pytest.approx(compute_ns, rel=1e-5), style
 
 
 # By title in the sample: what a run on a CPU has in its place.

@@ -84,6 +84,14 @@ def test_threads_that_stand_idle(threads: int, percent: float | None, found: boo
         assert "uses 199% of a CPU, and its 4 threads could use 400%" in each.text
 
 
+@pytest.mark.parametrize(("busy", "found"), [(95.0, False), (30.0, True), (None, True)])
+def test_threads_that_wait_for_other_processes_do_not_stand_idle(
+    busy: float | None, found: bool
+) -> None:
+    facts = {"threads": 2, "cpu": CpuUse(2, 50.0, busy)}
+    assert rules_of(profile_of([CONV], STEPS, facts=facts)) == (["threads"] if found else [])
+
+
 @pytest.mark.parametrize(("end", "found"), [(60, False), (59, True)])
 def test_a_device_that_computes_less_than_half_the_time(end: float, found: bool) -> None:
     profile = profile_of([CONV], STEPS, [execution_of(0, 10, end)], device="cuda0")
@@ -114,6 +122,42 @@ def test_no_layout_of_a_cpu_is_suggested_on_a_device() -> None:
     executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
     (found,) = recommendations_of(profile_of([CONV, RELU], STEPS, executions, device="cuda0"))
     assert flag_of("enable_nchw44") not in found.flags
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "threads", "flags"),
+    [
+        ("megengine", "cpu", 1, {"--fast-run", "--enable-nchw44", "--multithread"}),
+        ("megengine", "cpu", 4, {"--fast-run", "--enable-nchw44"}),
+        ("megengine", "cuda0", 1, {"--fast-run"}),
+        ("onnxruntime", "cpu", 1, {"--multithread"}),
+        ("onnxruntime", "cuda0", 1, {"--fast-run"}),
+    ],
+)
+def test_what_changes_nothing_is_not_suggested(
+    engine: str, device: str, threads: int, flags: set[str]
+) -> None:
+    facts = {"engine": engine, "threads": threads, "cpu": CpuUse(4, None, None)}
+    executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
+    (found,) = recommendations_of(
+        profile_of([CONV, RELU], STEPS, executions, facts=facts, device=device)
+    )
+    assert set(found.flags) - {"--weight-preprocess", "--enable-ioc16"} == flags
+
+
+def test_no_type_is_blamed_where_no_flag_would_help() -> None:
+    facts = {"engine": "onnxruntime", "threads": 4, "cpu": CpuUse(4, None, None)}
+    executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
+    assert recommendations_of(profile_of([CONV, RELU], STEPS, executions, facts=facts)) == ()
+
+
+def test_conversions_of_onnx_runtimes_layout_can_be_turned_off() -> None:
+    facts = {"engine": "onnxruntime"}
+    reorder = operator_of("reorder", "ReorderOutput")
+    executions = [execution_of(0, 0, 80), execution_of(1, 80, 100)]
+    (found,) = recommendations_of(profile_of([CONV, reorder], STEPS, executions, facts=facts))
+    assert found.text.endswith("keep the operators in one layout: " + found.flags[0])
+    assert found.flags == ("--disable-optimizer NchwcTransformer",)
 
 
 def test_memory_near_the_machines() -> None:

@@ -19,13 +19,14 @@ RESOLUTION_NS = 1000  # the engine's times are microseconds
 class Iteration(NamedTuple):
     """What the engine told of an iteration, in nanoseconds.
 
-    The dispatch began at `forward_ns` and returned at `dispatched_ns`, on lar's clock; the
-    executions have the times of the engine's.
+    The dispatch began at `forward_ns` and returned at `dispatched_ns`, and the wait ended at
+    `waited_ns`, on lar's clock; the executions have the times of the engine's.
     """
 
     step: Step
     forward_ns: int
     dispatched_ns: int
+    waited_ns: int
     executions: tuple[Execution, ...]
 
 
@@ -104,7 +105,7 @@ def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
     """Return what an iteration tells of the clock of executions; with that of dispatches known,
     none of them begins before its dispatch."""
     times = [(each.start_ns, each.end_ns) for each in iteration.executions]
-    window = window_of(iteration.forward_ns, iteration.step.end_ns, times)
+    window = window_of(iteration.forward_ns, iteration.waited_ns, times)
     if window is None or host is None:
         return window
     dispatched_before = (
@@ -148,7 +149,7 @@ def place_executions(
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:
             continue
-        low, high = iteration.forward_ns, iteration.step.end_ns
+        low, high = iteration.forward_ns, iteration.waited_ns
         for each in iteration.executions:
             start = clip(each.start_ns + device.offset_ns, low, high)
             end = clip(each.end_ns + device.offset_ns, start, high)

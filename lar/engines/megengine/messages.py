@@ -29,6 +29,10 @@ BROKEN_FILE: tuple[tuple[str, str], ...] = (
     (r"device < nr_gpu", "it asks for a CUDA device, and this machine has no such one"),
 )
 
+FULL_DISK = re.compile(
+    r"failed to write to .*(No space left on device|Disk quota exceeded|File too large)"
+)
+
 # What the checkers say: the graph's variable and the place of its first wrong element, as in
 #   var: {id:9, ..., owner:relu(x)[8]{Elemwise}, name:y, slot:0, ...}
 OUT_OF_RANGE = re.compile(
@@ -72,6 +76,9 @@ def explain_megengine(
             return UsageError(f"{model}: {what}", BROKEN)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
+    if full := FULL_DISK.search(message):
+        why = full[1].lower()
+        return LarError(f"MegEngine cannot write a file: {why}", "make room on the disk")
     if "ExternCOprRunner::load" in message:
         return UsageError(
             f"{model}: it has an operator in C that no loaded library has",

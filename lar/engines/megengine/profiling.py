@@ -116,7 +116,7 @@ class MegEngineProfiler:
         """Listen to the choices of algorithms until the first iteration has ended."""
         self._listened = self._listener.begin(flag_of(asked_key(self.driver)))
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has told of an iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
@@ -126,7 +126,7 @@ class MegEngineProfiler:
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
         executions = executions_of(raw, places, step=step.number, warmup=step.warmup)
-        self._iterations.append(Iteration(step, forward_ns, dispatched_ns, executions))
+        self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, executions))
         if self._planned_step is None:
             self._plan = placed_plan(memory_plan_of(raw), [*places.values()])
             self._planned_step = None if step.warmup else step.number

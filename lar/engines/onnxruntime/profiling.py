@@ -22,6 +22,7 @@ from lar.engines.onnxruntime.profile_file import (
 from lar.engines.onnxruntime.profiled_memory import allocations_of
 from lar.engines.onnxruntime.profiled_operators import OperatorTable
 from lar.engines.onnxruntime.saving import save_optimized
+from lar.errors import LarError
 from lar.profiling.profile import Alignment, Step
 from lar.profiling.recorder import PROFILES, EngineTrace
 
@@ -64,17 +65,22 @@ class SessionProfiler:
         self.driver = driver
         self.calls: list[Call] = []
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int) -> None:
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         self.calls.append(Call(step, forward_ns, dispatched_ns))
 
     def finish(self) -> EngineTrace:
         driver, session = self.driver, self.driver.session
         began_ns = session.get_profiling_start_time_ns()
         file = session.end_profiling()
+        data = Path(file).read_bytes()
+        if not data.rstrip().endswith(b"]"):  # it does not say so itself
+            raise LarError(
+                "ONNX Runtime could not write the whole of its profile", "make room on the disk"
+            )
         settings = driver.spec.settings
         if not any(key in settings for key in PROFILES):
             return EngineTrace(raw_file=file)
-        raw = decode_raw(Path(file).read_bytes(), file)
+        raw = decode_raw(data, file)
         graph, dropped = graph_of(driver)
         dropped += cut_of(raw, len(self.calls))
         offset, error = align_runs(raw.runs, self.calls, began_ns - driver.recorder.unix_ns)

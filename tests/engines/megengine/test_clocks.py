@@ -38,13 +38,21 @@ def iteration_of(
         first, last = dispatches[index] if dispatches else (None, None)
         by = HOST if dispatches else None
         told.append(Execution(0, number, thread, begin, done, 0, first, last, by))
-    return Iteration(Step(number, start, end), start, start + (end - start) // 10, tuple(told))
+    dispatched = start + (end - start) // 10
+    return Iteration(Step(number, start, end), start, dispatched, end, tuple(told))
 
 
 def test_iterations_bound_an_offset_together() -> None:
     assert fit_offsets([Window(100_000, 140_000), Window(120_000, 180_000)]) == [
         Fit(0, 130_000, 10_000 + RESOLUTION_NS)
     ]
+
+
+def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
+    iteration = iteration_of(0, 0, [(100, 200)], end=9_000)._replace(waited_ns=5_000)
+    assert device_window(iteration, None) == Window(-100, 4_800)
+    (late,) = place_executions([iteration], [], [Fit(0, 4_850, 0)])
+    assert (late.start_ns, late.end_ns) == (4_950, 5_000)
 
 
 def test_a_clock_that_begins_again_is_another() -> None:
@@ -108,7 +116,7 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
         execution = Execution(
             0, number, WORKER, begin - device, end - device, 0, at - host, at + 5000 - host, HOST
         )
-        iterations.append(Iteration(step, at, at + 9000, (execution,)))
+        iterations.append(Iteration(step, at, at + 9000, step.end_ns, (execution,)))
         true.append((begin, end))
         at = end + late * 1000 + 50_000
     hosts, devices = fit_clocks(iterations)

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from lar.engines.onnxruntime.model_file import read_model
 from lar.engines.onnxruntime.profile_events import NO_KERNELS, NO_PARTS, RunEvents, TimedRun
 from lar.engines.onnxruntime.profile_file import RawProfile, RawRun, busy_threads, decode_raw
 from lar.engines.onnxruntime.profiled_operators import OperatorTable, module_of
-from lar.engines.onnxruntime.profiling import Call, align_runs, cut_of, place_runs
+from lar.engines.onnxruntime.profiling import Call, SessionProfiler, align_runs, cut_of, place_runs
 from lar.engines.onnxruntime.saving import save_optimized
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.profiling.foreign import read_foreign
@@ -530,3 +531,14 @@ def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
 )
 def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
     assert module_of(name, None, {}) == module
+
+
+def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "onnxruntime.json"
+    file.write_text('[{"cat" : "Session","pid" :1,')
+    session = SimpleNamespace(
+        get_profiling_start_time_ns=lambda: 0, end_profiling=lambda: str(file)
+    )
+    profiler = SessionProfiler(SimpleNamespace(session=session))
+    with pytest.raises(LarError, match="could not write the whole of its profile"):
+        profiler.finish()

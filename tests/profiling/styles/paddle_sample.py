@@ -199,8 +199,8 @@ def profile_of_phases() -> Profile:
             at = start + forward + backward
             spans.append(span_at("phase", "dataloader", at, loading, **here))
         start += length
-    spans += spans_in_row("memcpy", "MEMCPY_HtoD", split_evenly(105_980_000, 3026))
-    spans += spans_in_row("memset", "MEMSET", split_evenly(5_240_000, 1007))
+    spans += spans_in_row("memcpy", "MEMCPY_HtoD", split_evenly(105_980_000, 3026), device=DEVICE)
+    spans += spans_in_row("memset", "MEMSET", split_evenly(5_240_000, 1007), device=DEVICE)
     spans += spans_in_row("relayout", "relayout", split_evenly(2_092_900_000, 9049))
     spans += spans_in_row("runtime", "cudaLaunchKernel", split_evenly(1_597_650_000, 91042))
     inner = spans_in_row("runtime", "compute", split_evenly(1_174_700_000, 28326), operator=0)
@@ -251,7 +251,8 @@ def profile_of_ranges(title: str) -> Profile:
             spans.append(span_at("kernel", "k", at, work, thread=STREAM))
             at += length
             device_ns += work
-    spans.append(span_at("memcpy", "MEMCPY_DtoH", at + 1, DEVICE_NS - device_ns, thread=STREAM))
+    left_ns = DEVICE_NS - device_ns
+    spans.append(span_at("memcpy", "MEMCPY_DtoH", at + 1, left_ns, thread=STREAM, device=DEVICE))
     return profile_on_device(spans)
 
 

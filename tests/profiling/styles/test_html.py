@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,10 +31,10 @@ from lar.profiling.styles.html import VIEWS, build
 from lar.profiling.styles.html.series import bins_of, breakdowns_of, memory_curves
 from lar.profiling.styles.html.timeline import Bar, median_step_of, place_bars, timeline_of
 from lar.profiling.trace_file import write_profile
+from tests.profiling.browser import CHROMIUM, open_page
 from tests.profiling.layers import profile_of_layers, span_of
 from tests.profiling.synthetic import profile_of_times
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 EVIL = (
     "</script><script>document.title='taken'</script><!-- \" ' & \u2028 <img src=x onerror=boom()>"
 )
@@ -311,20 +309,6 @@ def test_the_page_stays_small() -> None:
     profile = profile_of_layers(layers=63, iterations=100)
     assert len(profile.timed_executions()) > 25_000
     assert len(build(profile, {}).page.encode()) < 1 << 20
-
-
-def open_page(text: str, folder: Path) -> tuple[str, list[str]]:
-    """Open a page in Chromium; return its elements as text, and what its console said."""
-    file = folder / "page.html"
-    file.write_text(text)
-    flags = (
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--enable-logging=stderr", "--dump-dom", f"--user-data-dir={folder / 'chromium'}"),
-    )
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, file.as_uri()], capture_output=True, text=True, timeout=120
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

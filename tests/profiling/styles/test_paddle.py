@@ -77,13 +77,14 @@ def test_each_iteration_is_logged_as_in_the_sample() -> None:
     profile = replace(profile, facts=msgspec.structs.replace(profile.facts, batch=2))
     assert lines_of(profile, "log") == [
         "iter: [    0/2] batch_cost: 1.4670 data_cost: 0.0006 ips: 1.3633 images/s",
-        "iter: [    1/2] batch_cost: 0.2533 data_cost: - ips: 7.8958 images/s",
+        "iter: [    1/2] batch_cost: 0.2533 data_cost: 0.0000 ips: 7.8958 images/s",
     ]
 
 
 def test_a_copy_on_the_device_stands_below_the_call_that_made_it() -> None:
     copying = span_at("runtime", "GpuMemcpySync:CPU->GPU", 1_000_000, 500_000, operator=0)
-    copy = span_at("memcpy", "MEMCPY_HtoD", 1_100_000, 300_000, thread=STREAM, operator=0)
+    on_stream = {"thread": STREAM, "device": DEVICE, "operator": 0}
+    copy = span_at("memcpy", "MEMCPY_HtoD", 1_100_000, 300_000, **on_stream)
     kernel = span_at("kernel", "add<float>", 2_000_000, 200_000, thread=STREAM, operator=0)
     profile = profile_on_device(
         [copying, copy, kernel],

@@ -92,6 +92,18 @@ def test_the_first_rows_and_the_matching_ones_keep_their_ratios(profile: Profile
     assert names_of(profile, "kernel", top=1) == ["Conv"]
 
 
+def test_a_filter_takes_the_kernels_of_matching_operators_and_those_of_that_name() -> None:
+    profile = profile_of_layers()
+    every = {row.name: row.cells[0][4] for row in rows_of(lines_of_kernels(profile))}
+    for pattern, name in (("Convolution", "IM2COL:X86_F32:192"), ("^IM2COL", "IM2COL:X86_F32:192")):
+        (row,) = rows_of(lines_of_kernels(profile, filter=pattern))
+        assert (row.name, row.cells[0][4]) == (name, every[name])
+
+
+def lines_of_kernels(profile: Profile, **options: object) -> list[str]:
+    return text_of(profile, "kernel", **options).split("\n")
+
+
 def test_a_filter_takes_the_matching_operators_of_a_type_alone(profile: Profile) -> None:
     rows = list(rows_of(text_of(profile, "operator", filter="^wide$").split("\n")))
     assert [(row.name, row.calls) for row in rows if row.level == 0] == [("Conv", 2)]

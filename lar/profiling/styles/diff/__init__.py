@@ -16,6 +16,7 @@ from lar.profiling.differences import Difference
 from lar.profiling.document import Cell, ProfileReport, ReportTable
 from lar.profiling.profile import Profile
 from lar.profiling.styles.diff.rows import CONFIDENCE, METRICS, Diff, DiffRow, Metric, diff_of
+from lar.profiling.units import UNITS_NS
 
 TITLES: dict[Metric, str] = {
     "calls": "Calls",
@@ -24,7 +25,6 @@ TITLES: dict[Metric, str] = {
     "device": "Device Duration",
     "self_device": "Self Device Duration",
 }
-UNITS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 SIDES = {"both": "", "baseline": "baseline only", "experiment": "exp only"}
 
 
@@ -87,7 +87,7 @@ def sort_rows(rows: Sequence[DiffRow], sort: str, main: Metric) -> list[DiffRow]
 
 
 def scaled(value: float, metric: Metric, unit: str) -> float:
-    return value if metric == "calls" else value / UNITS[unit]
+    return value if metric == "calls" else value / UNITS_NS[unit]
 
 
 def title_of(metric: Metric, unit: str) -> str:
@@ -142,7 +142,7 @@ def describe_run(profile: Profile) -> str:
 
 def format_change(change: Difference, unit: str) -> str:
     """Return one difference as words."""
-    scale = UNITS[unit]
+    scale = UNITS_NS[unit]
     percent = "" if change.percent is None else f" ({change.percent:+.2f}%)"
     words = f"{change.baseline / scale:.3f} -> {change.experiment / scale:.3f} {unit}, "
     words += f"{change.delta / scale:+.3f} {unit}{percent}"
@@ -214,7 +214,7 @@ def operator_table(diff: Diff, rows: Sequence[DiffRow], main: Metric, unit: str)
         for metric in METRICS:
             own += plain_difference(row.values[metric], metric, unit)
         chief = row.values[main]
-        error = None if chief is None or chief.error is None else chief.error / UNITS[unit]
+        error = None if chief is None or chief.error is None else chief.error / UNITS_NS[unit]
         exceeds = None if chief is None else chief.exceeds_noise
         own += [error, exceeds if exceeds is None else ("yes" if exceeds else "no")]
         cells.append(tuple(own))
@@ -239,7 +239,7 @@ def plain_difference(difference: Difference | None, metric: Metric, unit: str) -
 
 
 def iteration_table(diff: Diff, unit: str) -> ReportTable:
-    change, scale = diff.iteration, UNITS[unit]
+    change, scale = diff.iteration, UNITS_NS[unit]
     return ReportTable(
         name="iteration",
         title="Iteration",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lar.profiling.activities import host_activities_of
+from lar.profiling.device_times import device_times_of
 from lar.profiling.differences import Difference, difference_of
 from lar.profiling.profile import Profile
 
@@ -145,13 +146,14 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
     """Return what each operator that was executed took in each timed iteration."""
     places = {step.number: place for place, step in enumerate(profile.timed_steps())}
     samples: dict[int, dict[Metric, list[float]]] = {}
-    for execution in profile.timed_executions():
+    times_ns = device_times_of(profile)
+    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
         if (place := places.get(execution.step)) is None:
             continue
         if execution.operator not in samples:
             samples[execution.operator] = {metric: [0.0] * len(places) for metric in METRICS}
         own = samples[execution.operator]
-        host_ns, device_ns = profile.host_ns(execution), profile.device_ns(execution)
+        host_ns = profile.host_ns(execution)
         own["calls"][place] += 1
         own["host"][place] += host_ns
         own["self_host"][place] += host_ns

@@ -94,7 +94,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     return ProfileReport(
         style="html",
         text=f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it\n",
-        tables=tuple(report_table_of(name, table) for name, table in tables.items()),
+        tables=tuple(report_table_of(name, table) for name, table in tables.items() if table.rows),
         page=page,
     )
 

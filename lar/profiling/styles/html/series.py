@@ -9,10 +9,10 @@ from typing import Any
 from lar.measurement.statistics import statistics_of
 from lar.profiling.breakdown import OTHER, breakdown_of
 from lar.profiling.intervals import Interval, merge_intervals, subtract_intervals, total_of
+from lar.profiling.launches import launch_of
 from lar.profiling.profile import Profile
 from lar.profiling.roofline import host_peak_of, work_of
 from lar.profiling.styles.html.tables import rounded
-from lar.profiling.styles.ncu.rows import launch_of
 from lar.profiling.totals import group_by_operator
 
 # More than these cannot be told apart on a screen: what is drawn then stands for several.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from lar.profiling.launches import Launch, launch_of, launches_of, ranges_of
 from lar.profiling.profile import Execution, Profile, TensorFact
 from lar.profiling.roofline import Work, host_peak_of, work_of
-from lar.profiling.styles.ncu.rows import Launch, launch_of, launches_of, ranges_of
 from lar.profiling.totals import totals_of
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from lar.profiling.document import Cell
 from lar.profiling.profile import Peak
 from lar.profiling.styles.ncu.rows import Row
+from lar.profiling.units import UNITS_NS
 
-UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 DEVICE_METRICS = (
     ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%"),
     ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "%"),

@@ -9,8 +9,10 @@ from functools import cached_property
 from math import sqrt
 from typing import Any, NamedTuple
 
+from lar.profiling.devices import is_of_device
+from lar.profiling.kernels import kernel_runs
 from lar.profiling.profile import Category, Profile, Span
-from lar.profiling.styles.kernels import is_on_device, kernel_runs
+from lar.profiling.selection import operators_matching
 
 # Calls of the operating system that are shorter are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000
@@ -112,11 +114,7 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[str, int | No
     if pattern is None:
         return lambda name, operator: True
     search = re.compile(pattern).search
-    operators = {
-        index
-        for index, operator in enumerate(profile.operators)
-        if search(operator.name) or search(operator.type)
-    }
+    operators = operators_matching(profile, pattern)
     return lambda name, operator: operator in operators or search(name) is not None
 
 
@@ -145,7 +143,7 @@ def kernel_events(profile: Profile) -> list[Event]:
 def memory_spans(profile: Profile) -> list[Span]:
     """Return the memory operations of the device, on a CPU those of the host."""
     spans = spans_without_warmup(profile, "memcpy", "memset", "relayout")
-    return [span for span in spans if is_on_device(profile, span) == profile.on_device]
+    return [span for span in spans if is_of_device(profile, span) == profile.on_device]
 
 
 def memory_time_events(profile: Profile) -> list[Event]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lar.profiling.kernels import kernel_name_of
 from lar.profiling.profile import Execution, Profile, Span
-from lar.profiling.styles.kernels import kernel_name_of
 from lar.profiling.styles.nsys.groups import range_style_of, spans_without_warmup
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from lar.profiling.devices import device_number
+from lar.profiling.kernels import kernel_name_of, kernel_runs
 from lar.profiling.profile import Profile
-from lar.profiling.styles.kernels import kernel_name_of, kernel_runs
 from lar.profiling.styles.nsys.groups import (
     Event,
     Group,
@@ -134,8 +135,7 @@ def launch_rows(profile: Profile, pattern: str | None) -> list[Row]:
         if matches(launch.kernel_name, launch.operator):
             key = (launch.thread, launch.api_name, launch.kernel_name)
             launches.setdefault(key, []).append(launch)
-    device = profile.facts.device.lstrip("abcdefghijklmnopqrstuvwxyz:") or "0"
-    number = int(device) if profile.on_device and device.isdigit() else None
+    number = device_number(profile.facts.device) if profile.on_device else None
     rows = []
     for (thread, api, kernel), members in launches.items():
         total = Group((kernel,), [launch.total_ns for launch in members])

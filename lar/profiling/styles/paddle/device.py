@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from operator import itemgetter
 from typing import NamedTuple
 
-from lar.profiling.profile import Execution, Profile, Span
+from lar.profiling.device_times import execution_of, places_of
+from lar.profiling.devices import device_number, is_of_device
+from lar.profiling.kernels import kernel_name_of
+from lar.profiling.profile import Execution, Profile
 
 KINDS = {"kernel": "Kernel", "memcpy": "Memcpy", "memset": "Memset"}
-# By operator and step: when each execution began, and where it is among the timed ones.
-Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 class Activity(NamedTuple):
@@ -52,29 +51,6 @@ class WorkSums:
         return self._sums[max(first, last)] - self._sums[first]
 
 
-def is_on_device(profile: Profile, span: Span) -> bool:
-    """Tell what a device did from a copy within the host's memory."""
-    if not profile.on_device or span.category not in KINDS:
-        return False
-    within_host = span.source_kind == span.destination_kind == "host"
-    return not within_host and not (span.device or "").startswith("cpu")
-
-
-def algorithm_of(profile: Profile, execution: Execution) -> str:
-    """Return what stands for an execution's kernel: its algorithm, else its type, after the
-    provider that ran it."""
-    operator = profile.operators[execution.operator]
-    if operator.algorithm:
-        return operator.algorithm
-    return f"{operator.provider}::{operator.type}" if operator.provider else operator.type
-
-
-def device_number(profile: Profile, name: str | None) -> int:
-    """Return the number in a device's name, such as 1 in `cuda:1`; 0 where it has none."""
-    found = re.search(r"\d+", name or profile.facts.device)
-    return int(found.group()) if found else 0
-
-
 def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Activity]:
     """Return what the device did, in the order recorded.
 
@@ -82,55 +58,26 @@ def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Act
     """
     if not profile.on_device:
         return []
-    places = places_of(executions)
+    places = places_of(executions, on_device=True)
     activities = []
     for span in profile.spans_of("kernel", "memcpy", "memset"):
-        if not is_on_device(profile, span) or span.step is None:
+        if not is_of_device(profile, span) or span.step is None:
             continue
         index = execution_of(span, places)
         launch = span.start_ns
         if index is not None and executions[index].dispatch_start_ns is not None:
             launch = executions[index].dispatch_start_ns or 0
-        number = device_number(profile, span.device)
+        number = device_number(span.device or profile.facts.device)
         times = span.start_ns, span.end_ns, launch
         activities.append(
             Activity(KINDS[span.category], span.name, *times, number, span.step, index)
         )
     if not any(activity.kind == "Kernel" for activity in activities):
-        number = device_number(profile, None)
+        number = device_number(profile.facts.device)
         for index, each in enumerate(executions):
             start = each.start_ns + (each.wait_ns or 0)
             launch = start if each.dispatch_start_ns is None else each.dispatch_start_ns
             times = start, each.end_ns, launch
-            name = algorithm_of(profile, each)
+            name = kernel_name_of(profile.operators[each.operator])
             activities.append(Activity("Kernel", name, *times, number, each.step, index))
     return activities
-
-
-def places_of(executions: Sequence[Execution]) -> Places:
-    """Return where the executions of each operator in each step are, in the order of time."""
-    places: Places = {}
-    for index, execution in enumerate(executions):
-        places.setdefault((execution.operator, execution.step), []).append(
-            (began_ns(execution), index)
-        )
-    for found in places.values():
-        found.sort()
-    return places
-
-
-def execution_of(span: Span, places: Places) -> int | None:
-    """Return which execution a span of an operator is part of: the last that had begun."""
-    if span.operator is None or span.step is None:
-        return None
-    found = places.get((span.operator, span.step))
-    if not found:
-        return None
-    begun = bisect_right(found, span.start_ns, key=itemgetter(0))
-    return found[max(begun - 1, 0)][1]
-
-
-def began_ns(execution: Execution) -> int:
-    """Return when an execution's dispatch began, or itself."""
-    dispatch = execution.dispatch_start_ns
-    return execution.start_ns if dispatch is None else min(dispatch, execution.start_ns)

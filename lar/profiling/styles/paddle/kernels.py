@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from lar.profiling.document import ReportTable
-from lar.profiling.styles.paddle.device import algorithm_of
+from lar.profiling.kernels import kernel_name_of
+from lar.profiling.selection import operators_matching
 from lar.profiling.styles.paddle.layout import (
     CALLS_WIDTH,
     CPU_TIMES,
@@ -42,7 +44,7 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     on_device, unit = run.profile.on_device, settings.unit
     where, header = ("gpu", GPU_TIMES) if on_device else ("cpu", CPU_TIMES)
     key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_total"
-    rows = sort_rows(kernel_rows(run), key, lambda row: row)[: settings.top]
+    rows = sort_rows(kernel_rows(run, settings.filter or ""), key, lambda row: row)[: settings.top]
     if not rows:
         return []
     times = [row.gpu if on_device else row.cpu for row in rows]
@@ -71,23 +73,35 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     return [Section(text, table)]
 
 
-def kernel_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the kernels by name: the ratio is that to all of them."""
+def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:
+    """Return the kernels by name, those whose name or operator matches a pattern: the ratio is
+    that to all of them."""
+    kernels = list(kernels_of(run))
+    shown = operators_matching(run.profile, pattern)
     times: dict[str, list[int]] = {}
-    for activity in run.activities:
-        if activity.kind == "Kernel":
-            times.setdefault(activity.name, []).append(activity.duration_ns)
-    if not run.profile.on_device:
-        for execution in run.executions:
-            name = algorithm_of(run.profile, execution)
-            times.setdefault(name, []).append(execution.compute_ns)
-    whole_ns = sum(map(sum, times.values()))
+    for name, operator, duration_ns in kernels:
+        if operator in shown or re.search(pattern, name):
+            times.setdefault(name, []).append(duration_ns)
+    whole_ns = sum(duration_ns for _, _, duration_ns in kernels)
     rows = []
     for name, durations in times.items():
         cell = times_of(totals_of(durations), whole_ns)
         cpu, gpu = (None, cell) if run.profile.on_device else (cell, None)
         rows.append(TimeRow(name, len(durations), cpu, gpu))
     return rows
+
+
+def kernels_of(run: TimedRun) -> Iterator[tuple[str, int | None, int]]:
+    """Yield name, operator and nanoseconds of each kernel, or of what stands in its place."""
+    for activity in run.activities:
+        if activity.kind == "Kernel":
+            place = activity.execution
+            operator = None if place is None else run.executions[place].operator
+            yield activity.name, operator, activity.duration_ns
+    if not run.profile.on_device:
+        names = [kernel_name_of(operator) for operator in run.profile.operators]
+        for execution in run.executions:
+            yield names[execution.operator], execution.operator, execution.compute_ns
 
 
 def kernel_notes(run: TimedRun) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from lar.profiling.document import Cell, ReportTable
 from lar.profiling.totals import Totals
+from lar.profiling.units import UNITS_NS
 
-UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 GAP = "  "
 TIMES_WIDTH, CALLS_WIDTH = 40, 6
 CPU_TIMES = "CPU Total / Avg / Max / Min / Ratio(%)"

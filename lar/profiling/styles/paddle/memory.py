@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lar.profiling.devices import device_number
 from lar.profiling.document import ReportTable
 from lar.profiling.profile import Allocation, Profile
-from lar.profiling.styles.paddle.device import device_number
 from lar.profiling.styles.paddle.layout import Block, Section, format_table
 from lar.profiling.styles.paddle.run import Settings, TimedRun
 
@@ -47,17 +47,17 @@ def memory_section(run: TimedRun, settings: Settings) -> list[Section]:
     places: dict[str, list[Allocation]] = {}
     for each in profile.allocations:
         if each.source == MEASURED:
-            places.setdefault(place_name(profile, each.device), []).append(each)
+            places.setdefault(place_name(each.device), []).append(each)
     return [
         place_section(profile, place, allocations, settings)
         for place, allocations in places.items()
     ]
 
 
-def place_name(profile: Profile, device: str) -> str:
+def place_name(device: str) -> str:
     if device.startswith("cpu"):
         return "CPU"
-    return f"GPU{device_number(profile, device)}"
+    return f"GPU{device_number(device)}"
 
 
 def place_section(

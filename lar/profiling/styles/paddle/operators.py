@@ -13,16 +13,17 @@ A ratio of an operator is that to all operators, any other that to the row above
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
 from lar.errors import UsageError
+from lar.profiling.device_times import execution_of, places_of
 from lar.profiling.document import Cell, ReportTable
-from lar.profiling.profile import Execution, Profile, ProfiledOperator, Span
-from lar.profiling.styles.paddle.device import Activity, execution_of, places_of
+from lar.profiling.profile import Execution, Profile, Span
+from lar.profiling.selection import operators_matching
+from lar.profiling.styles.paddle.device import Activity
 from lar.profiling.styles.paddle.layout import (
     CALLS_WIDTH,
     CPU_TIMES,
@@ -177,7 +178,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
     profile = run.profile
     by_thread, by_name = settings.group_by == "thread", settings.group_by == "name"
     keys = [each.name if by_name else each.type for each in profile.operators]
-    shown = [matches(each, settings.filter) for each in profile.operators]
+    shown = operators_matching(profile, settings.filter or "")
     calls = calls_by_execution(run)
     threads: dict[int | None, ThreadTally] = {}
     for index, execution in enumerate(run.executions):
@@ -191,7 +192,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
         gpu_ns = sum(activity.duration_ns for activity in work)
         tallies.cpu_ns += cpu_ns
         tallies.gpu_ns += gpu_ns
-        if shown[execution.operator]:
+        if execution.operator in shown:
             tally = tallies.keys.setdefault(keys[execution.operator], Tally())
             tally.add(cpu_ns, gpu_ns)
             flops = profile.operators[execution.operator].flops
@@ -201,13 +202,6 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
             else:
                 add_host_parts(tally, run, execution, calls.get(index, ()))
     return list(threads.values())
-
-
-def matches(operator: ProfiledOperator, pattern: str | None) -> bool:
-    """Tell whether a pattern is found in an operator's name or type."""
-    return pattern is None or any(
-        re.search(pattern, each) for each in (operator.name, operator.type)
-    )
 
 
 def thread_title(profile: Profile, thread: int) -> str:
@@ -221,7 +215,7 @@ def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
     spans = [span for span in (*runtime, *run.host_copies) if span.operator is not None]
     calls: dict[int, list[Span]] = {}
     if spans:
-        places = places_of(run.executions)
+        places = places_of(run.executions, on_device=False)
         for span in sorted(spans, key=lambda span: span.start_ns):
             index = execution_of(span, places)
             if index is not None:

@@ -9,7 +9,6 @@ from lar.profiling.document import Cell, ReportTable
 from lar.profiling.intervals import Interval, intersect_intervals, merge_intervals, total_of
 from lar.profiling.profile import Span
 from lar.profiling.styles.paddle.layout import (
-    UNITS_NS,
     Block,
     Section,
     format_ratio,
@@ -19,6 +18,7 @@ from lar.profiling.styles.paddle.layout import (
 )
 from lar.profiling.styles.paddle.model import phase_rows
 from lar.profiling.styles.paddle.run import Settings, TimedRun
+from lar.profiling.units import UNITS_NS
 
 DEVICE_NOTES = (
     "CPU(Process) Utilization = Current process CPU time over all cpu cores / elapsed time, "

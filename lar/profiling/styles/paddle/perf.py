@@ -15,7 +15,7 @@ LENGTH, CELL_WIDTH = 100, 15
 
 
 class StepCost(NamedTuple):
-    """What one step has cost in seconds; None where nothing was read for it."""
+    """What one step has cost in seconds; None where it is not told of any what was read."""
 
     number: int
     reader_seconds: float | None
@@ -38,7 +38,8 @@ def costs_of(run: TimedRun) -> list[StepCost]:
     for step in run.steps:
         reads = reading.get(step.number, [])
         before = sum(b - a for a, b in reads if b <= step.start_ns)
-        reader = sum(b - a for a, b in reads) / 1e9 if reads else None
+        # A step that uses what was read before has read nothing: it counts in the average.
+        reader = sum(b - a for a, b in reads) / 1e9 if reading else None
         costs.append(StepCost(step.number, reader, (step.duration_ns + before) / 1e9))
     return costs
 

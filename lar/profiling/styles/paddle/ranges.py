@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lar.profiling.document import ReportTable
 from lar.profiling.profile import Span
+from lar.profiling.selection import only_moves
 from lar.profiling.styles.paddle.layout import (
     CALLS_WIDTH,
     CPU_TIMES,
@@ -31,13 +32,6 @@ from lar.profiling.styles.paddle.sorting import sort_rows
 from lar.profiling.totals import totals_of
 
 COPY_NAMES = ("memcpy", "memorycopy", "memset")
-# Operators that only move data, of MegEngine and of ONNX Runtime.
-COPY_TYPES = frozenset(
-    {
-        *("Host2DeviceCopy", "Copy", "RelayoutFormat", "Dimshuffle", "Reshape", "Concat"),
-        *("MemcpyToHost", "MemcpyFromHost", "ReorderInput", "ReorderOutput", "Transpose"),
-    }
-)
 
 
 class Call(NamedTuple):
@@ -79,7 +73,7 @@ def copies_of(run: TimedRun) -> list[Call]:
     told = {span.operator for span in run.host_copies}
     for index, execution in enumerate(run.executions):
         kind = run.profile.operators[execution.operator].type
-        if kind in COPY_TYPES and execution.operator not in told:
+        if only_moves(kind) and execution.operator not in told:
             work = sum(each.duration_ns for each in run.by_execution.get(index, ()))
             found.append((execution.start_ns, Call(kind, run.profile.host_ns(execution), work)))
     return [call for _, call in sorted(found, key=lambda each: each[0])]

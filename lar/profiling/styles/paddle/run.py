@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from lar.profiling.devices import is_of_device, streams_of
 from lar.profiling.intervals import merge_intervals, total_of
 from lar.profiling.profile import Execution, Profile, Span, Step
-from lar.profiling.styles.paddle.device import Activity, WorkSums, activities_of, is_on_device
+from lar.profiling.styles.paddle.device import Activity, WorkSums, activities_of
 
 
 class Settings(NamedTuple):
@@ -67,16 +68,13 @@ class TimedRun:
     @cached_property
     def streams(self) -> frozenset[int]:
         """The threads that stand for a device's streams."""
-        if not self.profile.on_device:
-            return frozenset()
-        hosts = {each.dispatch_thread for each in self.executions}
-        return frozenset({each.thread for each in self.executions} - hosts)
+        return streams_of(self.profile)
 
     @cached_property
     def host_copies(self) -> tuple[Span, ...]:
         """The copies, fills and conversions of layout within the host's memory."""
         spans = self.profile.spans_of("memcpy", "memset", "relayout")
-        return tuple(span for span in spans if not is_on_device(self.profile, span))
+        return tuple(span for span in spans if not is_of_device(self.profile, span))
 
     @cached_property
     def user_ranges(self) -> tuple[Span, ...]:

@@ -20,6 +20,7 @@ from lar.profiling.document import Cell, ProfileReport, ReportTable
 from lar.profiling.export import chrome_trace_of
 from lar.profiling.profile import Profile
 from lar.profiling.recommendations import recommendations_of
+from lar.profiling.selection import operators_matching
 from lar.profiling.styles.tensorboard.memory import memory_of
 from lar.profiling.styles.tensorboard.modules import modules_of
 from lar.profiling.styles.tensorboard.operators import (
@@ -82,12 +83,7 @@ def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bo
     """Return what tells by an operator's number whether its name or type matches."""
     if pattern is None:
         return lambda operator: True
-    fitting = {
-        number
-        for number, operator in enumerate(profile.operators)
-        if re.search(pattern, operator.name) or re.search(pattern, operator.type)
-    }
-    return fitting.__contains__
+    return operators_matching(profile, pattern).__contains__
 
 
 def kernel_filter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lar.profiling.activities import device_number, device_title
+from lar.profiling.devices import device_number, device_title
 from lar.profiling.profile import Allocation, Profile
 
 STATISTICS_COLUMNS = (
@@ -116,15 +116,14 @@ def in_use(allocations: Iterable[Allocation]) -> list[int]:
 def statistics_rows(profile: Profile, allocations: Iterable[Allocation]) -> list[list[Any]]:
     """Return a row for each type of operator that allocates or releases, by name; what happened in
     warm-up iterations is left out, as their calls are."""
-    warmup = [(step.start_ns, step.end_ns) for step in profile.steps if step.warmup]
+    timed = set(map(id, profile.timed_allocations()))
     calls: dict[str, int] = {}
     for execution in profile.timed_executions():
         type = profile.operators[execution.operator].type
         calls[type] = calls.get(type, 0) + 1
     sizes: dict[str, list[int]] = {}
     for each in allocations:
-        in_warmup = any(start <= each.at_ns < end for start, end in warmup)
-        if each.operator is not None and not in_warmup:
+        if each.operator is not None and id(each) in timed:
             sizes.setdefault(type_of(profile, each), []).append(each.size_bytes)
     rows: list[list[Any]] = []
     for type, own in sorted(sizes.items()):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lar.profiling.device_times import device_times_of
 from lar.profiling.profile import Profile
 from lar.profiling.styles.tensorboard.overview import microseconds
 
@@ -47,7 +48,8 @@ def modules_of(
     """Return the tree of modules with times in microseconds over all timed iterations; None where
     the names of the operators tell of none. `accepts` takes an operator's number."""
     root = Module("")
-    for execution in profile.timed_executions():
+    times_ns = device_times_of(profile)
+    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
         path = profile.operators[execution.operator].module
         if not path or not accepts(execution.operator):
             continue
@@ -57,7 +59,7 @@ def modules_of(
             module.steps.add(execution.step)
         module.operators += 1
         module.host_self_ns += profile.host_ns(execution)
-        module.device_self_ns += profile.device_ns(execution)
+        module.device_self_ns += device_ns
     if not root.parts:
         return None
     columns = [{"name": name, "type": type, "key": key} for name, type, key in COLUMNS]

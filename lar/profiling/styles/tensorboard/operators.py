@@ -1,7 +1,8 @@
 """The operator and kernel views of the TensorBoard plugin.
 
-Total times contain what nested operators took, self times do not. Where operators run on a
-device, its time belongs to the operator that dispatched the kernel.
+Total times contain what nested operators took, self times do not. A dispatch and an execution on
+two threads are two rows, as in the plugin: what is both at a time counts in either. Where operators
+run on a device, its time belongs to the operator that dispatched the kernel.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from lar.profiling.activities import (
     DeviceActivity,
     HostActivity,
     device_activities_of,
-    device_title,
     host_activities_of,
     position_of_call,
     positions_of_dispatches,
 )
 from lar.profiling.breakdown import leaf_calls
+from lar.profiling.devices import device_title
 from lar.profiling.profile import Profile
 from lar.profiling.styles.tensorboard.overview import microseconds
 

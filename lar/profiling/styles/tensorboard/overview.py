@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from lar.profiling.activities import device_number, device_title
 from lar.profiling.breakdown import KERNEL, Breakdown, breakdown_of
+from lar.profiling.devices import device_number, device_title
 from lar.profiling.profile import Profile
 from lar.profiling.recommendations import recommendations_of
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lar.errors import UsageError
+from lar.profiling.devices import device_kind
 from lar.profiling.document import Cell, ProfileReport, ReportTable
 from lar.profiling.profile import Profile
-from lar.profiling.styles.kernels import device_name_of
 from lar.profiling.styles.torch.averages import KeyAverage, key_averages_of, matching_calls
 from lar.profiling.styles.torch.calls import calls_of
-from lar.profiling.styles.torch.table import UNITS, TableTotals, format_table, totals_of_rows
+from lar.profiling.styles.torch.table import TableTotals, format_table, totals_of_rows
+from lar.profiling.units import UNITS_NS
 
 ROW_LIMIT = 100
 
@@ -43,9 +44,12 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     """Make the table.
 
     Raises:
-        UsageError: nothing matches --filter, or the profile does not know what --sort says.
+        UsageError: nothing was timed or matches --filter, or the profile does not know what --sort
+            says.
     """
     calls = calls_of(profile)
+    if not calls and not profile.timed_steps():
+        raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
     group = options.get("group_by", "name")
     rows = key_averages_of(profile, calls, group)
     totals = totals_of_rows(rows)
@@ -55,7 +59,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
             raise UsageError(f"--filter {pattern}: nothing matches", "leave it out to see all")
         rows = key_averages_of(profile, calls, group)
     rows = sort_rows(rows, options.get("sort"), profile.on_device)
-    device = device_name_of(profile) if profile.on_device else ""
+    device = device_kind(profile.facts.device).upper() if profile.on_device else ""
     unit, top = options.get("time_unit"), options.get("top")
     return ProfileReport(
         style="torch",
@@ -110,9 +114,10 @@ def table_of(
         "CPU Mem (bytes)": lambda row: row.cpu_memory_bytes,
         "Self CPU Mem (bytes)": lambda row: row.self_cpu_memory_bytes,
         "# of Calls": lambda row: row.count,
-        "Input Shapes": lambda row: row.shapes or None,
-        "Total FLOPs": lambda row: row.flops,
     }
+    if any(row.shapes for row in rows):
+        columns["Input Shapes"] = lambda row: row.shapes
+    columns["Total FLOPs"] = lambda row: row.flops
     notes = [f"Self CPU time total: {in_unit(totals.self_cpu_ns, unit)} {unit}"]
     if device:
         notes.append(f"Self {device} time total: {in_unit(totals.device_ns, unit)} {unit}")
@@ -126,7 +131,7 @@ def table_of(
 
 
 def in_unit(time_ns: float | None, unit: str) -> float | None:
-    return None if time_ns is None else time_ns / UNITS[unit]
+    return None if time_ns is None else time_ns / UNITS_NS[unit]
 
 
 def percent(part_ns: int | None, total_ns: int) -> float | None:

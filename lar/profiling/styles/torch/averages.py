@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lar.profiling.profile import Profile
+from lar.profiling.selection import operators_matching
 from lar.profiling.styles.torch.calls import Call, Kind, Memory
 
 
@@ -112,9 +113,5 @@ def sum_memory(calls: Iterable[Call], memory: Callable[[Call], Memory | None]) -
 def matching_calls(profile: Profile, calls: Iterable[Call], pattern: str) -> list[Call]:
     """Return the calls whose name, or whose operator's name or type, has a regular expression."""
     search = re.compile(pattern).search
-    operators = {
-        index
-        for index, operator in enumerate(profile.operators)
-        if search(operator.name) or search(operator.type)
-    }
+    operators = operators_matching(profile, pattern)
     return [call for call in calls if call.operator in operators or search(call.name)]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from lar.profiling.device_times import device_times_of
+from lar.profiling.devices import is_of_device, streams_of
 from lar.profiling.intervals import (
     Interval,
     intersect_intervals,
@@ -17,8 +19,8 @@ from lar.profiling.intervals import (
     subtract_intervals,
     total_of,
 )
+from lar.profiling.kernels import kernel_runs
 from lar.profiling.profile import Profile, Span
-from lar.profiling.styles.kernels import is_on_device, kernel_runs
 
 Kind = Literal["range", "runtime", "operator", "kernel"]
 # Of two that take the same time, the first is around the second.
@@ -84,15 +86,14 @@ def pieces_of_executions(profile: Profile) -> Iterator[Piece]:
     memory = memory_by_operator(profile)
     on_device = profile.on_device
     known = bool(memory)
-    for execution in profile.executions:
-        if execution.warmup:
-            continue
+    times_ns = device_times_of(profile)
+    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
         begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
         dispatched = begin is not None and done is not None
         call = Call("operator", names[execution.operator], execution.operator)
         if dispatched or not on_device:
             call.cpu_ns = profile.host_ns(execution)
-        call.device_ns = call.self_device_ns = profile.device_ns(execution)
+        call.device_ns = call.self_device_ns = device_ns
         if known:
             # All that an operator takes counts for its first execution: only sums are shown.
             call.memory = call.self_memory = memory.pop(execution.operator, Memory())
@@ -124,14 +125,6 @@ def pieces_of_spans(profile: Profile) -> Iterator[Piece]:
         else:
             call = Call(kind, span.name, cpu_ns=span.duration_ns)
             yield Piece(span.thread, span.start_ns, span.end_ns, call)
-
-
-def streams_of(profile: Profile) -> frozenset[int]:
-    """Return the threads that stand for streams of a device."""
-    if not profile.on_device:
-        return frozenset()
-    hosts = {execution.dispatch_thread for execution in profile.executions}
-    return frozenset({execution.thread for execution in profile.executions} - hosts)
 
 
 def nest_pieces(pieces: Iterable[Piece]) -> None:
@@ -200,7 +193,7 @@ def device_calls(profile: Profile) -> Iterator[Call]:
         duration_ns = run.end_ns - run.start_ns
         yield device_call("kernel", run.name, duration_ns, run.operator, memory)
     for span in profile.spans_of("memcpy", "memset"):
-        if is_on_device(profile, span):
+        if is_of_device(profile, span):
             yield device_call("kernel", span.name, span.duration_ns, span.operator, memory)
 
 
@@ -226,10 +219,9 @@ def device_call(
 
 def memory_by_operator(profile: Profile) -> dict[int, Memory]:
     """Sum up what operators have taken and given back outside of the warm-up."""
-    warmup = merge_intervals((s.start_ns, s.end_ns) for s in profile.steps if s.warmup)
     sums: dict[int, Memory] = {}
-    for each in profile.allocations:
-        if each.operator is None or any(start <= each.at_ns < end for start, end in warmup):
+    for each in profile.timed_allocations():
+        if each.operator is None:
             continue
         size = each.size_bytes
         own = Memory(size) if each.device.startswith("cpu") else Memory(0, size)

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lar.profiling.styles.torch.averages import KeyAverage
+from lar.profiling.units import UNITS_NS
 
 WIDTH = 12
 NAME_WIDTH = 55
 SHAPES_WIDTH = 80
 UNKNOWN = "--"
 FLOP_PREFIXES = ("", "K", "M", "G", "T", "P")
-# Nanoseconds in each unit.
-UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ def format_table(
     """Return the table; without the name of a `device`, such as CUDA, the columns of its times
     and its memory vanish, and those of what no row knows.
 
-    `unit` fixes the unit of times, one of UNITS; `limit` is how many rows are shown.
+    `unit` fixes the unit of times, one of UNITS_NS; `limit` is how many rows are shown.
     """
     columns = [
         name_column(rows),
@@ -159,8 +158,8 @@ def format_time(time_ns: float | None, unit: str | None = None) -> str:
     if time_ns is None:
         return UNKNOWN
     if unit is None:
-        unit = "s" if time_ns >= UNITS["s"] else "ms" if time_ns >= UNITS["ms"] else "us"
-    return f"{time_ns / UNITS[unit]:.3f}{unit}"
+        unit = "s" if time_ns >= UNITS_NS["s"] else "ms" if time_ns >= UNITS_NS["ms"] else "us"
+    return f"{time_ns / UNITS_NS[unit]:.3f}{unit}"
 
 
 def format_share(part_ns: int | None, total_ns: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lar.profiling.profile import Profile, ProfiledOperator, Span
+from lar.profiling.profile import Profile, ProfiledOperator
 
 Extent = tuple[int, int, int]
 
@@ -43,17 +43,3 @@ def kernel_name_of(operator: ProfiledOperator) -> str:
     if operator.algorithm:
         return operator.algorithm
     return f"{operator.provider}::{operator.type}" if operator.provider else operator.type
-
-
-def is_on_device(profile: Profile, span: Span) -> bool:
-    """Tell a span of a device of its own from one of the host, which a CPU is."""
-    if not profile.on_device:
-        return False
-    if span.device is None:
-        return span.category == "kernel"
-    return not span.device.startswith("cpu")
-
-
-def device_name_of(profile: Profile) -> str:
-    """Return the kind of device that operators ran on, as in a title: CUDA."""
-    return profile.facts.device.rstrip("0123456789:").upper()
