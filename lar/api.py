@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -54,11 +55,20 @@ def run(
         plan = settle_stack(plan_run(str(model), values))
         overwrite = bool(plan.values["overwrite"])
         result = run_spec(
-            spec_of(plan), plan.driver.path, overwrite=overwrite, resume=plan.values["resume"]
+            replace(spec_of(plan), ranges=open_ranges()),
+            plan.driver.path,
+            overwrite=overwrite,
+            resume=plan.values["resume"],
         )
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
+
+
+def open_ranges() -> tuple[str, ...]:
+    """Return the names of the ranges that this process is in; only who names some imports them."""
+    ranges = sys.modules.get("lar.profiling.ranges")
+    return ranges.open_ranges() if ranges else ()
 
 
 def settle_stack(plan: Plan) -> Plan:

@@ -70,7 +70,8 @@ class RunSpec:
 
     With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
     `packed_in` is the file of testcases that `model` was taken from. `packing` is for a packing
-    of testcases alone, one for each text of `inputs`.
+    of testcases alone, one for each text of `inputs`. `ranges` are those of `lar.range` that the
+    parent is in.
     """
 
     model: str
@@ -100,6 +101,7 @@ class RunSpec:
     cases: tuple[Case, ...] = ()
     packed_in: str = ""
     packing: Packing | None = None
+    ranges: tuple[str, ...] = ()
 
     @property
     def runners(self) -> int:

@@ -8,6 +8,7 @@ events go, and the shared file for the samples.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import importlib
@@ -44,10 +45,16 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
-    """Run the spec."""
+    """Run the spec, in the ranges of NVTX that the parent process is in."""
     from lar.execution import execute
 
-    execute(spec, path, emit, tables)
+    with contextlib.ExitStack() as stack:
+        if spec.ranges:
+            from lar.profiling.ranges import nvtx_range  # few runs need it
+
+            for name in spec.ranges:
+                stack.enter_context(nvtx_range(name))
+        execute(spec, path, emit, tables)
 
 
 def read_model(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:

@@ -49,7 +49,8 @@ def range(name: str, color: str | None = None) -> Iterator[None]:
     """Name what is done inside, in the profiles of runs that it has in common time with.
 
     A profile that is written inside gets the range when it ends. Where the package `nvtx` is
-    installed, the range is one of NVTX too, which nsys and ncu see.
+    installed, the range is one of NVTX too, here and in the processes of the runs, where nsys and
+    ncu see the kernels.
     """
     named = NamedRange(name, color, time.perf_counter_ns())
     OPEN.append(named)
@@ -64,13 +65,23 @@ def range(name: str, color: str | None = None) -> Iterator[None]:
             add_range(path, t0_ns, named)
 
 
-def nvtx_range(name: str, color: str | None) -> contextlib.AbstractContextManager[object]:
-    """Return an NVTX range, nothing where the package is not installed."""
+@contextlib.contextmanager
+def nvtx_range(name: str, color: str | None = None) -> Iterator[None]:
+    """Give what is done inside an NVTX range, where the package is installed."""
     if importlib.util.find_spec("nvtx") is None:
-        return contextlib.nullcontext()
-    annotate = importlib.import_module("nvtx").annotate
-    context: contextlib.AbstractContextManager[object] = annotate(message=name, color=color)
-    return context
+        yield
+        return
+    nvtx = importlib.import_module("nvtx")
+    started = nvtx.start_range(message=name, color=color)
+    try:
+        yield
+    finally:
+        nvtx.end_range(started)
+
+
+def open_ranges() -> tuple[str, ...]:
+    """Return the names of the ranges that this process is in, the outermost first."""
+    return tuple(named.name for named in OPEN)
 
 
 def ranges_during(start_ns: int) -> list[NamedRange]:

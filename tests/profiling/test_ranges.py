@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -184,25 +184,36 @@ def test_times_count_from_the_profiles_zero() -> None:
     assert (span.name, span.color, span.start_ns, span.end_ns) == ("a", "red", 500, 900)
 
 
-def test_where_nvtx_is_installed_a_range_is_one_of_its_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_nvtx_is_installed_a_range_is_one_of_its_too_in_the_worker_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_script: Callable[..., str]
 ) -> None:
+    told = tmp_path / "told"
     (tmp_path / "nvtx.py").write_text(
-        "import contextlib\n"
-        "told = []\n"
-        "@contextlib.contextmanager\n"
-        "def annotate(message=None, color=None):\n"
-        "    told.append(('begin', message, color))\n"
-        "    yield\n"
-        "    told.append(('end', message, color))\n"
+        "import os\n"
+        "def tell(*words):\n"
+        f"    with open({str(told)!r}, 'a') as file:\n"
+        "        print(os.getpid(), *words, file=file)\n"
+        "def start_range(message=None, color=None):\n"
+        "    tell('start', message, color)\n"
+        "    return message\n"
+        "def end_range(started):\n"
+        "    tell('end', started)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "nvtx", raising=False)
+    script = write_script()
     with lar.range("head", color="blue"):
-        told: list[Any] = sys.modules["nvtx"].told
-        assert told == [("begin", "head", "blue")]
-    assert told == [("begin", "head", "blue"), ("end", "head", "blue")]
+        assert lar.run(script, iter=1).status == "ok"
+    lar.run(script, iter=1)
     del sys.modules["nvtx"]
+    (first, *begun), (worker, *again), (other, *done), (last, *ended) = (
+        line.split() for line in told.read_text().splitlines()
+    )
+    assert first == last == str(os.getpid())
+    assert worker == other != first
+    assert begun == ["start", "head", "blue"]
+    assert again[:2] == ["start", "head"]
+    assert done == ended == ["end", "head"]
 
 
 # By the names of operators
