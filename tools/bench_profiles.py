@@ -51,10 +51,9 @@ def profile() -> tuple[str, str]:
 
 def on_profile(measure: object, style: str) -> Figure:
     """Measure a report of one style."""
-    compared = STYLES[style].compares
 
     def figure() -> float:
-        paths = [profile()[0]] * (2 if compared else 1)
+        paths = [profile()[0]] * STYLES[style].profiles[0]
         page = ["--html", str(Path(KEPT.name) / "page.html")] if style == "html" else []
         command = [LAR, "report", *paths, "--style", style, *page]
         return float(measure(*command)())  # type: ignore[operator]

@@ -37,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "profile", metavar="PROFILE", help="a file that --profile wrote; - for stdin"
     )
-    parser.add_argument("other", metavar="OTHER", nargs="?", help="another, for a diff")
+    parser.add_argument(
+        "other",
+        metavar="OTHER",
+        nargs="?",
+        help=f"another, which is compared with the first as its baseline [{styles_of_two()}]",
+    )
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
     parser.add_argument(
         "--style",
@@ -58,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def styles_of_two() -> str:
+    return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -83,17 +92,17 @@ def report(arguments: argparse.Namespace) -> int:
     style = STYLES[name]
     if arguments.output:
         raise UsageError("--output: goes with --export", "--csv, --json or --html write a report")
-    if style.compares and not arguments.other:
-        raise UsageError(f"--style {name}: compares two profiles", "give a second one")
-    if arguments.other and not style.compares:
-        able = [other for other, each in STYLES.items() if each.compares]
-        raise UsageError(f"--style {name}: takes one profile", f"two: --style {', '.join(able)}")
+    paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
+    if len(paths) not in style.profiles:
+        if len(paths) == 1:
+            raise UsageError(f"--style {name}: compares two profiles", "give a second one")
+        raise UsageError(f"--style {name}: takes one profile", f"two: --style {styles_of_two()}")
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
-    paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        made = load_name(style.build)(*(open_profile(path, style) for path in paths), options)
+        *baseline, profile = (open_profile(path, style) for path in paths)
+        made = load_name(style.build)(profile, options, *baseline)
         if not any(file.to_stdout for file in files):
             sys.stdout.write(printable_lines(made.text))
             sys.stdout.flush()

@@ -1,11 +1,13 @@
-"""The difference of two means, and how sure it is."""
+"""The difference of two means or medians, and how sure it is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, median
+
+FEWEST_FOR_MEDIANS = 5
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Difference:
     """A figure in both runs; `percent` is None for a difference from nothing.
 
     `error` is half the width of the confidence interval of `delta`, None where one of the runs
-    has less than two iterations.
+    has too few iterations for it: less than two for means, than FEWEST_FOR_MEDIANS for medians.
     """
 
     baseline: float
@@ -57,6 +59,38 @@ def difference_of(
         parts[0] ** 2 / (len(baseline) - 1) + parts[1] ** 2 / (len(experiment) - 1)
     )
     return Difference(one, two, student_quantile(confidence, freedom) * math.sqrt(variance))
+
+
+def median_difference_of(
+    baseline: Sequence[float], experiment: Sequence[float], confidence: float
+) -> Difference:
+    """Compare the medians of two samples, of one value at least.
+
+    The interval supposes nothing of how the values scatter; it is that of R. M. Price and
+    D. G. Bonett, "Distribution-free confidence intervals for difference and ratio of medians",
+    Journal of Statistical Computation and Simulation 72, 2002.
+    """
+    one, two = median(baseline), median(experiment)
+    if min(len(baseline), len(experiment)) < FEWEST_FOR_MEDIANS:
+        return Difference(one, two, None)
+    error = math.hypot(error_of_median(baseline), error_of_median(experiment))
+    return Difference(one, two, NormalDist().inv_cdf((1 + confidence) / 2) * error)
+
+
+def error_of_median(values: Sequence[float]) -> float:
+    """Return the standard error of a median: from two values as far from the middle, and how sure
+    it is that the median lies between these."""
+    ordered, count = sorted(values), len(values)
+    rank = max(1, round((count + 1) / 2 - math.sqrt(count)))
+    # The chance of a value below the median is one half.
+    below = math.fsum(binomial_half(count, k) for k in range(rank))
+    return (ordered[-rank] - ordered[rank - 1]) / (-2 * NormalDist().inv_cdf(below))
+
+
+def binomial_half(count: int, successes: int) -> float:
+    """Return the chance of so many successes of `count` that are as likely as not."""
+    ways = math.lgamma(count + 1) - math.lgamma(successes + 1)
+    return math.exp(ways - math.lgamma(count - successes + 1) - count * math.log(2))
 
 
 def mean_of(values: Sequence[float]) -> float:

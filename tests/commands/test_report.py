@@ -17,7 +17,8 @@ from tests.profiling.synthetic import profile_of_times
 
 RunLar = Callable[..., subprocess.CompletedProcess[str]]
 
-SINGLE = sorted(name for name, style in STYLES.items() if not style.compares)
+SINGLE = sorted(name for name, style in STYLES.items() if 1 in style.profiles)
+DOUBLE = sorted(name for name, style in STYLES.items() if 2 in style.profiles)
 
 
 @pytest.fixture
@@ -55,6 +56,48 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
     done = run_lar("report", profile, profile)
     assert (done.returncode, done.stderr) == (0, "")
     assert "conv" in done.stdout.lower()
+    assert done.stdout == run_lar("report", profile, profile, "--style", "diff").stdout
+
+
+@pytest.mark.parametrize(
+    ("style", "operator", "place", "figures"),
+    [
+        ("diff", "conv", 7, ["30.5", "47.0"]),
+        ("html", "conv", 3, ["30.5", "47.0"]),
+        # Sums without the dispatch, which has a row of its own.
+        ("tensorboard", "Convolution", 5, ["57", "180"]),
+    ],
+)
+def test_the_first_of_two_is_the_baseline(
+    run_lar: RunLar,
+    tmp_path: Path,
+    profile: str,
+    style: str,
+    operator: str,
+    place: int,
+    figures: list[str],
+) -> None:
+    slower = tmp_path / "slower.json"
+    times = [{"conv": 45, "relu": 5}] * 4
+    types = {"conv": "Convolution", "relu": "Relu"}
+    write_profile(profile_of_times(types, times, step_us=70, dispatch_us=2), slower)
+    table = tmp_path / "report.csv"
+    words = ["--style", style, "--csv", str(table)]
+    done = run_lar("report", profile, str(slower), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = list(csv.reader(table.read_text().splitlines()))
+    row = [row for row in rows if row and row[0] == operator][-1]
+    assert row[place : place + 2] == figures
+
+
+def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
+    assert DOUBLE == ["diff", "html", "tensorboard"]
+    done = run_lar("report", profile, profile, "--style", "paddle")
+    assert done.stderr == (
+        "lar: error: --style paddle: takes one profile\n"
+        "hint: two: --style tensorboard, html, diff\n"
+    )
+    assert run_lar("report", profile, profile, profile).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -62,6 +105,10 @@ def test_two_profiles_are_compared(run_lar: RunLar, profile: str) -> None:
     [
         (["--style", "diff"], "--style diff: compares two profiles"),
         (["@", "--style", "torch"], "--style torch: takes one profile"),
+        (["@", "@", "--style", "html"], "is one argument too many"),
+        (["--style", "html", "--view", "comparison"], "--view comparison: compares two profiles"),
+        (["--style", "tensorboard", "--view", "diff"], "--view diff: compares two profiles"),
+        (["@", "--export", "chrome"], "--export: takes one profile"),
         (["--style", "torch", "--copy-time"], "--copy-time: the style torch does not know this"),
         (["--style", "torch", "--sort", "colour"], "--sort colour: the style torch has"),
         (["--output", "x"], "--output: goes with --export"),
@@ -110,15 +157,17 @@ def test_a_profile_that_was_written_anew_is_none_of_an_engine(
     assert run_lar("report", str(anew)).stdout == run_lar("report", profile).stdout
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("style", "count"), [(name, n) for name, style in STYLES.items() for n in style.profiles]
+)
 def test_names_control_no_terminal_and_end_no_line(
-    run_lar: RunLar, tmp_path: Path, style: str
+    run_lar: RunLar, tmp_path: Path, style: str, count: int
 ) -> None:
     evil = "\x1b[2J\u202econv\nTotal 0 </script>"
     path = tmp_path / "evil.json"
     times = [{evil: 30, "relu": 5}, {evil: 28, "relu": 6}]
     write_profile(profile_of_times({evil: evil, "relu": "Relu"}, times, step_us=50), path)
-    profiles = [str(path)] * (2 if STYLES[style].compares else 1)
+    profiles = [str(path)] * count
     html = tmp_path / "report.html"
     done = run_lar("report", *profiles, "--style", style, "--html", str(html))
     assert done.returncode == 0

@@ -24,8 +24,8 @@ Told = Mapping[str, Figures]
 
 def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
     """Return the rows of a style's table by column."""
-    profiles = [profile] * (2 if STYLES[style].compares else 1)
-    report = load_name(STYLES[style].build)(*profiles, options)
+    baseline = [profile] * (STYLES[style].profiles[0] - 1)
+    report = load_name(STYLES[style].build)(profile, options, *baseline)
     found: ReportTable = next(table for table in report.tables if table.name == name)
     return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 

@@ -290,8 +290,8 @@ def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
 
 @pytest.mark.parametrize("style", sorted(STYLES))
 def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> None:
-    profiles = [profile] * (2 if STYLES[style].compares else 1)
-    report = load_name(STYLES[style].build)(*profiles, {})
+    baseline = [profile] * (STYLES[style].profiles[0] - 1)
+    report = load_name(STYLES[style].build)(profile, {}, *baseline)
     assert report.text
     assert any(table.rows for table in report.tables)
     assert "GPU 0" not in report.text

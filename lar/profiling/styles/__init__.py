@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 
 class Style(NamedTuple):
-    """A style: `build` is `module:function`, which takes a profile and the options set.
+    """A style: `build` is `module:function`, which takes a profile and the options set, and of two
+    profiles then the other: the baseline that the profile is compared with.
 
     `options` are the keys of those in `lar.profiling.report_options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
     `raw` also takes the engine's own profile file: that is `module:function`, which takes the
-    file's content and its name and returns a profile. A style that `compares` takes two profiles.
+    file's content and its name and returns a profile. `profiles` says how many it may take.
     """
 
     build: str
@@ -23,7 +24,7 @@ class Style(NamedTuple):
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
     raw: str = ""
-    compares: bool = False
+    profiles: tuple[int, ...] = (1,)
 
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
@@ -99,7 +100,8 @@ STYLES: Mapping[str, Style] = {
     ),
     "tensorboard": Style(
         "lar.profiling.styles.tensorboard:build",
-        "the views of the TensorBoard plugin, in its JSON",
+        "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
+        "second, and a diff)",
         options=frozenset({"top", "sort", "group_by", "filter", "view"}),
         # On a CPU, which is no device, the default is host_self_duration.
         sorts=(
@@ -110,16 +112,20 @@ STYLES: Mapping[str, Style] = {
         views=(
             *("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie"),
             *("stack", "trace", "memory", "module", "recommendations"),
+            "diff",  # the only one that takes a baseline
         ),
+        profiles=(1, 2),
     ),
     "html": Style(
         "lar.profiling.styles.html:build",
-        "one page with every view, for --html",
+        "one page with every view, for --html (of two profiles that of the second, compared "
+        "with the first)",
         options=frozenset({"top", "view"}),
         views=(
-            *("overview", "recommendations", "latency", "breakdown", "operators", "kernels"),
-            *("timeline", "roofline", "memory", "ranges"),
+            *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
+            *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
+        profiles=(1, 2),
     ),
     "diff": Style(
         "lar.profiling.styles.diff:build",
@@ -128,7 +134,7 @@ STYLES: Mapping[str, Style] = {
         sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
         groups=("name", "type"),
         views=("calls", "host", "self_host", "device", "self_device"),
-        compares=True,
+        profiles=(2,),
     ),
 }
 

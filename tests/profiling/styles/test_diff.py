@@ -14,9 +14,9 @@ from lar.cli import main
 from lar.errors import UsageError
 from lar.profiling.profile import Profile
 from lar.profiling.rendering import format_csv
+from lar.profiling.run_differences import METRICS, Diff, DiffRow, diff_of
 from lar.profiling.styles import STYLES
 from lar.profiling.styles.diff import build
-from lar.profiling.styles.diff.rows import METRICS, Diff, DiffRow, diff_of
 from lar.profiling.trace_file import write_profile
 from tests.profiling.synthetic import operator_of, profile_of_times
 from tests.profiling.timelines import execution_of, profile_of, step_of
@@ -43,7 +43,7 @@ def figures_of(row: DiffRow, metric: Any = "host") -> tuple[float, float]:
 
 
 def table_of(baseline: Profile, experiment: Profile, **options: Any) -> list[dict[str, str]]:
-    text = format_csv(build(baseline, experiment, options)).split("\n\n")[0]
+    text = format_csv(build(experiment, options, baseline)).split("\n\n")[0]
     return list(csv.DictReader(io.StringIO(text.split("\n", 1)[1])))
 
 
@@ -147,7 +147,7 @@ def test_more_rows_make_wider_intervals() -> None:
 
 
 def test_one_iteration_has_differences_of_unknown_noise() -> None:
-    report = build(run_of(TYPES, FIRST[:1]), run_of(TYPES, SECOND), {})
+    report = build(run_of(TYPES, SECOND), {}, run_of(TYPES, FIRST[:1]))
     assert "noise: not known" in report.text
     assert {row[-1] for row in report.tables[0].rows} == {None}
 
@@ -160,7 +160,7 @@ def test_the_text() -> None:
         run_of({"a": "Conv", "x": "Relu"}, [{"a": 60, "x": 5}] * 2),
         run_of({"a": "Conv"}, [{"a": 45}] * 3, step_us=80),
     )
-    assert build(one, two, {}).text.splitlines()[:11] == [
+    assert build(two, {}, one).text.splitlines()[:11] == [
         "baseline: model.mge on megengine cpu, 2 iterations",
         "exp:      model.mge on megengine cpu, 3 iterations",
         "iteration: 100.000 -> 80.000 us, -20.000 us (-20.00%) +- 0.000: more than noise",
@@ -192,13 +192,13 @@ def test_what_is_new_has_no_percentage() -> None:
 def test_a_cpu_has_no_durations_of_a_device() -> None:
     run = run_of(TYPES, FIRST)
     assert {row["Baseline Device Duration (us)"] for row in table_of(run, run)} == {""}
-    assert "N/A" in build(run, run, {"view": ["device"]}).text
+    assert "N/A" in build(run, {"view": ["device"]}, run).text
 
 
 def test_on_devices_the_devices_durations_matter() -> None:
     one = run_of(TYPES, FIRST, device="cuda0", dispatch_us=5)
     two = run_of(TYPES, SECOND, device="cuda0", dispatch_us=5)
-    report = build(one, two, {})
+    report = build(two, {}, one)
     assert "Device Duration (us)" in report.text
     assert "Host Duration" not in report.text
     assert report.tables[0].columns[-2] == "Device Duration +- (us)"
@@ -211,7 +211,7 @@ def test_on_devices_the_devices_durations_matter() -> None:
 
 def test_a_cpu_against_a_device_says_what_is_compared() -> None:
     one, two = run_of(TYPES, FIRST), run_of(TYPES, SECOND, device="cuda0", dispatch_us=5)
-    report = build(one, two, {})
+    report = build(two, {}, one)
     assert "Host Duration (us)" in report.text
     assert "one run was on a device and the other was not" in report.text
 
@@ -221,7 +221,7 @@ def test_without_timed_iterations_there_is_nothing_to_compare(nothing: int) -> N
     runs = [run_of(TYPES, FIRST), run_of(TYPES, FIRST)]
     runs[nothing] = run_of(TYPES, FIRST, warmup=3)
     with pytest.raises(UsageError, match=f"the {('first', 'second')[nothing]} profile has no"):
-        build(runs[0], runs[1], {})
+        build(runs[1], {}, runs[0])
 
 
 # The options.
@@ -273,7 +273,7 @@ def test_filter_takes_names_and_types() -> None:
 
 def test_view_and_time_unit() -> None:
     run = run_of(TYPES, FIRST)
-    text = build(run, run, {"view": ["self_host"], "time_unit": "ms"}).text
+    text = build(run, {"view": ["self_host"], "time_unit": "ms"}, run).text
     assert "Self Host Duration (ms)" in text
     assert "Calls" not in text
     assert text.splitlines()[7].split()[:3] == ["a", "0.062", "0.062"]

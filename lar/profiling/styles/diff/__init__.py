@@ -11,11 +11,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lar.errors import UsageError
 from lar.profiling.differences import Difference
 from lar.profiling.document import Cell, ProfileReport, ReportTable
 from lar.profiling.profile import Profile
-from lar.profiling.styles.diff.rows import CONFIDENCE, METRICS, Diff, DiffRow, Metric, diff_of
+from lar.profiling.run_differences import (
+    CONFIDENCE,
+    METRICS,
+    Diff,
+    DiffRow,
+    Metric,
+    caveats_of,
+    check_timed,
+    describe_run,
+    diff_of,
+    main_metric_of,
+)
 from lar.profiling.units import UNITS_NS
 
 TITLES: dict[Metric, str] = {
@@ -28,18 +38,13 @@ TITLES: dict[Metric, str] = {
 SIDES = {"both": "", "baseline": "baseline only", "experiment": "exp only"}
 
 
-def build(baseline: Profile, experiment: Profile, options: Mapping[str, Any]) -> ProfileReport:
+def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) -> ProfileReport:
     """Compare two runs.
 
     Raises:
         UsageError: one of them has no timed iterations.
     """
-    for which, profile in (("first", baseline), ("second", experiment)):
-        if not profile.timed_steps():
-            raise UsageError(
-                f"the {which} profile has no timed iterations, and there is nothing to compare",
-                "make it with --iter 2 or more",
-            )
+    check_timed(baseline, experiment)
     pattern = options.get("filter")
     diff = diff_of(
         baseline,
@@ -49,7 +54,7 @@ def build(baseline: Profile, experiment: Profile, options: Mapping[str, Any]) ->
             pattern is None or bool(re.search(pattern, name) or re.search(pattern, type))
         ),
     )
-    main: Metric = "device" if baseline.on_device and experiment.on_device else "host"
+    main = main_metric_of(baseline, experiment)
     rows = sort_rows(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
     unit = options.get("time_unit") or "us"
     return ProfileReport(
@@ -123,21 +128,8 @@ def format_text(
         )
     else:
         lines.append("noise: not known, which takes two timed iterations of each run")
-    if baseline.on_device != experiment.on_device:
-        lines.append(
-            "one run was on a device and the other was not: the host's durations are of "
-            "dispatching in the one and of computing in the other"
-        )
-    lines.append(
-        "the machine may have been in another state during the other run, which no interval tells"
-    )
+    lines += caveats_of(baseline, experiment)
     return "\n".join(lines) + "\n"
-
-
-def describe_run(profile: Profile) -> str:
-    facts, count = profile.facts, len(profile.timed_steps())
-    engine = " ".join(part for part in (facts.engine, facts.engine_version, facts.device) if part)
-    return f"{facts.model.path or 'unnamed model'} on {engine}, {count} iterations"
 
 
 def format_change(change: Difference, unit: str) -> str:

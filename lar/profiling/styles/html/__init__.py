@@ -1,8 +1,9 @@
 """The style `html`: one page with every view of a profile, which needs nothing else.
 
 Words are written here; tables and plots are drawn by `page.js` from figures that stand in the page
-as JSON. What happened in all iterations is summed up here, so that the page stays small: only
-the iteration of the median duration is there with everything that happened in it.
+as JSON. With a baseline there is one view more, which compares the profile with it. What happened
+in all iterations is summed up here, so that the page stays small: only the iteration of the median
+duration is there with everything that happened in it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lar.errors import printable
+from lar.errors import UsageError, printable
 from lar.profiling.document import ProfileReport, ReportTable
 from lar.profiling.profile import Profile
+from lar.profiling.styles.html.comparison import comparison_of
 from lar.profiling.styles.html.facts import format_cards, format_facts, format_recommendations
 from lar.profiling.styles.html.series import (
     breakdowns_of,
@@ -35,7 +37,10 @@ from lar.profiling.styles.html.tables import (
 from lar.profiling.styles.html.timeline import timeline_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
-SCRIPTS = ("page.js", "page_tables.js", "page_plots.js", "page_timeline.js", "page_views.js")
+SCRIPTS = (
+    *("page.js", "page_tables.js", "page_plots.js", "page_timeline.js", "page_comparison.js"),
+    "page_views.js",  # draws, and so comes last
+)
 
 
 class View(NamedTuple):
@@ -48,6 +53,7 @@ class View(NamedTuple):
 
 VIEWS = (
     View("overview", "Overview", ""),
+    View("comparison", "Comparison", ""),
     View(
         "recommendations",
         "Recommendations",
@@ -80,13 +86,31 @@ VIEWS = (
     View("ranges", "Ranges", "What the user has named. Their time is from begin to end."),
 )
 
+VIEW_NAMES = tuple(view.name for view in VIEWS)
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
-    """Make the page; `text` says how large it is and what it holds."""
-    chosen = options.get("view") or [view.name for view in VIEWS]
-    views = [view for view in VIEWS if view.name in chosen]
-    tables = tables_of(profile, options.get("top", MOST_ROWS))
-    figures = figures_of(profile, tables)
+
+def build(
+    profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None
+) -> ProfileReport:
+    """Make the page of a profile, compared with a baseline where one is given; `text` says how
+    large it is and what it holds.
+
+    Raises:
+        UsageError: the comparison is asked for without a baseline, or a run has nothing to compare.
+    """
+    chosen = options.get("view")
+    if baseline is None and chosen and "comparison" in chosen:
+        raise UsageError("--view comparison: compares two profiles", "give its baseline before it")
+    views = [view for view in VIEWS if view.name in (chosen or VIEW_NAMES)]
+    top = options.get("top", MOST_ROWS)
+    tables = tables_of(profile, top)
+    comparison = None
+    if baseline is None:
+        views = [view for view in views if view.name != "comparison"]
+    else:
+        comparison = comparison_of(baseline, profile, top)
+        tables |= comparison.tables
+    figures = {**figures_of(profile, tables), "comparison": comparison and comparison.figures}
     title = title_of(profile)
     page = format_page(profile, title, views, figures)
     size_kib = len(page.encode()) / 1024

@@ -23,7 +23,7 @@ function makeCell(column, value, greatest) {
   return cell;
 }
 
-// A table of `{columns: [[name, unit, digits]], rows, total, missing}`, sorted as it comes.
+// A table of `{columns: [[name, unit, digits]], rows, total, missing, order}`, sorted as it comes.
 function makeTable(table, name) {
   if (!table.rows.length) return makeNote(`There are no ${name}.`);
   const columns = table.columns.map(([title, unit, digits]) => ({ name: title, unit, digits }));
@@ -68,7 +68,7 @@ function makeTable(table, name) {
     });
     count.textContent = `${shown.length} of ${found.length} ${name}`
       + (table.total > table.rows.length ? `; the page has the first ${table.rows.length} of `
-         + `${table.total} by time` : "");
+         + `${table.total} by ${table.order}` : "");
     more.textContent = state.all ? `show the first ${FIRST_ROWS}` : "show all";
     more.hidden = found.length <= FIRST_ROWS;
   }
@@ -84,6 +84,19 @@ function makeTable(table, name) {
   if (table.missing.length)
     parts.push(makeNote(`Not known of any of them: ${table.missing.join(", ")}.`));
   return makeElement("div", {}, ...parts);
+}
+
+// A table of few rows, as it comes.
+function makeStaticTable(table) {
+  const columns = table.columns.map(([name, unit, digits]) => ({ name, unit, digits }));
+  const headings = columns.map((column) => makeElement("th", {
+    scope: "col", class: column.digits === null ? null : "number",
+  }, [column.name, column.unit].filter(Boolean).join(", ")));
+  const rows = table.rows.map((row) => makeElement("tr", {},
+    ...row.map((value, index) => makeCell(columns[index], value, 0))));
+  return makeElement("table", { class: "few" },
+    makeElement("thead", {}, makeElement("tr", {}, ...headings)),
+    makeElement("tbody", {}, ...rows));
 }
 
 // Several tables of which one is shown, chosen by a button each.

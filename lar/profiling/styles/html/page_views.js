@@ -4,6 +4,9 @@ const { tables } = figures;
 const NOTHING_TIMED = "No iteration was timed.";
 
 const views = {
+  comparison() {
+    return drawComparison(figures.comparison);
+  },
   latency() {
     const { latency } = figures;
     if (!latency) return [makeNote(NOTHING_TIMED)];

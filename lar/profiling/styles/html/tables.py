@@ -24,13 +24,14 @@ class Table(NamedTuple):
 
     `share` and `label` are the places of the columns that a pie shows; `missing` are the names of
     the columns of which nothing is known: those are left out. `total` counts the rows that there
-    are, of which `rows` are the first.
+    are, of which `rows` are the first by `order`.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     total: int
     missing: tuple[str, ...]
+    order: str = "time"
 
 
 TIMES = (
@@ -142,19 +143,24 @@ def grouped_table(
 def table_of(columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], top: int) -> Table:
     """Return the first rows by time, without the columns of which nothing is known."""
     total = next(place for place, column in enumerate(columns) if column.name == "total")
-    ordered = sorted(rows, key=lambda row: -row[total])[:top]
-    known = [
-        place for place in range(len(columns)) if any(row[place] is not None for row in ordered)
-    ]
+    return known_table(columns, sorted(rows, key=lambda row: -row[total])[:top], len(rows))
+
+
+def known_table(
+    columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], total: int, order: str = "time"
+) -> Table:
+    """Return the rows as they come, without the columns of which nothing is known."""
+    known = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
     return Table(
         columns=tuple(columns[place] for place in known),
-        rows=tuple(tuple(rounded(row[place]) for place in known) for row in ordered),
-        total=len(rows),
+        rows=tuple(tuple(rounded(row[place]) for place in known) for row in rows),
+        total=total,
         missing=tuple(
             " ".join(filter(None, (column.name, column.unit and f"({column.unit})")))
             for place, column in enumerate(columns)
-            if ordered and place not in known
+            if rows and place not in known
         ),
+        order=order,
     )
 
 

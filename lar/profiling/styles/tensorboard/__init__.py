@@ -3,6 +3,8 @@
 The text has a line for each of overview, operator_pie, operator_table, kernel_table and
 kernel_pie, as the plugin's answers are when they are kept; other views only when they are asked
 for. As JSON the views are one object, by their names. A view of which nothing is known is null.
+With a baseline there is the view `diff` too, the only one that the baseline is part of, and its
+line is the last.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ from lar.profiling.document import Cell, ProfileReport, ReportTable
 from lar.profiling.export import chrome_trace_of
 from lar.profiling.profile import Profile
 from lar.profiling.recommendations import recommendations_of
+from lar.profiling.run_differences import check_timed
 from lar.profiling.selection import operators_matching
+from lar.profiling.styles.tensorboard.diff import Side, diff_report_table, diff_view_of
 from lar.profiling.styles.tensorboard.memory import memory_of
 from lar.profiling.styles.tensorboard.modules import modules_of
 from lar.profiling.styles.tensorboard.operators import (
+    host_work_of,
     kernel_pie_of,
     kernel_table_of,
     kernel_totals_of,
@@ -34,20 +39,34 @@ from lar.profiling.styles.tensorboard.operators import (
 from lar.profiling.styles.tensorboard.overview import overview_of
 
 LINES = ("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie")
-VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations")
+VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations", "diff")
 
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
-    """Make the views.
+def build(
+    profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None
+) -> ProfileReport:
+    """Make the views of a profile, and its diff from a baseline.
 
     Raises:
-        UsageError: nothing was timed, or the sort key is of a device and there is none.
+        UsageError: nothing was timed, the sort key is of a device and there is none, or the diff
+            is asked for without a baseline.
     """
+    if baseline is not None:
+        check_timed(baseline, profile)
     if not breakdown_of(profile).steps:
         raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
     asked = options.get("view")
-    views = views_of(profile, options, [view for view in VIEWS if view in (asked or VIEWS)])
-    lines = [json.dumps(view) for name, view in views.items() if asked or name in LINES]
+    names = [view for view in VIEWS if view in (asked or VIEWS)]
+    if baseline is None and asked and "diff" in asked:
+        raise UsageError("--view diff: compares two profiles", "give its baseline before it")
+    side = side_of(profile, options)
+    views = views_of(side, options, [name for name in names if name != "diff"])
+    if baseline is not None and "diff" in names:
+        views["diff"] = diff_view_of(
+            side_of(baseline, options), side, options.get("sort"), options.get("top")
+        )
+    printed = (*LINES, "diff")
+    lines = [json.dumps(view) for name, view in views.items() if asked or name in printed]
     return ProfileReport(
         style="tensorboard",
         text="".join(f"{line}\n" for line in lines),
@@ -57,12 +76,11 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
 
 
 def views_of(
-    profile: Profile, options: Mapping[str, Any], names: list[str]
+    side: Side, options: Mapping[str, Any], names: list[str]
 ) -> dict[str, dict[str, Any] | list[Any] | None]:
     """Return views by name."""
-    accepts = operator_filter(profile, options.get("filter"))
+    profile, _, totals, accepts = side
     top = options.get("top")
-    totals = operator_totals_of(profile, options.get("group_by") or "type", accepts)
     kernels = kernel_totals_of(profile, kernel_filter(options.get("filter"), accepts))[:top]
     makers: dict[str, Callable[[], Any]] = {
         "overview": lambda: overview_of(profile),
@@ -77,6 +95,14 @@ def views_of(
         "recommendations": lambda: [asdict(each) for each in recommendations_of(profile)] or None,
     }
     return {name: makers[name]() for name in names}
+
+
+def side_of(profile: Profile, options: Mapping[str, Any]) -> Side:
+    """Return a run with the sums of those of its operators that are meant."""
+    accepts = operator_filter(profile, options.get("filter"))
+    work = host_work_of(profile)
+    totals = operator_totals_of(profile, work, options.get("group_by") or "type", accepts)
+    return Side(profile, work, totals, accepts)
 
 
 def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bool]:
@@ -137,6 +163,8 @@ def tables_of(views: Mapping[str, Any]) -> tuple[ReportTable, ...]:
                     rows=tuple(map(tuple, rows)),
                 )
             )
+    if diff := views.get("diff"):
+        tables.append(diff_report_table(diff))
     return tuple(tables)
 
 

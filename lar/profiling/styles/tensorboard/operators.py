@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import UsageError
 from lar.profiling.activities import (
@@ -24,6 +24,8 @@ from lar.profiling.breakdown import leaf_calls
 from lar.profiling.devices import device_title
 from lar.profiling.profile import Profile
 from lar.profiling.styles.tensorboard.overview import microseconds
+
+Row = TypeVar("Row")
 
 SORTS = (
     *("device_self_duration", "device_total_duration", "host_self_duration"),
@@ -58,6 +60,18 @@ class OperatorTotals:
     device_self_ns: int = 0
 
 
+class HostWork(NamedTuple):
+    """What the host did; for each activity the calls of the runtime that it made, the device's
+    time for itself and with all nested in it, in nanoseconds. `stray` is by operator what of the
+    device's time no dispatch is known for."""
+
+    activities: Sequence[HostActivity]
+    calls_ns: Sequence[int]
+    device_self_ns: Sequence[int]
+    device_total_ns: Sequence[int]
+    stray: Sequence[tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class KernelTotals:
     name: str
@@ -69,7 +83,7 @@ class KernelTotals:
 
 
 def operator_totals_of(
-    profile: Profile, group_by: str = "type", accepts: Callable[[int], bool] = lambda _: True
+    profile: Profile, work: HostWork, group_by: str, accepts: Callable[[int], bool]
 ) -> list[OperatorTotals]:
     """Sum up the timed operators by type, by name, or by type and input shapes, in the order of
     their first; `accepts` takes an operator's number."""
@@ -87,8 +101,7 @@ def operator_totals_of(
             totals[key] = OperatorTotals(*key)
         return totals[key]
 
-    activities = host_activities_of(profile)
-    calls_ns, device_self_ns, device_total_ns, stray = device_times_of(profile, activities)
+    activities, calls_ns, device_self_ns, device_total_ns, stray = work
     for index, activity in enumerate(activities):
         if accepts(activity.operator):
             suffix = " dispatch" if activity.is_dispatch and not profile.on_device else ""
@@ -109,17 +122,14 @@ def operator_totals_of(
     return list(totals.values())
 
 
-def device_times_of(
-    profile: Profile, activities: Sequence[HostActivity]
-) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
-    """Return, for each activity, the calls of the runtime that it made, the device's time for
-    itself and with all nested in it, in nanoseconds; and by operator what no dispatch is known
-    for."""
+def host_work_of(profile: Profile) -> HostWork:
+    """Return the activities of the host with the device's times for them."""
+    activities = host_activities_of(profile)
     count = len(activities)
     calls_ns, self_ns, total_ns = [0] * count, [0] * count, [0] * count
     stray: list[tuple[int, int]] = []
     if not profile.on_device:
-        return calls_ns, self_ns, total_ns, stray
+        return HostWork(activities, calls_ns, self_ns, total_ns, stray)
     dispatches = positions_of_dispatches(activities)
     for span in leaf_calls(profile):
         index = position_of_call(span, dispatches)
@@ -136,7 +146,7 @@ def device_times_of(
         while index >= 0:
             total_ns[index] += each.duration_ns
             index = activities[index].parent
-    return calls_ns, self_ns, total_ns, stray
+    return HostWork(activities, calls_ns, self_ns, total_ns, stray)
 
 
 def pies_of(totals: Iterable[OperatorTotals], top: int | None) -> dict[str, Any]:
@@ -160,25 +170,34 @@ def operator_table_of(
     Raises:
         UsageError: it is a time of a device, and there is none.
     """
+    key, descending = chosen_sort(profile, sort)
+    field = key.replace("duration", "ns")
+    ordered = ordered_by(totals, lambda each: getattr(each, field), descending)
+    rows = [operator_row_of(profile, each) for each in ordered[:top]]
+    return {"metadata": {"sort": key, "tooltips": OPERATOR_TOOLTIPS}, "data": rows}
+
+
+def chosen_sort(profile: Profile, sort: str | None) -> tuple[str, bool]:
+    """Return what rows are sorted by, and whether the largest comes first.
+
+    Raises:
+        UsageError: it is a time of a device, and there is none.
+    """
     key = (sort or "").lstrip("+-") or (SORTS[0] if profile.on_device else "host_self_duration")
     if key.startswith("device") and not profile.on_device:
         raise UsageError(
             f"--sort {key}: this profile is of a CPU, which is no device",
             f"sort by {', '.join(name for name in SORTS if not name.startswith('device'))}",
         )
-    field = key.replace("duration", "ns")
-    descending = sort.startswith("-") if sort and sort[0] in "+-" else key != "name"
-    ordered = sorted(
-        totals,
-        # What is not known comes last, whichever way.
-        key=lambda each: (
-            (getattr(each, field) is not None) == descending,
-            getattr(each, field) or ("" if key == "name" else 0),
-        ),
-        reverse=descending,
-    )
-    rows = [operator_row_of(profile, each) for each in ordered[:top]]
-    return {"metadata": {"sort": key, "tooltips": OPERATOR_TOOLTIPS}, "data": rows}
+    return key, sort.startswith("-") if sort and sort[0] in "+-" else key != "name"
+
+
+def ordered_by(rows: Iterable[Row], value_of: Callable[[Row], Any], descending: bool) -> list[Row]:
+    """Sort rows; those whose value is None come last, whichever way."""
+    rows = list(rows)
+    known = [row for row in rows if value_of(row) is not None]
+    unknown = [row for row in rows if value_of(row) is None]
+    return sorted(known, key=value_of, reverse=descending) + unknown
 
 
 def operator_row_of(profile: Profile, totals: OperatorTotals) -> dict[str, Any]:

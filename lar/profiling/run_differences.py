@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lar.errors import UsageError
 from lar.profiling.activities import host_activities_of
 from lar.profiling.device_times import device_times_of
 from lar.profiling.differences import Difference, difference_of
@@ -44,6 +45,45 @@ class Diff:
     rows: tuple[DiffRow, ...]
     total: DiffRow
     iteration: Difference
+
+
+def check_timed(baseline: Profile, experiment: Profile) -> None:
+    """Check that two runs can be compared.
+
+    Raises:
+        UsageError: one of them has no timed iterations.
+    """
+    for which, profile in (("first", baseline), ("second", experiment)):
+        if not profile.timed_steps():
+            raise UsageError(
+                f"the {which} profile has no timed iterations, and there is nothing to compare",
+                "make it with --iter 2 or more",
+            )
+
+
+def main_metric_of(baseline: Profile, experiment: Profile) -> Metric:
+    """Return the durations that matter: the device's where both runs have one."""
+    return "device" if baseline.on_device and experiment.on_device else "host"
+
+
+def describe_run(profile: Profile) -> str:
+    facts, count = profile.facts, len(profile.timed_steps())
+    engine = " ".join(part for part in (facts.engine, facts.engine_version, facts.device) if part)
+    return f"{facts.model.path or 'unnamed model'} on {engine}, {count} iterations"
+
+
+def caveats_of(baseline: Profile, experiment: Profile) -> list[str]:
+    """Return what the figures do not tell, a line each."""
+    lines = []
+    if baseline.on_device != experiment.on_device:
+        lines.append(
+            "one run was on a device and the other was not: the host's durations are of "
+            "dispatching in the one and of computing in the other"
+        )
+    lines.append(
+        "the machine may have been in another state during the other run, which no interval tells"
+    )
+    return lines
 
 
 def diff_of(
