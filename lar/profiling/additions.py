@@ -5,6 +5,7 @@ They are many, and reading and writing each of them again would take longer than
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -64,7 +65,9 @@ def write_with(
         os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(temporary, place)
     except BaseException:
-        os.unlink(temporary)
+        # An interrupt may come when it has its place already.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

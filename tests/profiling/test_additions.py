@@ -1,0 +1,60 @@
+"""What is added to a profile's file is in it, all else stays, and an interrupt loses nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lar.profiling.additions import read_unread, write_with
+from lar.profiling.profile import Cost, Profile, Span
+from lar.profiling.trace_file import read_profile, write_profile
+from tests.profiling.synthetic import profile_of_times
+
+ADDED = Span(category="user_annotation", name="head", start_ns=5, end_ns=9, thread=0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "p.json"
+    write_profile(profile_of_times({"a": "A"}, [{"a": 10}], step_us=50, dispatch_us=2), place)
+    return place
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> None:
+    if empty:
+        write_profile(Profile(), path)
+    before = read_profile(path)
+    trace = read_unread(path)
+    trace.facts = msgspec.structs.replace(trace.facts, cost=Cost(2.0, 1.0, 3, 3))
+    write_with(trace, [ADDED], {0: "python"}, path)
+    after = read_profile(path)
+    assert after == replace(
+        before,
+        facts=trace.facts,
+        spans=(*before.spans, ADDED),
+        threads={**before.threads, 0: "python"},
+    )
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_interrupt_leaves_the_old_file_or_the_new_one_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    before, replaces = path.read_bytes(), os.replace
+
+    def interrupt(source: str, target: str) -> None:
+        if written:
+            replaces(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_with(read_unread(path), [ADDED], {}, path)
+    assert os.listdir(path.parent) == [path.name]
+    assert (path.read_bytes() != before) is written
+    assert (ADDED in read_profile(path).spans) is written
