@@ -14,7 +14,7 @@ from lar.profiling.profile import Cost, Profile, Span
 from lar.profiling.trace_file import read_profile, write_profile
 from tests.profiling.synthetic import profile_of_times
 
-ADDED = Span(category="user_annotation", name="head", start_ns=5, end_ns=9, thread=0)
+ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10**9 + 5, thread=0)
 
 
 @pytest.fixture
