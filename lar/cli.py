@@ -63,7 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
-        code = dispatch(words)
+        try:
+            code = dispatch(words)
+        except SystemExit as leaving:  # argparse has printed a help text
+            code = leaving.code if isinstance(leaving.code, int) else 0
         sys.stdout.flush()
         return code
     except LarError as error:
@@ -226,10 +229,7 @@ def run_from_shell() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has set SIGHUP to be ignored
             signal.signal(number, interrupt)
-    try:
-        code = main()
-    except SystemExit as leaving:  # argparse has printed a help text
-        code = leaving.code if isinstance(leaving.code, int) else 0
+    code = main()
     # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
     # as parsing the command line did.
     os._exit(code)
