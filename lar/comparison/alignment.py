@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lar.comparison.graph import Graph, Node
+import numpy as np
+
+from lar.comparison.graph import Graph, Node, region_of
+from lar.comparison.kinds import GROUPS
 from lar.comparison.matching import Matching, Pair, is_generic
 from lar.comparison.record import MatchedBy
-from lar.comparison.signatures import Values
+from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import DumpedTensor
 
 
@@ -83,7 +86,8 @@ def pair_in_step(actual: Graph, expected: Graph) -> Alignment:
 def pair_constants(
     actual: Graph, expected: Graph, pairs: Sequence[Pair], values: tuple[Values, Values]
 ) -> list[ConstantPair]:
-    """Pair constants of the same shape: by name, else by their place among an operator's inputs."""
+    """Pair constants: by name, by their place among an operator's inputs, or among those of all
+    the operators between a pair and the pairs before it, which the other side may have fused."""
     stores = [
         {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
         for graph in (actual, expected)
@@ -108,4 +112,54 @@ def pair_constants(
             other_key = places.get(place, "")
             if key in stores[0] and other_key in stores[1]:
                 add(stores[0][key], stores[1][other_key], "graph")
+    twins = {node for pair in pairs for node in pair[:2]}
+    for pair in pairs:
+        sides = [parameters_of(node, twins) for node in pair[:2]]
+        free = [
+            [store[key] for key in side if key in store and key not in known]
+            for side, store, known in zip(sides, stores, (found, used), strict=True)
+        ]
+        nothing_folded = len(sides[0]) == len(sides[1])
+        for one, other, by in pair_parameters(free, values, by_shape=nothing_folded):
+            found[one.key] = ConstantPair(one, other, by)
+            used.add(other.key)
     return list(found.values())
+
+
+def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
+    """Return the keys of the constants between a node and the nearest twins, but for those of
+    activations: 0 and 6 of a ReLU, which may be fused without them."""
+    return [
+        key
+        for each in region_of(node, twins)
+        if each.steps[0] not in GROUPS["activation"]
+        for _, key in each.constants
+    ]
+
+
+def pair_parameters(
+    free: Sequence[Sequence[DumpedTensor]], values: tuple[Values, Values], *, by_shape: bool
+) -> Iterator[ConstantPair]:
+    """Pair constants that hold the same, whatever blocks they are in; with `by_shape` also the
+    only ones of a shape and a type, which differ."""
+    left = list(free[1])
+    lonely: list[tuple[DumpedTensor, list[DumpedTensor]]] = []
+    for one in free[0] if left else ():
+        array = values[0].read_without_padding(one, [values[1].shape_of(it) for it in left])
+        fitting = []
+        for other in left:
+            there = values[1].read_without_padding(other, [array.shape])
+            if squeezed(there.shape) != squeezed(array.shape):
+                continue
+            if np.array_equal(there.ravel(), array.ravel()):
+                yield ConstantPair(one, other, "content")
+                left.remove(other)
+                break
+            fitting.append(other)
+        else:
+            lonely.append((one, fitting))
+    for one, fitting in lonely:
+        others = [it for it in fitting if it in left and it.dtype == one.dtype]
+        rivals = [it for it, theirs in lonely if it is not one and set(theirs) & set(others)]
+        if by_shape and len(others) == 1 and not rivals:
+            yield ConstantPair(one, others[0], "graph")

@@ -9,7 +9,7 @@ import numpy as np
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
-from lar.comparison.graph import Graph, Node, name_of, results_of
+from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.record import (
@@ -177,9 +177,7 @@ class DumpComparison:
             for node in graph.present:
                 if node in by_node or node.tensor is None:
                     continue
-                reason = describe_fused(node, by_node, side)
-                if node in self.originals:
-                    reason = f"the data of {self.originals[node].name}"
+                reason = self.describe_moved(node) or describe_fused(node, by_node, side)
                 found.append(
                     UnmatchedTensor(
                         side=name,
@@ -198,6 +196,17 @@ class DumpComparison:
                         )
                     )
         return found
+
+    def describe_moved(self, node: Node) -> str:
+        """Say which tensor's data a tensor holds, or is a step on the way to; empty for none."""
+        if node in self.originals:
+            return f"the data of {self.originals[node].name}"
+        copies = results_of(node, self.originals) if node.steps == ("move",) else []
+        for copy in copies:
+            original = self.originals[copy]
+            if original in sources_of(node, {original}):
+                return f"between {original.name} and {copy.name}, which holds its data"
+        return ""
 
     def find_finding(
         self,

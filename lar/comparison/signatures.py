@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lar.dumps.dump import Dump, DumpedTensor
-from lar.dumps.layouts import block_of, plain_shape, to_plain
+from lar.dumps.layouts import fits_layout, is_padded, plain_shape, to_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,14 +34,13 @@ class Values:
 
     def __init__(self, dump: Dump) -> None:
         self.dump = dump
-        self.channels: dict[str, int] = {}  # of blocked tensors, where the rest is padding
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
         """Return the plain shape of a tensor."""
         if not is_blocked(tensor):
             return tensor.shape
-        batch, padded, *sizes = plain_shape(tensor.shape, tensor.layout)
-        return (batch, self.channels.get(tensor.key, padded), *sizes)
+        return self.shapes.get(tensor.key) or plain_shape(tensor.shape, tensor.layout)
 
     def read(self, tensor: DumpedTensor) -> Array:
         """Read a tensor in plain axes, without padded channels.
@@ -53,51 +51,52 @@ class Values:
         array = self.dump.read(tensor.key)
         if not is_blocked(tensor):
             return array
-        return to_plain(array, tensor.layout, self.channels.get(tensor.key))
+        return to_plain(array, tensor.layout, self.shapes.get(tensor.key))
+
+    def read_without_padding(
+        self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]
+    ) -> Array:
+        """Read a tensor in plain axes, and learn what of it is padding.
+
+        Blocked layouts may pad the channels: where trailing channels hold nothing, the shape is
+        the least of the other side's that fits.
+
+        Raises:
+            DumpError: its file is missing or damaged.
+        """
+        array = self.read(tensor)
+        if not is_blocked(tensor):
+            return array
+        fitting = [
+            shape
+            for shape in shapes
+            if is_padded(array.shape, shape, tensor.layout) and is_empty_behind(array, shape)
+        ]
+        if fitting:
+            self.shapes[tensor.key] = min(fitting)
+        return array[tuple(map(slice, self.shape_of(tensor)))]
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
     """Tell whether a tensor has to be brought into plain axes."""
-    return len(tensor.shape) == 5 and tensor.shape[-1] == block_of(tensor.layout) > 0
+    return fits_layout(tensor.shape, tensor.layout)
+
+
+def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
+    """Tell whether an array holds nothing but zeros behind the part of a shape."""
+    part = array[tuple(map(slice, shape))]
+    return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
 
 def signatures_of(
     values: Values, tensors: Collection[DumpedTensor], other_shapes: Collection[tuple[int, ...]]
 ) -> dict[str, Signature]:
-    """Read each tensor once; return what is kept of it, by key.
-
-    Blocked layouts may pad the channels: where trailing channels hold nothing, the number of
-    channels is that of a tensor of the other side which fits.
-    """
-    known = defaultdict(set)
-    for shape in other_shapes:
-        if len(shape) > 2:
-            known[shape[:1] + shape[2:]].add(shape[1])
-    found = {}
-    for tensor in tensors:
-        array = values.read(tensor)
-        if is_blocked(tensor):
-            block = block_of(tensor.layout)
-            padded = array.shape[1]
-            least = max(used_channels(array), padded - block + 1)
-            fitting = [
-                channels
-                for channels in known[array.shape[:1] + array.shape[2:]]
-                if least <= channels <= padded
-            ]
-            if fitting:
-                values.channels[tensor.key] = min(fitting)
-                array = array[:, : min(fitting)]
-        found[tensor.key] = signature_of(array, tensor.dtype)
-    return found
-
-
-def used_channels(array: Array) -> int:
-    """Return how many channels there are up to the last that is not 0 throughout."""
-    channels = int(array.shape[1])
-    while channels > 1 and not array[:, channels - 1].any():
-        channels -= 1
-    return channels
+    """Read each tensor once; return what is kept of it, by key."""
+    shapes = set(other_shapes)
+    return {
+        tensor.key: signature_of(values.read_without_padding(tensor, shapes), tensor.dtype)
+        for tensor in tensors
+    }
 
 
 def signature_of(array: Array, dtype: str) -> Signature:

@@ -1,11 +1,16 @@
 """Blocked layouts: tensors that keep a few channels of a pixel together, and the way to plain ones.
 
-Plain is {N,C,H,W}. With blocks of b channels:
+Every layout has a tag in oneDNN's notation: the axes from the outermost to the innermost, in
+capitals those of which a part is among the blocks behind, each with its size. Plain data is nchw.
+With blocks of b channels:
 
-    nchw4 nchw44 nchw44_dot nchw88 nchw32 nchw64    {N,C/b,H,W,b}    MegEngine
-    nchw8c nchw16c                                  {N,C/b,H,W,b}    ONNX Runtime
-    chwn4                                           {C/4,H,W,N,4}    MegEngine on CUDA
-    nhwcd4                                          {N,H,C/4,W,4}    MegEngine on OpenCL
+    nchw4 nchw44 nchw44_dot nchw88 nchw32 nchw64    nChw<b>c    MegEngine
+    nchw8c nchw16c                                  nChw<b>c    ONNX Runtime
+    chwn4                                           Chwn4c      MegEngine on CUDA
+    nhwcd4                                          nhCw4c      MegEngine on OpenCL
+
+Layouts of weights have their tags as names. Plain weights are oihw, output channels first, and
+goihw where there are groups of channels.
 
 The channels of a plain tensor that do not fill its blocks are followed by zeros, or by what the
 engine left there.
@@ -15,7 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,15 +41,61 @@ BLOCKS: Mapping[str, int] = {
 }
 NCHWC = re.compile(r"nchw([1-9]\d{0,2})c")
 
-# Where the axes N, C/b, b, H, W of a plain tensor stand in a blocked one.
-AXES: Mapping[str, tuple[int, ...]] = {"chwn4": (3, 0, 4, 1, 2), "nhwcd4": (0, 2, 4, 1, 3)}
-USUAL_AXES = (0, 1, 4, 2, 3)
+# The tags of layouts whose blocks do not stand behind plain axes.
+TAGS: Mapping[str, str] = {"chwn4": "Chwn4c", "nhwcd4": "nhCw4c"}
+TAG = re.compile(r"([gGoOiIhw]{4,5}|[nchwC]{4})((?:\d{1,3}[goic])+)")
+PLAIN_ORDERS = ("nchw", "oihw", "goihw")
+
+
+class Axes(NamedTuple):
+    """The axes of a layout: plain ones in their order, those of the array from the outermost on,
+    and of these the inner ones with their sizes."""
+
+    plain: str
+    outer: str
+    blocks: tuple[tuple[str, int], ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where the parts of each plain axis stand in the array, one axis after the other."""
+        letters = [*self.outer, *(letter for letter, _ in self.blocks)]
+        return tuple(
+            place
+            for wanted in self.plain
+            for place, letter in enumerate(letters)
+            if letter == wanted
+        )
 
 
 def block_of(layout: str) -> int:
-    """Return how many channels a block of a layout has, 0 where it is no blocked layout."""
+    """Return how many channels a block of a layout has, 0 where it is no blocked layout of data."""
     found = NCHWC.fullmatch(layout)
     return int(found[1]) if found else BLOCKS.get(layout, 0)
+
+
+@cache
+def axes_of(layout: str) -> Axes | None:
+    """Return the axes of a blocked layout, None where it is none."""
+    block = block_of(layout)
+    found = TAG.fullmatch(TAGS.get(layout, f"nChw{block}c") if block else layout)
+    if found is None:
+        return None
+    outer = found[1].lower()
+    blocks = tuple((letter, int(size)) for size, letter in re.findall(r"(\d+)([a-z])", found[2]))
+    capitals = sorted(letter.lower() for letter in found[1] if letter.isupper())
+    plain = next((order for order in PLAIN_ORDERS if sorted(order) == sorted(outer)), "")
+    if not plain or capitals != sorted(letter for letter, _ in blocks):
+        return None
+    return Axes(plain, outer, blocks)
+
+
+def fits_layout(shape: Sequence[int], layout: str) -> bool:
+    """Tell whether a tensor of a blocked layout can have a shape."""
+    axes = axes_of(layout)
+    if axes is None:
+        return False
+    sizes = tuple(size for _, size in axes.blocks)
+    return len(shape) == len(axes.outer) + len(sizes) and tuple(shape[len(axes.outer) :]) == sizes
 
 
 def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
@@ -52,47 +104,67 @@ def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
     Raises:
         ValueError: no tensor of this layout has this shape.
     """
-    check_shape(shape, layout)
-    batch, blocks, block, height, width = (shape[axis] for axis in AXES.get(layout, USUAL_AXES))
-    return batch, blocks * block, height, width
+    axes = known_axes(shape, layout)
+    sizes = dict(axes.blocks)
+    return tuple(shape[axes.outer.index(it)] * sizes.get(it, 1) for it in axes.plain)
 
 
-def to_plain(array: Array, layout: str, channels: int | None = None) -> Array:
-    """Return a blocked tensor as {N,C,H,W}, cut to that many channels if they are known.
+def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
+    """Return a blocked tensor in plain axes, cut to its plain shape if that is known.
 
     Raises:
-        ValueError: no tensor of this layout has this shape, or so many channels.
+        ValueError: no tensor of this layout has this shape, or this plain one.
     """
-    shape = plain_shape(array.shape, layout)
-    if channels is not None and not 0 <= shape[1] - channels < max(block_of(layout), 1):
-        raise ValueError(f"{channels} channels do not fill the blocks of {array.shape}")
-    plain = array.transpose(AXES.get(layout, USUAL_AXES)).reshape(shape)
-    return plain[:, :channels]
+    padded = plain_shape(array.shape, layout)
+    if shape is not None and not is_padded(padded, shape, layout):
+        raise ValueError(f"{tuple(shape)} does not fill the blocks of {array.shape}")
+    plain = array.transpose(known_axes(array.shape, layout).places).reshape(padded)
+    return plain[tuple(map(slice, padded if shape is None else shape))]
+
+
+def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
+    """Tell whether a plain shape fills the blocks of a layout up to a padded shape."""
+    axes = axes_of(layout)
+    if axes is None or not len(shape) == len(padded) == len(axes.plain):
+        return False
+    sizes = dict(axes.blocks)
+    return all(
+        0 <= whole - size < sizes.get(letter, 1)
+        for letter, whole, size in zip(axes.plain, padded, shape, strict=True)
+    )
 
 
 def to_blocked(array: Array, layout: str) -> Array:
-    """Return a tensor {N,C,H,W} in a blocked layout, its last block filled up with zeros.
+    """Return a tensor of plain axes in a blocked layout, the last blocks filled up with zeros.
 
     Raises:
-        ValueError: the tensor has not four axes, or the layout is none.
+        ValueError: the tensor has another number of axes, or the layout is none.
     """
     import numpy as np
 
-    block = block_of(layout)
-    if not block or array.ndim != 4:
+    axes = axes_of(layout)
+    if axes is None or array.ndim != len(axes.plain):
         raise ValueError(f"{array.shape} cannot be brought into the layout {layout!r}")
-    padded = np.pad(array, ((0, 0), (0, -array.shape[1] % block), (0, 0), (0, 0)))
-    batch, channels, height, width = padded.shape
-    blocks = padded.reshape(batch, channels // block, block, height, width)
-    return blocks.transpose(np.argsort(AXES.get(layout, USUAL_AXES)))
+    sizes = dict(axes.blocks)
+    missing = [
+        -size % sizes.get(letter, 1) for letter, size in zip(axes.plain, array.shape, strict=True)
+    ]
+    padded = np.pad(array, [(0, count) for count in missing])
+    parts = [
+        part
+        for letter, size in zip(axes.plain, padded.shape, strict=True)
+        for part in ((size // sizes[letter], sizes[letter]) if letter in sizes else (size,))
+    ]
+    return padded.reshape(parts).transpose(np.argsort(axes.places))
 
 
-def check_shape(shape: Sequence[int], layout: str) -> None:
-    """Refuse a shape that no tensor of a layout has.
+def known_axes(shape: Sequence[int], layout: str) -> Axes:
+    """Return the axes of a blocked layout.
 
     Raises:
-        ValueError: so it is, or there is no such layout.
+        ValueError: no tensor of this layout has this shape, or there is no such layout.
     """
-    block = block_of(layout)
-    if not block or len(shape) != 5 or shape[-1] != block:
+    axes = axes_of(layout)
+    if axes is None or not fits_layout(shape, layout):
         raise ValueError(f"{tuple(shape)} is no shape of the layout {layout!r}")
+    return axes

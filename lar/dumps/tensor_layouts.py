@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor
-from lar.dumps.layouts import block_of
+from lar.dumps.layouts import block_of, fits_layout
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 # The tensors that these take and give have one layout, but for constants of fewer axes.
@@ -38,7 +38,7 @@ def layouts_of(
 
     def mark(key: str, layout: str) -> bool:
         tensor = known.get(key)
-        if tensor is None or key in found or not fits(tensor, layout):
+        if tensor is None or key in found or not fits_layout(tensor.shape, layout):
             return False
         found[key] = layout
         return True
@@ -49,8 +49,12 @@ def layouts_of(
         before, after = layouts_of_operator(operator, known)
         for key in operator.outputs:
             mark(key, after)
-        if operator.type in CONVOLUTIONS:
-            mark(next(iter(operator.inputs), ""), before)
+        if operator.type in CONVOLUTIONS and len(operator.inputs) > 1:
+            taken, weight = operator.inputs[:2]
+            mark(taken, before)
+            if weight in known:
+                group = operator.parameters.get("sparse") == "GROUP"
+                mark(weight, layout_of_weight(known[weight].shape, before, after, group=group))
     spreading = [each for each in operators if each.type in KEEPING]
     changed = True
     while changed:
@@ -67,9 +71,28 @@ def layouts_of(
     return found
 
 
-def fits(tensor: DumpedTensor, layout: str) -> bool:
-    """Tell whether a tensor can have a layout: the last axis is the block."""
-    return bool(layout) and len(tensor.shape) == 5 and tensor.shape[-1] == block_of(layout)
+def layout_of_weight(
+    shape: tuple[int, ...], before: str, after: str, *, group: bool = False
+) -> str:
+    """Return the layout of a convolution's weights, empty where it is unknown or plain.
+
+    `before` and `after` are those of what it takes and gives, `group` tells that the engine says
+    it is a convolution by groups. Source: `ConvBias` and `opr_param_defs.py` of MegDNN, and the
+    dumps of MegEngine 1.13.
+    """
+    block = block_of(after)
+    if after == "chwn4":
+        tags = ["Ihwo4i"]
+    elif re.fullmatch(r"nchw(4|32|64)", before):  # blocks of input channels alone
+        tags = [f"oIhw{block_of(before)}i", f"goIhw{block_of(before)}i"]
+    elif after in ("nchw44", "nchw44_dot", "nchw88"):
+        both = f"{block}o{block}i" if after == "nchw44_dot" else f"{block}i{block}o"
+        # A channel a group: {G/b,1,1,FH,FW,b}. A filter of blocks' size looks alike.
+        each = shape[1:3] == (1, 1) and (group or shape[-2] != block)
+        tags = [f"Goihw{block}g" if each else f"OIhw{both}", f"gOIhw{both}", f"Ohwi{block}o"]
+    else:
+        return ""
+    return next((tag for tag in tags if fits_layout(shape, tag)), "")
 
 
 def layout_of_format(text: str) -> str:

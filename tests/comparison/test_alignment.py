@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -125,6 +125,7 @@ def test_layouts_line_up(dumps: Dumps, model: str, named: bool) -> None:
     found = compare_dumps(without_names(actual) if not named else actual, expected)
     assert (found.finding, found.culprits) == ("same", ())
     assert all(each.fused for each in found.unmatched)
+    assert not any(each.constant for each in found.unmatched)
     names = {it.key: it.name for it in actual}
     for one, other in pairs_by_key(found).items():
         truth = expected.tensor(other).name
@@ -163,6 +164,10 @@ def draw(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
+DATA, WEIGHT, BIAS = draw(1, 3, 6, 6), draw(8, 3, 3, 3), draw(1, 8, 1, 1)
+GIVEN = draw(1, 8, 6, 6)
+
+
 def names_of_pairs(actual: Dump, expected: Dump) -> dict[str, str]:
     return {it.actual.name: it.expected.name for it in align_dumps(actual, expected).pairs}
 
@@ -188,6 +193,82 @@ def test_padded_channels_are_left_out() -> None:
     found = compare_dumps(blocked, plain)
     assert found.finding == "same"
     assert [it.actual.shape for it in found.tensors] == [data.shape, inner.shape, outer.shape]
+
+
+def convolutions(weight: np.ndarray[Any, Any], given: np.ndarray[Any, Any]) -> Dump:
+    """A convolution, its bias and its activation, each an operator."""
+    return dump_of(
+        Step("data", "Input", (), DATA),
+        Step("weight", "constant", (), weight),
+        Step("bias", "constant", (), BIAS),
+        Step("conv", "ConvolutionForward", ("data", "weight"), given - BIAS),
+        Step("sum", "Elemwise", ("conv", "bias"), given, parameters={"mode": "ADD"}),
+        Step("relu", "Elemwise", ("sum",), given.clip(0), parameters={"mode": "RELU"}),
+    )
+
+
+def fused_convolution(given: np.ndarray[Any, Any]) -> Dump:
+    """The three operators as one, in blocks of four channels, and the way back to plain axes."""
+    blocked = to_blocked(given.clip(0), "nchw44")
+    return dump_of(
+        Step("data", "Input", (), DATA),
+        Step("const[1]", "constant", (), to_blocked(WEIGHT, "Ohwi4o"), "Ohwi4o"),
+        Step("const[2]", "constant", (), to_blocked(BIAS, "nchw44"), "nchw44"),
+        Step(
+            "relu[3]",
+            "ConvBiasForward",
+            ("data", "const[1]", "const[2]"),
+            blocked,
+            "nchw44",
+            {"nonlineMode": "RELU"},
+        ),
+        Step("dimshuffle[4]", "Dimshuffle", ("relu[3]",), blocked.transpose(0, 1, 4, 2, 3)),
+        Step("out", "Reshape", ("dimshuffle[4]",), given.clip(0)),
+    )
+
+
+def test_weights_of_fused_operators_are_compared_in_plain_axes() -> None:
+    found = compare_dumps(convolutions(WEIGHT, GIVEN), fused_convolution(GIVEN))
+    assert found.finding == "same"
+    assert {it.actual.name: it.expected.name for it in found.tensors if it.constant} == {
+        "weight": "const[1]",
+        "bias": "const[2]",
+    }
+    assert {it.actual.shape for it in found.tensors if it.constant} == {WEIGHT.shape, BIAS.shape}
+
+
+def test_a_wrong_weight_is_told_though_its_operator_is_fused() -> None:
+    wrong = WEIGHT.copy()
+    wrong[1] *= -1
+    found = compare_dumps(convolutions(wrong, 2 * GIVEN), fused_convolution(GIVEN))
+    (culprit,) = found.culprits
+    (parameter,) = culprit.parameters
+    assert (parameter.actual.name, parameter.expected.name) == ("weight", "const[1]")
+    assert parameter.figures
+    assert parameter.figures.mismatches == wrong[1].size
+
+
+def test_weights_that_another_operator_was_folded_into_are_no_difference() -> None:
+    scaled = dump_of(
+        Step("data", "Input", (), DATA),
+        Step("weight", "constant", (), WEIGHT / 2),
+        Step("bias", "constant", (), BIAS),
+        Step("factor", "constant", (), np.full_like(BIAS, 2)),
+        Step("conv", "ConvolutionForward", ("data", "weight"), (GIVEN - BIAS) / 2),
+        Step("mul", "Elemwise", ("conv", "factor"), GIVEN - BIAS, parameters={"mode": "MUL"}),
+        Step("sum", "Elemwise", ("mul", "bias"), GIVEN, parameters={"mode": "ADD"}),
+        Step("relu", "Elemwise", ("sum",), GIVEN.clip(0), parameters={"mode": "RELU"}),
+    )
+    found = compare_dumps(scaled, fused_convolution(GIVEN))
+    assert found.finding == "same"
+    assert [it.actual.name for it in found.tensors if it.constant] == ["bias"]
+
+
+def test_the_way_back_from_blocks_at_the_end_of_a_model_is_no_difference() -> None:
+    found = compare_dumps(fused_convolution(GIVEN), convolutions(WEIGHT, GIVEN))
+    assert found.finding == "same"
+    reasons = {it.tensor.name: it.reason for it in found.unmatched}
+    assert reasons["dimshuffle[4]"] == "between relu[3] and out, which holds its data"
 
 
 def test_branches_that_run_in_another_order_line_up() -> None:

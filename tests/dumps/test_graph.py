@@ -165,27 +165,27 @@ def test_names_of_another_kind_are_kept_as_they_are(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "weight", "shape"),
+    ("layout", "weight", "form", "shape"),
     [
-        ("nchw44", (4, 2, 3, 3, 4, 4), (1, 4, 8, 8, 4)),
-        ("nchw44", (4, 3, 3, 1, 4), (1, 4, 8, 8, 4)),  # of a plain input
-        ("nchw44", (4, 1, 1, 3, 3, 4), (1, 4, 8, 8, 4)),  # of each channel alone
-        ("nchw88", (2, 2, 3, 3, 8, 8), (1, 2, 8, 8, 8)),
-        ("nchw4", (16, 2, 3, 3, 4), (1, 4, 8, 8, 4)),
-        ("nchw32", (64, 1, 3, 3, 32), (1, 2, 8, 8, 32)),
-        ("chwn4", (2, 3, 3, 16, 4), (4, 8, 8, 1, 4)),
-        ("", (99, 2, 3, 3, 4), (1, 4, 8, 8, 4)),
+        ("nchw44", (4, 2, 3, 3, 4, 4), "OIhw4i4o", (1, 4, 8, 8, 4)),
+        ("nchw44", (4, 3, 3, 1, 4), "Ohwi4o", (1, 4, 8, 8, 4)),  # of a plain input
+        ("nchw44", (4, 1, 1, 3, 3, 4), "Goihw4g", (1, 4, 8, 8, 4)),  # of each channel alone
+        ("nchw88", (2, 2, 3, 3, 8, 8), "OIhw8i8o", (1, 2, 8, 8, 8)),
+        ("nchw4", (16, 2, 3, 3, 4), "", (1, 4, 8, 8, 4)),
+        ("nchw32", (64, 1, 3, 3, 32), "", (1, 2, 8, 8, 32)),
+        ("chwn4", (2, 3, 3, 16, 4), "Ihwo4i", (4, 8, 8, 1, 4)),
+        ("", (99, 2, 3, 3, 4), "", (1, 4, 8, 8, 4)),
     ],
 )
 def test_a_convolution_that_gives_five_axes_is_blocked(
-    folder: Folder, layout: str, weight: tuple[int, ...], shape: tuple[int, ...]
+    folder: Folder, layout: str, weight: tuple[int, ...], form: str, shape: tuple[int, ...]
 ) -> None:
     data = folder.add("Host2DeviceCopy", (1, 1, 8, 8))
     weights = folder.add("ImmutableTensor", weight)
     made = folder.add("ConvBiasForward", shape, [data, weights])
     relu = folder.add("Elemwise", shape, [made])
     folder.add("Dimshuffle", (*shape[:2], shape[-1], *shape[2:4]), [relu])
-    assert folder.layouts() == {"v0": "", "v2": "", "v4": layout, "v6": layout, "v8": ""}
+    assert folder.layouts() == {"v0": "", "v2": form, "v4": layout, "v6": layout, "v8": ""}
 
 
 def test_what_goes_into_a_blocked_convolution_is_blocked(folder: Folder) -> None:
@@ -195,7 +195,7 @@ def test_what_goes_into_a_blocked_convolution_is_blocked(folder: Folder) -> None
     bias = folder.add("ImmutableTensor", (1, 2, 1, 1, 32))
     folder.add("ConvBiasForward", (1, 2, 8, 8, 32), [padded, weights, bias])
     found = folder.layouts()
-    assert found == {"v0": "", "v2": "nchw4", "v4": "", "v6": "nchw32", "v8": "nchw32"}
+    assert found == {"v0": "", "v2": "nchw4", "v4": "oIhw4i", "v6": "nchw32", "v8": "nchw32"}
 
 
 def test_a_video_is_not_blocked(folder: Folder) -> None:

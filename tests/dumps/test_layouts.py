@@ -20,7 +20,7 @@ def test_a_tensor_survives_the_way_there_and_back(
     plain = np.arange(batch * channels * height * width).reshape(batch, channels, height, width)
     blocked = to_blocked(plain, layout)
     assert blocked.shape[-1] == block_of(layout)
-    assert np.array_equal(to_plain(blocked, layout, channels), plain)
+    assert np.array_equal(to_plain(blocked, layout, plain.shape), plain)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert whole.shape[1] % block_of(layout) == 0
@@ -46,17 +46,55 @@ def test_where_the_axes_stand(layout: str, shape: tuple[int, ...]) -> None:
     assert to_blocked(np.zeros((2, 12, 5, 6)), layout).shape == shape
 
 
+WEIGHTS = ["OIhw4i4o", "OIhw4o4i", "OIhw8i8o", "Ohwi4o", "oIhw32i", "Ihwo4i"]
+GROUPS = ["gOIhw4i4o", "gOIhw8i8o", "goIhw4i", "Goihw4g", "Goihw8g"]
+
+
+@given(st.sampled_from([*WEIGHTS, *GROUPS]), st.tuples(*[st.integers(1, 9)] * 3), sizes, sizes)
+def test_weights_survive_the_way_there_and_back(
+    layout: str, channels: tuple[int, ...], height: int, width: int
+) -> None:
+    shape = (*channels[layout in WEIGHTS :], height, width)
+    plain = np.arange(1, 1 + np.prod(shape)).reshape(shape)
+    blocked = to_blocked(plain, layout)
+    assert np.array_equal(to_plain(blocked, layout, shape), plain)
+    whole = to_plain(blocked, layout)
+    assert whole.shape == plain_shape(blocked.shape, layout)
+    assert np.count_nonzero(whole) == plain.size
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape"),
+    [
+        ("OIhw4i4o", (3, 2, 5, 6, 4, 4)),
+        ("Ohwi4o", (3, 5, 6, 8, 4)),
+        ("oIhw4i", (12, 2, 5, 6, 4)),
+        ("Ihwo4i", (2, 5, 6, 12, 4)),
+    ],
+)
+def test_where_the_axes_of_weights_stand(layout: str, shape: tuple[int, ...]) -> None:
+    weights = np.arange(12 * 8 * 5 * 6).reshape(12, 8, 5, 6)
+    blocked = to_blocked(weights, layout)
+    assert blocked.shape == shape
+    if layout == "OIhw4i4o":
+        assert blocked[2, 1, 0, 0, 3, 1] == weights[4 * 2 + 1, 4 * 1 + 3, 0, 0]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     for layout, shape in [
         ("nchw44", (1, 2, 3, 4)),
         ("nchw88", (1, 1, 1, 1, 4)),
         ("what", (1,) * 5),
+        ("OIhw4i4o", (1, 1, 1, 1, 4)),
+        ("OIhw4i", (1, 1, 1, 1, 4)),
+        ("oIhw4o", (1, 1, 1, 1, 4)),
+        ("ogIhw4i", (1, 1, 1, 1, 4)),
     ]:
         with pytest.raises(ValueError, match="is no shape of the layout"):
             to_plain(np.zeros(shape), layout)
-    for channels in (3, 13, -1):
-        with pytest.raises(ValueError, match="do not fill the blocks"):
-            to_plain(np.zeros((1, 3, 1, 1, 4)), "nchw4", channels)
+    for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
+        with pytest.raises(ValueError, match="does not fill the blocks"):
+            to_plain(np.zeros((1, 3, 1, 1, 4)), "nchw4", shape)
     for layout, shape in [("nchw44", (1, 2, 3)), ("", (1, 2, 3, 4))]:
         with pytest.raises(ValueError, match="cannot be brought into"):
             to_blocked(np.zeros(shape), layout)
