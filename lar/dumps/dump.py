@@ -22,9 +22,9 @@ class DumpedTensor:
     variable. `dtype` is a NumPy dtype's name, or MegEngine's name of a quantised type, as
     `QuantizedS8`, or of one that NumPy lacks. `shape` is that of the stored array; `layout`
     names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: `layouts`
-    tells them) and is empty where the axes are plain or unknown. `operator` is the key of the operator that made it, empty where unknown;
-    `slot` counts that operator's outputs. `run` counts the iterations, the warm-up's included,
-    where a dump keeps the outputs of each.
+    tells them) and is empty where the axes are plain or unknown. `operator` is the key of the
+    operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
+    counts the iterations, the warm-up's included, where a dump keeps the outputs of each.
     """
 
     key: str

@@ -35,6 +35,10 @@ def import_lite() -> Any:
         with lean_import():
             import megenginelite
 
+        # Its table lacks float16, so a tensor of that type would be refused: what has two bytes
+        # an element is enough, as NumPy's type is taken from another table.
+        types = megenginelite.tensor._lite_dtypes_to_ctype
+        types.setdefault(megenginelite.LiteDataType.LITE_HALF, ctypes.c_ushort)
         # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
         warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     except ImportError as error:
@@ -152,8 +156,12 @@ class LiteDriver(Driver):
         if self.lite_options.get("const_shape"):
             self.check_shapes(arrays)
         for name, array in arrays.items():
+            tensor = self.network.get_io_tensor(name)
+            # Of a NumPy array it would take the type from a table without float16.
+            layout = self.lite.LiteLayout(array.shape, array.dtype.type)
+            data = np.ascontiguousarray(array)
             with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):
-                self.network.get_io_tensor(name).set_data_by_copy(array)
+                tensor.set_data_by_copy(data.ctypes.data_as(ctypes.c_void_p), data.nbytes, layout)
         api, handle = self.network._api, self.network._network
         self.start = partial(raw_function(api, "LITE_forward"), handle)
         self.wait = partial(raw_function(api, "LITE_wait"), handle)

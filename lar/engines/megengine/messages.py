@@ -71,6 +71,11 @@ def explain_megengine(
     """Return the clear error behind a message of the engine, None for an unknown one."""
     if failed := explain_check(message):
         return failed
+    if lacking := re.search(r"unsupport dtype in lite : \{.* (\w+)\}", message):
+        return UsageError(
+            f"{model}: an input or output is of type {lacking[1]}, which MegEngine's lite lacks",
+            "cast it to float32 or int32 in the model, and dump it again",
+        )
     for pattern, what in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", BROKEN)

@@ -1,0 +1,70 @@
+"""Types of inputs and outputs that lite, or its tables in Python, lack."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import lar
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+SCRIPT = """
+import sys
+import numpy as np
+import megengine as mge
+from megengine import jit
+
+@jit.trace(symbolic=True, capture_as_const=True)
+def double(x):
+    return x * 2
+
+@jit.trace(symbolic=True, capture_as_const=True)
+def tell_positive(x):
+    return x > 0
+
+half = mge.tensor(np.ones((2, 3), np.float16))
+double(half)
+double.dump(sys.argv[1] + "/half.mge", arg_names=["data"], output_names=["out"])
+whole = mge.tensor(np.ones((2, 3), np.float32))
+tell_positive(whole)
+tell_positive.dump(sys.argv[1] + "/bool.mge", arg_names=["data"], output_names=["out"])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("types")
+    subprocess.run([sys.executable, "-c", SCRIPT, folder], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("flags", [(), ("--thread", "2"), ("--batch-size", "2")])
+def test_float16_goes_in_and_comes_out(
+    run_lar: RunLar, folder: Path, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    data = np.array([[0.5, -1.25, 3], [60000, 6e-8, 0]], np.float16)
+    np.save(tmp_path / "data.npy", data[:1] if "--batch-size" in flags else data)
+    command = [str(folder / "half.mge"), "--input", "data.npy", "--iter", "2", *flags]
+    done = run_lar(*command, "--bin-out-dump", "out", "--copy-to-host", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = np.repeat(data[:1], 2, axis=0) if "--batch-size" in flags else data
+    for tensor in lar.open_dump(tmp_path / "out"):
+        array = lar.open_dump(tmp_path / "out").read(tensor.key)
+        assert array.dtype == np.float16
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(array, expected * np.float16(2))
+
+
+def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path) -> None:
+    done = run_lar(str(folder / "bool.mge"))
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()[-2:]
+    assert error.endswith("an input or output is of type Bool, which MegEngine's lite lacks")
+    assert "cast it to float32 or int32" in hint
