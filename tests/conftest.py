@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.isolated_runs import workers_of
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -83,6 +85,14 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=spawned) as pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result(timeout=100)
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No test leaves a child process of its own behind."""
+    before = workers_of(os.getpid())
+    yield
+    assert not workers_of(os.getpid()) - before
 
 
 @pytest.fixture(autouse=True)

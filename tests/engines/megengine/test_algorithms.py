@@ -15,9 +15,10 @@ import pytest
 
 from lar.engines.megengine.algorithms import strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache
-from lar.engines.megengine.cache_choices import Operator, choose_algorithm, operators_of
+from lar.engines.megengine.cache_choices import Operator, choose_algorithm
 from lar.engines.megengine.cache_key import winograd_of
 from lar.errors import UsageError
+from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -29,37 +30,6 @@ POLICY = "--fast-run-algo-policy"
 
 # The attribute of an algorithm is a sum of these.
 IS_REPRODUCIBLE, IS_NAIVE, DEPENDS_ON_BATCH = 1, 2, 8
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """An algorithm that the engine says it has chosen."""
-
-    operator: str
-    name: str
-    workspace_mib: float
-    attribute: int
-
-
-def chosen_in(log: str) -> list[Chosen]:
-    """Return the choices in the engine's log."""
-    pattern = r"\] (\w+): tensor layouts.*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
-    return [
-        Chosen(name, algorithm, float(workspace), int(attribute))
-        for name, algorithm, workspace, attribute in re.findall(pattern, log)
-    ]
-
-
-def names_in(log: str) -> set[tuple[str, str]]:
-    return {(chosen.operator, chosen.name) for chosen in chosen_in(log)}
-
-
-def names_of(operators: list[Operator]) -> set[tuple[str, str]]:
-    return {(operator.name, operator.chosen.name) for operator in operators}
-
-
-def operators_in(path: Path) -> list[Operator]:
-    return operators_of(read_cache(path))
 
 
 @dataclass(frozen=True)
@@ -270,51 +240,6 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(
     assert cache.read_bytes() == before
 
 
-def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = tmp_path / "empty.cache"
-    cache.write_bytes(bytes(4))
-    assert run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1").returncode == 0
-    assert cache.read_bytes() == bytes(4)
-
-
-def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = tmp_path / "none.cache"
-    done = run_lar("run", DIGITS, POLICY, str(cache))
-    assert done.returncode == 2
-    assert f"{POLICY}: {cache}: no such file" in done.stderr
-    assert "--fast-run" in done.stderr
-    assert not cache.exists()
-
-
-@pytest.mark.parametrize("name", ["none/new.cache", "."])
-def test_a_place_where_no_file_can_be_is_refused_before_the_search(
-    run_lar: RunLar, tmp_path: Path, name: str
-) -> None:
-    done = run_lar("run", DIGITS, "--fast-run", POLICY, name, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "iter 0/" not in done.stdout
-    assert re.search(r"cannot be written|is not a file", done.stderr)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
-    run_lar: RunLar, tmp_path: Path
-) -> None:
-    tmp_path.chmod(0o500)
-    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(tmp_path / "new.cache"))
-    tmp_path.chmod(0o700)
-    assert done.returncode == 2
-    assert "cannot be written" in done.stderr
-
-
-def test_a_search_without_a_run_leaves_no_damage(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = tmp_path / "new.cache"
-    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
-    assert done.returncode == 0, done.stderr
-    assert not cache.exists() or operators_in(cache) == []
-
-
 def test_a_report_does_not_overwrite_the_cache(
     run_lar: RunLar, search: Callable[..., Search], tmp_path: Path
 ) -> None:
@@ -340,39 +265,6 @@ def test_how_to_measure_is_refused_where_nothing_is_measured(
     assert done.returncode == 2
     assert arguments[0] in done.stderr
     assert "--fast-run" in done.stderr
-
-
-# The workspace limit
-
-
-def test_a_workspace_limit_changes_the_choice(run_lar: RunLar) -> None:
-    plain, limited = (
-        run_lar("run", DIGITS, "--iter", "1", "--verbose", *arguments).stderr
-        for arguments in ([], ["--workspace-limit", "0"])
-    )
-    assert names_in(limited) != names_in(plain)
-    assert max(each.workspace_mib for each in chosen_in(plain)) > 0
-
-
-@pytest.mark.parametrize("arguments", [[], ["--fast-run"]], ids=["heuristic", "search"])
-def test_no_algorithm_needs_more_workspace_than_the_limit(
-    run_lar: RunLar, arguments: list[str]
-) -> None:
-    limit = ["--workspace-limit", "0", "--iter", "1", "--verbose"]
-    done = run_lar("run", DIGITS, *limit, *arguments)
-    assert done.returncode == 0, done.stderr
-    chosen = [each for each in chosen_in(done.stderr) if each.operator == "ConvolutionForward"]
-    assert len(chosen) == 3
-    assert [each for each in chosen if each.workspace_mib > 0] == []
-
-
-@pytest.mark.parametrize("layout", ["--enable-nchw44", "--enable-nhwcd4"])
-def test_a_workspace_limit_with_a_layout_holds_or_is_refused_by_its_name(
-    run_lar: RunLar, layout: str
-) -> None:
-    done = run_lar("run", DIGITS, "--workspace-limit", "1M", layout, "--iter", "1")
-    assert done.returncode in (0, 2)
-    assert done.returncode == 0 or "--workspace-limit" in done.stderr
 
 
 # Winograd

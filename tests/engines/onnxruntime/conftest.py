@@ -1,4 +1,4 @@
-"""Drivers of ONNX Runtime in the tests' own process, and what they give."""
+"""Drivers of ONNX Runtime in the tests' own process, what they give, and their caches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 from lar.engines import ENGINES, rows_of
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records import RunSpec
+
+DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 MakeDriver = Callable[..., SessionDriver]
@@ -76,3 +78,24 @@ def run_driver() -> Callable[[SessionDriver], Outputs]:
         return {name: np.array(value) for name, value in driver.outputs().items()}
 
     return run
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where a cache goes: a folder with nothing else in it."""
+    (tmp_path / "caches").mkdir()
+    return tmp_path / "caches" / "model.cache"
+
+
+@pytest.fixture
+def build(load_driver: MakeDriver, place: Path) -> Callable[..., Any]:
+    """Load a model with --fast-run and the cache file."""
+
+    def build(model: Path = DIGITS, **settings: Any) -> Any:
+        return load_driver(model, fast_run=True, fast_run_algo_policy=str(place), **settings)
+
+    return build
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""The cache file: what it gives, what it is made for, and what is never done to a file."""
+"""The cache file: what it gives, what it is made for, and what several processes make of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import build_folder, remove_build
-from lar.engines.onnxruntime.cache_file import CacheRecord, read_cache, with_record
-from lar.errors import UsageError
+from lar.engines.onnxruntime.cache_file import read_cache
 from lar.records import RunSpec
+from tests.engines.onnxruntime.conftest import content_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -38,27 +35,6 @@ SMALL = MODELS / "multi_input.onnx"
 EACH = sorted(MODELS.glob("*.onnx"))
 
 Run = Callable[[Any], "Outputs"]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """Where a cache goes: a folder with nothing else in it."""
-    (tmp_path / "caches").mkdir()
-    return tmp_path / "caches" / "model.cache"
-
-
-@pytest.fixture
-def build(load_driver: MakeDriver, place: Path) -> Callable[..., Any]:
-    """Load a model with --fast-run and the cache file."""
-
-    def build(model: Path = DIGITS, **settings: Any) -> Any:
-        return load_driver(model, fast_run=True, fast_run_algo_policy=str(place), **settings)
-
-    return build
-
-
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def same_bits(first: Outputs, second: Outputs) -> bool:
@@ -252,131 +228,6 @@ def test_the_note_is_a_warning_of_the_run(run_lar: RunLar, place: Path) -> None:
     assert f"lar: warning: --fast-run-algo-policy: {place}: was made for another" in ended.stderr
     (warning,) = json.loads(ended.stdout)["warnings"]
     assert warning.endswith("was made for another optimization: it is built again")
-
-
-# What is refused
-
-
-def test_a_missing_file_is_made_with_fast_run_alone(
-    make_driver: MakeDriver, place: Path, run_lar: RunLar
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        make_driver(DIGITS, fast_run_algo_policy=str(place)).load()
-    assert caught.value.message == f"--fast-run-algo-policy: {place}: no such file"
-    assert caught.value.hint == "make it with --fast-run, then run without"
-    ended = run_lar(str(DIGITS), "--fast-run")
-    assert ended.returncode == 2
-    assert "--fast-run: ONNX Runtime measures no algorithms here" in ended.stderr
-    assert "add --fast-run-algo-policy FILE" in ended.stderr
-    assert not content_of(place.parent)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x00\x00\x00\x00",
-        b"garbage",
-        DIGITS.read_bytes(),
-        (REPOSITORY / "tests/data/digits_cnn.cache").read_bytes(),
-        with_record(DIGITS.read_bytes(), CacheRecord(key={}, graph_crc32=1)),
-    ],
-    ids=["empty", "zeros", "garbage", "model", "MegEngine's", "wrong checksum"],
-)
-def test_a_foreign_file_is_refused_and_left_as_it_is(
-    build: Callable[..., Any], place: Path, content: bytes
-) -> None:
-    place.write_bytes(content)
-    with pytest.raises(UsageError) as caught:
-        build()
-    assert caught.value.message == (
-        f"{place}: is not a cache that lar made for ONNX Runtime, or is damaged"
-    )
-    assert content_of(place.parent) == {place.name: content}
-
-
-def test_a_damaged_cache_is_refused_and_left_as_it_is(
-    build: Callable[..., Any], run_driver: Run, place: Path
-) -> None:
-    build()
-    record = read_cache(place).record
-    data = place.with_name(record.data)
-    whole = data.read_bytes()
-    for content, complaint in (
-        (whole[:-1], "is cut short or changed"),
-        (b"", "is cut short or changed"),
-        (None, "cannot be read: no such file or directory"),
-    ):
-        data.unlink(missing_ok=True)
-        if content is not None:
-            data.write_bytes(content)
-        before = content_of(place.parent)
-        with pytest.raises(UsageError) as caught:
-            build()
-        assert caught.value.message == f"{place}: its file {record.data} {complaint}"
-        assert content_of(place.parent) == before
-    # Of the same size: found before the first iteration, not when the model is loaded.
-    data.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
-    driver = build()
-    with pytest.raises(UsageError, match=f"its file {record.data} is damaged"):
-        run_driver(driver)
-    data.write_bytes(whole)
-    run_driver(build())
-
-
-@pytest.fixture(scope="module")
-def small_cache(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A cache file without a second one."""
-    key = {"model": "0" * 64, "threads": "2"}
-    record = CacheRecord(key=key, graph_crc32=zlib.crc32(SMALL.read_bytes()))
-    return with_record(SMALL.read_bytes(), record)
-
-
-@given(share=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())
-def test_any_damage_is_refused_or_makes_it_one_for_another_run(
-    small_cache: bytes, tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, cut: bool
-) -> None:
-    path = tmp_path_factory.mktemp("damaged") / "model.cache"
-    path.write_bytes(small_cache)
-    whole = read_cache(path)
-    place = min(int(share * len(small_cache)), len(small_cache) - 1)
-    damaged = bytes([small_cache[place] ^ flip])
-    path.write_bytes(small_cache[:place] + (b"" if cut else damaged + small_cache[place + 1 :]))
-    try:
-        found = read_cache(path)
-    except UsageError:
-        return
-    assert not cut
-    assert found.model == whole.model
-    assert found.record != whole.record
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(
-    build: Callable[..., Any], load_driver: MakeDriver, place: Path, monkeypatch: Any
-) -> None:
-    with pytest.raises(UsageError, match="is a folder; give a file name"):
-        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(place.parent))
-    pipe = place.with_name("pipe")
-    os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="is not a regular file"):
-        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(pipe))
-    pipe.unlink()
-    missing = place.parent / "nowhere" / "model.cache"
-    with pytest.raises(UsageError, match="cannot be written: no such folder"):
-        load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(missing))
-    build()
-    before = content_of(place.parent)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as root may write anything
-    with pytest.raises(UsageError, match=f"{place}: cannot be written: permission denied"):
-        build(graph_optimization_level="basic")
-    build()  # it may still be read
-    assert content_of(place.parent) == before
-
-
-def test_full_run_is_not_for_this_engine(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--full-run")
-    assert ended.returncode == 2
-    assert "--full-run: ONNX Runtime cannot do this" in ended.stderr
 
 
 # Several processes

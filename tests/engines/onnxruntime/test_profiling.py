@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from lar.engines.onnxruntime.model_file import read_model
-from lar.engines.onnxruntime.profile_events import NO_KERNELS, NO_PARTS, RunEvents, TimedRun
-from lar.engines.onnxruntime.profile_file import RawProfile, RawRun, busy_threads, decode_raw
-from lar.engines.onnxruntime.profiled_operators import OperatorTable, module_of
-from lar.engines.onnxruntime.profiling import Call, SessionProfiler, align_runs, cut_of, place_runs
+from lar.engines.onnxruntime.profile_events import NO_PARTS
+from lar.engines.onnxruntime.profile_file import decode_raw
+from lar.engines.onnxruntime.profiled_operators import module_of
+from lar.engines.onnxruntime.profiling import SessionProfiler
 from lar.engines.onnxruntime.saving import save_optimized
-from lar.errors import LarError, UsageError
+from lar.errors import LarError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.profiling.foreign import read_foreign
-from lar.profiling.profile import Profile, Step, TensorFact
+from lar.profiling.profile import Profile, TensorFact
 from lar.profiling.recorder import Recorder
 from lar.profiling.trace_file import read_profile
 from tests.engines.onnxruntime.conftest import feed_driver
@@ -348,176 +346,6 @@ def test_the_host_alone_cannot_be_profiled(run_lar: RunLar, tmp_path: Path) -> N
     ended = run_lar(str(DIGITS), "--profile-host", str(tmp_path / "p.json"))
     assert ended.returncode == 2
     assert "--profile-host: ONNX Runtime cannot do this" in ended.stderr
-
-
-# The file
-
-
-def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
-    fields = {"name": name, "cat": category, "ts": ts, "dur": dur, "tid": 7}
-    return {**fields, "pid": 7, "ph": "X", "args": args}
-
-
-def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
-    given = {"op_name": name.capitalize(), "provider": f"{provider}ExecutionProvider"}
-    shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
-    return event(f"{name}_kernel_time", "Node", ts, dur, node_index="0", **given, **shapes, **args)
-
-
-def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return decode_raw(json.dumps(events).encode(), "raw.json")
-
-
-def test_nodes_belong_to_the_run_around_them() -> None:
-    raw = raw_of(
-        event("session_initialization", "Session", 0, 90),
-        node("add", 105, 2),
-        node("mul", 108, 3),
-        event("SequentialExecutor::Execute", "Session", 104, 8),
-        event("model_run", "Session", 103, 10),
-        node("add", 205, 9),
-        event("model_run", "Session", 203, 10),
-        node("add", 305, 2),  # its run was cut
-    )
-    assert [load.name for load in raw.load] == ["session_initialization"]
-    assert [[each.event.node for each in run.nodes] for run in raw.runs] == [
-        ["add", "mul"],
-        ["add"],
-    ]
-    assert [(run.start_ns, run.end_ns) for run in raw.runs] == [
-        (103_000, 113_000),
-        (203_000, 214_000),
-    ]
-    assert cut_of(raw, 2) == []
-    assert cut_of(raw, 5) == [
-        "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
-    ]
-
-
-def test_threads_without_work_are_not_counted() -> None:
-    stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
-    told = [
-        each.event
-        for run in raw_of(
-            node("add", 1, 1, thread_scheduling_stats=stats),
-            node("mul", 2, 1, thread_scheduling_stats=""),
-            event("model_run", "Session", 0, 5),
-        ).runs
-        for each in run.nodes
-    ]
-    assert busy_threads(told) == ("12",)
-    assert busy_threads(told[1:]) == ()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the profile is empty"),
-        (b"[]", "no run of a model is in it"),
-        (b'[{"name": "x"', "is no profile, or was cut short"),
-        (b"[1, 2]", "is JSON, but no profile that lar knows"),
-        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but no profile"),
-        (b'{"a": 1}', "is JSON, but no profile that lar knows"),
-        (b"\xff\xfe", "is no profile, or was cut short"),
-    ],
-)
-def test_other_files_are_refused(content: bytes, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        read_foreign(content, "raw.json")
-
-
-# On a device
-
-
-def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
-    raw = raw_of(*events)
-    found = RunEvents(OperatorTable(raw, None), device)
-    found.add_runs([TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)])
-    return found
-
-
-def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
-    grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
-    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 1, 1), strict=True)}
-    none = dict.fromkeys((*grid, *block), "-1")
-    found = events_on(
-        "cuda:0",
-        node("add", 105, 2, "CUDA"),
-        event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
-        event("memcpyHostToDevice", "Kernel", 130, 5, stream="7", **none),
-        node("mul", 108, 3, "CUDA"),
-        event("model_run", "Session", 103, 10),
-    )
-    (execution,) = found.executions
-    assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
-    assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
-    assert found.threads[execution.thread] == "stream 7"
-    kernel, copy, dispatch = found.spans
-    assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
-    assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
-    assert (copy.category, copy.grid) == ("memcpy", None)
-    # Of the other operator the engine tells no time on the device: it has no execution.
-    assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS in found.dropped
-
-
-def test_copies_to_a_device_are_memcpys() -> None:
-    copy = {**node("x", 105, 2, "CUDA"), "name": "Memcpy_kernel_time"}
-    copy["args"] = {**copy["args"], "op_name": "MemcpyFromHost"}
-    found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
-    span = found.spans[-1]
-    assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
-    assert (span.source_kind, span.destination_kind) == ("host", "device")
-
-
-# Clocks
-
-SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)
-
-
-@given(SPANS, st.integers(-(10**12), 10**12), st.integers(-(10**7), 10**7))
-def test_clocks_are_aligned_within_the_error_stated(
-    gaps: list[tuple[int, ...]], offset_ns: int, guess_error_ns: int
-) -> None:
-    """Calls made of gaps: before a call, before its run, the run, and after it."""
-    now, calls, runs = 0, [], []
-    for number, (idle, before, took, after) in enumerate(gaps):
-        begin = now + idle
-        start, end = begin + before, begin + before + took
-        now = end + after
-        step = Step(number, begin, now)
-        calls.append(Call(step, begin, now))
-        # Whole microseconds, rounded down, on the engine's clock.
-        first = (start - offset_ns) // 1000 * 1000
-        runs.append(RawRun(first, first + took // 1000 * 1000, 7, ()))
-    found, error = align_runs(runs, calls, offset_ns + guess_error_ns)
-    assert error is not None
-    assert abs(found - offset_ns) <= error + 1000
-    for placed in place_runs(runs, calls, found):
-        call = calls[placed.step.number]
-        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
-        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
-
-
-def test_a_good_guess_is_kept() -> None:
-    calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
-    assert align_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234) == (1_234, 4_234)
-    assert align_runs([], calls, 77) == (77, None)
-
-
-def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
-    calls = [
-        Call(Step(k, k * 10_000, k * 10_000 + 5_000), k * 10_000, k * 10_000 + 5_000)
-        for k in (0, 1)
-    ]
-    runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
-    offset, error = align_runs(runs, calls, 0)
-    assert error is not None
-    assert error >= 19_000
-    for placed in place_runs(runs, calls, offset):
-        call = calls[placed.step.number]
-        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
-        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
 
 
 @pytest.mark.parametrize(

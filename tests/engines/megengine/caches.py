@@ -1,0 +1,38 @@
+"""A fast-run cache that the engine wrote, and ones made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lar.engines.megengine.cache import (
+    Algorithm,
+    AlgorithmCache,
+    Category,
+    Entry,
+    blob_bytes,
+    number_bytes,
+)
+from lar.engines.megengine.cache_choices import operators_of
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+REAL = REAL_FILE.read_bytes()
+MODEL = REPOSITORY / "models" / "digits_cnn.mge"
+EMPTY_FILE = number_bytes(0)
+
+
+def algorithm(name: str, seconds: str = "1.5e-05", workspace: int = 64) -> Algorithm:
+    """An algorithm as the engine writes it."""
+    blob = number_bytes(1) + number_bytes(3) + number_bytes(0) + blob_bytes(name.encode())
+    result = f":1;{seconds};{workspace}:\0".encode()
+    return Algorithm(name, float(seconds), workspace, 1, blob, result)
+
+
+def cache_with(**entries: str) -> AlgorithmCache:
+    """A cache with an entry for each key, which has the named algorithm."""
+    made = tuple(Entry(key.encode(), (algorithm(name),)) for key, name in entries.items())
+    return AlgorithmCache((Category("profile:plat=cpu:MatrixMulv5DEFAULT", made),))
+
+
+def choices_of(cache: AlgorithmCache) -> dict[bytes, str]:
+    return {each.entry.key: each.chosen.name for each in operators_of(cache)}

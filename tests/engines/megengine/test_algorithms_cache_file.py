@@ -1,0 +1,64 @@
+"""Which cache files a fast-run takes without having made them, and which it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.engines.megengine.chosen import operators_in
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+POLICY = "--fast-run-algo-policy"
+
+
+def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "empty.cache"
+    cache.write_bytes(bytes(4))
+    assert run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1").returncode == 0
+    assert cache.read_bytes() == bytes(4)
+
+
+def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "none.cache"
+    done = run_lar("run", DIGITS, POLICY, str(cache))
+    assert done.returncode == 2
+    assert f"{POLICY}: {cache}: no such file" in done.stderr
+    assert "--fast-run" in done.stderr
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("name", ["none/new.cache", "."])
+def test_a_place_where_no_file_can_be_is_refused_before_the_search(
+    run_lar: RunLar, tmp_path: Path, name: str
+) -> None:
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "iter 0/" not in done.stdout
+    assert re.search(r"cannot be written|is not a file", done.stderr)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o500)
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(tmp_path / "new.cache"))
+    tmp_path.chmod(0o700)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+
+
+def test_a_search_without_a_run_leaves_no_damage(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
+    assert done.returncode == 0, done.stderr
+    assert not cache.exists() or operators_in(cache) == []

@@ -1,0 +1,211 @@
+"""Fast-run cache files are written whole or not at all, by several at once too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, cache_of, merge_caches, read_cache
+from lar.engines.megengine.cache_write import update_cache, write_cache_merged
+from lar.errors import UsageError
+from tests.engines.megengine.caches import (
+    EMPTY_FILE,
+    MODEL,
+    REAL,
+    REAL_FILE,
+    REPOSITORY,
+    cache_with,
+    choices_of,
+)
+
+
+def test_a_new_file_is_made_with_the_usual_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "new.cache"
+    old_mask = os.umask(0o027)
+    try:
+        write_cache_merged(path, cache_with(a="A"))
+    finally:
+        os.umask(old_mask)
+    assert choices_of(read_cache(path)) == {b"a": "A"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["new.cache"]
+
+
+def test_writing_adds_to_what_is_there_and_keeps_the_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "a.cache"
+    path.write_bytes(bytes_of(cache_with(a="A", b="B")))
+    path.chmod(0o604)
+    write_cache_merged(path, cache_with(b="B2", c="C"))
+    assert choices_of(read_cache(path)) == {b"a": "A", b"b": "B2", b"c": "C"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+def test_a_link_to_a_cache_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real.cache").write_bytes(EMPTY_FILE)
+    (tmp_path / "link.cache").symlink_to("real.cache")
+    write_cache_merged(tmp_path / "link.cache", cache_with(a="A"))
+    assert (tmp_path / "link.cache").is_symlink()
+    assert choices_of(read_cache(tmp_path / "real.cache")) == {b"a": "A"}
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.cache"
+    path.write_bytes(REAL)
+    before = path.stat()
+    write_cache_merged(path, cache_of(REAL))
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("content", [b"", b"my notes\n", MODEL.read_bytes(), REAL[:-9]])
+def test_a_file_that_is_no_cache_is_never_overwritten(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "precious"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is not a fast-run cache"):
+        write_cache_merged(path, cache_with(a="A"))
+    assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("no/such/folder/a.cache", "cannot be written: no such file"), (".", "is not a file")],
+)
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(UsageError, match=message):
+        write_cache_merged(tmp_path / "inner" / name, cache_with(a="A"))
+
+
+def test_a_file_without_permission_to_write_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.cache"
+    path.write_bytes(EMPTY_FILE)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(UsageError, match="permission denied"):
+        write_cache_merged(path, cache_with(a="A"))
+    assert path.read_bytes() == EMPTY_FILE
+    assert os.listdir(tmp_path) == ["a.cache"]
+
+
+def test_an_interrupted_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.cache"
+    path.write_bytes(REAL)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("replace", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                write_cache_merged(path, cache_with(a="A"))
+        assert path.read_bytes() == REAL
+        assert os.listdir(tmp_path) == ["a.cache"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.cache"
+    path.write_bytes(REAL)
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UsageError, match=r"a\.cache: cannot be written: no space left on device"):
+        write_cache_merged(path, cache_with(a="A"))
+    assert path.read_bytes() == REAL
+    assert os.listdir(tmp_path) == ["a.cache"]
+
+
+def test_what_a_killed_process_left_behind_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "a.cache.lock").write_bytes(b"")
+    (tmp_path / ".a.cache.new").write_bytes(b"half a file")
+    write_cache_merged(tmp_path / "a.cache", cache_with(a="A"))
+    assert os.listdir(tmp_path) == ["a.cache"]
+
+
+def test_one_writer_waits_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.cache"
+    inside, go_on = threading.Event(), threading.Event()
+
+    def change_slowly(old: AlgorithmCache) -> AlgorithmCache:
+        inside.set()
+        go_on.wait(30)
+        return merge_caches(old, cache_with(a="A"))
+
+    slow = threading.Thread(target=update_cache, args=(path, change_slowly))
+    others = [
+        threading.Thread(target=write_cache_merged, args=(path, cache_with(**{name: "B"})))
+        for name in "bcd"
+    ]
+    slow.start()
+    assert inside.wait(30)
+    for other in others:
+        other.start()
+    time.sleep(0.1)
+    assert all(other.is_alive() for other in others)
+    assert not path.exists()
+    go_on.set()
+    for thread in (slow, *others):
+        thread.join(30)
+    assert choices_of(read_cache(path)) == {b"a": "A", b"b": "B", b"c": "B", b"d": "B"}
+    assert os.listdir(tmp_path) == ["a.cache"]
+
+
+WRITER = """
+import sys
+from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, cache_of
+from lar.engines.megengine.cache_write import write_cache_merged
+path, writer, count, like = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+algorithms = cache_of(open(like, "rb").read()).categories[0].entries[0].algorithms
+for index in range(count):
+    entry = Entry(f"{writer}-{index}".encode(), algorithms)
+    new = Category("profile:plat=cpu:MatrixMulv5DEFAULT", (entry,))
+    write_cache_merged(path, AlgorithmCache((new,)))
+"""
+
+
+def start_writer(path: Path, name: str, count: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name, str(count), str(REAL_FILE)], cwd=REPOSITORY
+    )
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "shared.cache"
+    path.write_bytes(EMPTY_FILE)
+    writers = [start_writer(path, name, 40) for name in "abcd"]
+    while any(writer.poll() is None for writer in writers):
+        read_cache(path)  # whole at any time
+    assert [writer.returncode for writer in writers] == [0] * 4
+    expected = {f"{name}-{index}".encode() for name in "abcd" for index in range(40)}
+    assert set(choices_of(read_cache(path))) == expected
+    assert os.listdir(tmp_path) == ["shared.cache"]
+
+
+def test_a_killed_writer_leaves_a_whole_file_and_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "shared.cache"
+    path.write_bytes(EMPTY_FILE)
+    for delay in (0.0, 0.001, 0.003):
+        before = len(choices_of(read_cache(path)))
+        writer = start_writer(path, str(delay), 100_000)
+        while len(choices_of(read_cache(path))) == before:
+            assert writer.poll() is None
+        time.sleep(delay)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        read_cache(path)
+    write_cache_merged(path, cache_with(a="A"))
+    assert choices_of(read_cache(path))[b"a"] == "A"
+    assert os.listdir(tmp_path) == ["shared.cache"]

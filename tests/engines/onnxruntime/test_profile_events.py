@@ -1,0 +1,135 @@
+"""The events in ONNX Runtime's own profile: read from the file, and on a device."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lar.engines.onnxruntime.profile_events import NO_KERNELS, RunEvents, TimedRun
+from lar.engines.onnxruntime.profile_file import RawProfile, busy_threads, decode_raw
+from lar.engines.onnxruntime.profiled_operators import OperatorTable
+from lar.engines.onnxruntime.profiling import cut_of
+from lar.errors import UsageError
+from lar.profiling.foreign import read_foreign
+from lar.profiling.profile import Step
+
+# The file
+
+
+def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str, Any]:
+    fields = {"name": name, "cat": category, "ts": ts, "dur": dur, "tid": 7}
+    return {**fields, "pid": 7, "ph": "X", "args": args}
+
+
+def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
+    given = {"op_name": name.capitalize(), "provider": f"{provider}ExecutionProvider"}
+    shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
+    return event(f"{name}_kernel_time", "Node", ts, dur, node_index="0", **given, **shapes, **args)
+
+
+def raw_of(*events: dict[str, Any]) -> RawProfile:
+    return decode_raw(json.dumps(events).encode(), "raw.json")
+
+
+def test_nodes_belong_to_the_run_around_them() -> None:
+    raw = raw_of(
+        event("session_initialization", "Session", 0, 90),
+        node("add", 105, 2),
+        node("mul", 108, 3),
+        event("SequentialExecutor::Execute", "Session", 104, 8),
+        event("model_run", "Session", 103, 10),
+        node("add", 205, 9),
+        event("model_run", "Session", 203, 10),
+        node("add", 305, 2),  # its run was cut
+    )
+    assert [load.name for load in raw.load] == ["session_initialization"]
+    assert [[each.event.node for each in run.nodes] for run in raw.runs] == [
+        ["add", "mul"],
+        ["add"],
+    ]
+    assert [(run.start_ns, run.end_ns) for run in raw.runs] == [
+        (103_000, 113_000),
+        (203_000, 214_000),
+    ]
+    assert cut_of(raw, 2) == []
+    assert cut_of(raw, 5) == [
+        "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
+    ]
+
+
+def test_threads_without_work_are_not_counted() -> None:
+    stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
+    told = [
+        each.event
+        for run in raw_of(
+            node("add", 1, 1, thread_scheduling_stats=stats),
+            node("mul", 2, 1, thread_scheduling_stats=""),
+            event("model_run", "Session", 0, 5),
+        ).runs
+        for each in run.nodes
+    ]
+    assert busy_threads(told) == ("12",)
+    assert busy_threads(told[1:]) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the profile is empty"),
+        (b"[]", "no run of a model is in it"),
+        (b'[{"name": "x"', "is no profile, or was cut short"),
+        (b"[1, 2]", "is JSON, but no profile that lar knows"),
+        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but no profile"),
+        (b'{"a": 1}', "is JSON, but no profile that lar knows"),
+        (b"\xff\xfe", "is no profile, or was cut short"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_foreign(content, "raw.json")
+
+
+# On a device
+
+
+def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
+    raw = raw_of(*events)
+    found = RunEvents(OperatorTable(raw, None), device)
+    found.add_runs([TimedRun(run, Step(k, 0, 10**9), 500) for k, run in enumerate(raw.runs)])
+    return found
+
+
+def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
+    grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
+    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 1, 1), strict=True)}
+    none = dict.fromkeys((*grid, *block), "-1")
+    found = events_on(
+        "cuda:0",
+        node("add", 105, 2, "CUDA"),
+        event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
+        event("memcpyHostToDevice", "Kernel", 130, 5, stream="7", **none),
+        node("mul", 108, 3, "CUDA"),
+        event("model_run", "Session", 103, 10),
+    )
+    (execution,) = found.executions
+    assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
+    assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
+    assert found.threads[execution.thread] == "stream 7"
+    kernel, copy, dispatch = found.spans
+    assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
+    assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
+    assert (copy.category, copy.grid) == ("memcpy", None)
+    # Of the other operator the engine tells no time on the device: it has no execution.
+    assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
+    assert NO_KERNELS in found.dropped
+
+
+def test_copies_to_a_device_are_memcpys() -> None:
+    copy = {**node("x", 105, 2, "CUDA"), "name": "Memcpy_kernel_time"}
+    copy["args"] = {**copy["args"], "op_name": "MemcpyFromHost"}
+    found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
+    span = found.spans[-1]
+    assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
+    assert (span.source_kind, span.destination_kind) == ("host", "device")

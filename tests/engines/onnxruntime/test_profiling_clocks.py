@@ -1,0 +1,57 @@
+"""ONNX Runtime's clock is aligned with lar's within the error that is stated."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.engines.onnxruntime.profile_file import RawRun
+from lar.engines.onnxruntime.profiling import Call, align_runs, place_runs
+from lar.profiling.profile import Step
+
+SPANS = st.lists(st.tuples(*[st.integers(0, 10**6)] * 4), min_size=1, max_size=9)
+
+
+@given(SPANS, st.integers(-(10**12), 10**12), st.integers(-(10**7), 10**7))
+def test_clocks_are_aligned_within_the_error_stated(
+    gaps: list[tuple[int, ...]], offset_ns: int, guess_error_ns: int
+) -> None:
+    """Calls made of gaps: before a call, before its run, the run, and after it."""
+    now, calls, runs = 0, [], []
+    for number, (idle, before, took, after) in enumerate(gaps):
+        begin = now + idle
+        start, end = begin + before, begin + before + took
+        now = end + after
+        step = Step(number, begin, now)
+        calls.append(Call(step, begin, now))
+        # Whole microseconds, rounded down, on the engine's clock.
+        first = (start - offset_ns) // 1000 * 1000
+        runs.append(RawRun(first, first + took // 1000 * 1000, 7, ()))
+    found, error = align_runs(runs, calls, offset_ns + guess_error_ns)
+    assert error is not None
+    assert abs(found - offset_ns) <= error + 1000
+    for placed in place_runs(runs, calls, found):
+        call = calls[placed.step.number]
+        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
+        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
+
+
+def test_a_good_guess_is_kept() -> None:
+    calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
+    assert align_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234) == (1_234, 4_234)
+    assert align_runs([], calls, 77) == (77, None)
+
+
+def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
+    calls = [
+        Call(Step(k, k * 10_000, k * 10_000 + 5_000), k * 10_000, k * 10_000 + 5_000)
+        for k in (0, 1)
+    ]
+    runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
+    offset, error = align_runs(runs, calls, 0)
+    assert error is not None
+    assert error >= 19_000
+    for placed in place_runs(runs, calls, offset):
+        call = calls[placed.step.number]
+        assert call.begin_ns <= placed.raw.start_ns + placed.offset_ns
+        assert placed.raw.end_ns + placed.offset_ns <= call.end_ns
