@@ -8,10 +8,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from lar.artifacts import deliver_artifacts, place_artifacts
 from lar.engines import ENGINES, engine_named, load_name
@@ -24,21 +24,16 @@ from lar.records import Failure, ModelInfo, RunResult, RunSpec
 from lar.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Source: TypeAlias = str | Path | np.ndarray[Any, Any]
+    from lar.given_inputs import Inputs
 
 
-def run(
-    model: str | Path,
-    inputs: Mapping[str, Source] | str | Path | None = None,
-    **options: Any,
-) -> RunResult:
+def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunResult:
     """Run a model in a worker process and return the result, whatever became of it.
 
     Args:
         model: a model file, or a file or folder of testcases, all of which are run.
-        inputs: what `--input` takes, or a mapping from input names to arrays or files.
+        inputs: what `--input` takes, an array for the only input, or a mapping from input names
+            to arrays or files.
         options: the flags of `lar run` by key, as `iter=100`, `warmup_iter=3`, `cuda=0`.
 
     Returns:
@@ -48,18 +43,24 @@ def run(
         UsageError: the model or an option cannot be used.
         EngineMissing: the engine is not installed.
     """
+    from lar.given_inputs import GivenInputs  # the command line gives texts alone
+
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         values = parse_values(options)
-        if inputs is not None:
-            values["input"] = items_of(inputs, Path(folder)) + (values.get("input") or [])
-        plan = settle_stack(plan_run(str(model), values))
-        overwrite = bool(plan.values["overwrite"])
+        given = None if inputs is None else GivenInputs(inputs, Path(folder))
+        if given is not None:
+            values["input"] = given.items + (values.get("input") or [])
+        plan = settle_stack(plan_run(str(model), values), began)
         result = run_spec(
             replace(spec_of(plan), ranges=open_ranges()),
             plan.driver.path,
-            overwrite=overwrite,
+            overwrite=bool(plan.values["overwrite"]),
             resume=plan.values["resume"],
+            began=began,
         )
+    if given is not None:
+        result = given.named_in(result)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
@@ -71,8 +72,10 @@ def open_ranges() -> tuple[str, ...]:
     return ranges.open_ranges() if ranges else ()
 
 
-def settle_stack(plan: Plan) -> Plan:
+def settle_stack(plan: Plan, began: float | None = None) -> Plan:
     """Return the plan as it is, or of one run where the model takes a whole `.npz` as it is.
+
+    The time limit counts from `began` on the monotonic clock, or from now.
 
     Raises:
         UsageError: the model cannot be read, or an option needs a data set.
@@ -81,7 +84,7 @@ def settle_stack(plan: Plan) -> Plan:
         return plan
     from lar.datasets.items import is_one_run  # few runs need it
 
-    inputs = read_info(plan.model, engine=plan.engine.name).inputs
+    inputs = info_of(spec_of(plan), began).inputs
     taken = {each.name: each.shape for each in inputs}
     return as_one_run(plan) if is_one_run(plan.values["input"], taken) else plan
 
@@ -95,13 +98,16 @@ def run_spec(
     in_process: bool = False,
     overwrite: bool = False,
     resume: bool = False,
+    began: float | None = None,
 ) -> RunResult:
     """Run a planned spec in a worker process, or in this one; dumps may `overwrite` others.
+
+    The time limit counts from `began` on the monotonic clock, or from now.
 
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     with (
         place_artifacts(spec, overwrite=overwrite, resume=resume) as placed,
         unpack_cases(placed, began) as ready,
@@ -313,10 +319,18 @@ def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
         UsageError: the file is no model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
     """
-    spec = spec_of(plan_run(str(model), {"engine": engine, "iter": 0}))
+    return info_of(spec_of(plan_run(str(model), {"engine": engine, "iter": 0})))
+
+
+def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
+    """Read what the model file of a spec holds, within its time limit.
+
+    Raises:
+        LarError: as `read_info` does, or there was not time enough.
+    """
     listener = Collector(ModelRead)
     read_model_file(Path(spec.model))
-    run_task(spec, ENGINES[spec.engine].reader, "info", listener)
+    run_task(spec, ENGINES[spec.engine].reader, "info", listener, began)
     info: ModelInfo = listener.found.info
     if spec.cases:
         info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
@@ -368,24 +382,3 @@ class Collector(Listener):
     def on_event(self, event: Event, result: RunResult) -> None:
         if isinstance(event, self.kind):
             self.found = event
-
-
-def items_of(inputs: Mapping[str, Source] | str | Path, folder: Path) -> list[str]:
-    """Return `--input` items; arrays are written to files in `folder` for the worker to read."""
-    if not isinstance(inputs, Mapping):
-        return [str(inputs)]
-    items = []
-    for index, (name, source) in enumerate(inputs.items()):
-        if not isinstance(source, (str, Path)):
-            import numpy as np
-
-            file = folder / f"{index}.npy"
-            np.save(file, np.asarray(source))
-            source = file
-        elif ";" in str(source) and Path(source).exists():
-            # It would be read as two items.
-            link = folder / f"{index}{Path(source).suffix}"
-            link.symlink_to(Path(source).resolve())
-            source = link
-        items.append(f"{name}:{source}")
-    return items

@@ -13,20 +13,24 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lar.engines import ENGINES, load_name
 from lar.environment import read_model_file
 from lar.errors import UsageError
-from lar.options import BY_KEY, flag_of
+from lar.option_values import parse_path
+from lar.options import BY_KEY
+from lar.places import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
 from lar.records import RunResult, RunSpec
 
 # Of these the folder gets an index beside it. What is imported for dumps is so only when one is
 # made: each run reads this module.
 TENSORS = ("bin_io_dump", "bin_out_dump")
 STREAMS = ("stdout", "stderr")
+CACHES = ("fast_run_algo_policy", "tensorrt_cache")  # which runs read, and add to
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -51,7 +55,7 @@ def place_artifacts(
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
             flag is named.
     """
-    check_distinct(spec)
+    refuse_clashes(places_of(spec.model, spec.settings), files_read(spec))
     check_dumps_asked(spec, overwrite)
     with contextlib.ExitStack() as stack:
         written = {}
@@ -102,25 +106,31 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
                     place.rmdir()
 
 
-def check_distinct(spec: RunSpec) -> None:
-    """Refuse places that are one and the same, or the model's.
-
-    Raises:
-        UsageError: naming the flags.
-    """
-    taken: dict[str, str] = {}
-    for key, place in artifacts_of(spec).items():
-        if BY_KEY[key].writes in STREAMS:
+def places_of(model: str, settings: Mapping[str, Any]) -> list[Place]:
+    """Return the places that a run writes to, and those that its options name to read."""
+    places = [Place(model, what="the model")]
+    for key, value in settings.items():
+        option = BY_KEY.get(key)
+        if option is None or option.writes in STREAMS:
             continue
-        real = os.path.realpath(place)
-        if real in taken:
-            raise UsageError(
-                f"{flag_of(taken[real])} and {flag_of(key)} go to the same place, {place}",
-                "give each its own",
-            )
-        if real == os.path.realpath(spec.model):
-            raise UsageError(f"{flag_of(key)}: {place}: this is the model", "choose another name")
-        taken[real] = key
+        path = os.path.normpath(str(value))
+        if key in TENSORS:
+            places += places_of_dump(path, option.flag)
+        elif option.writes:
+            places.append(Place(path, option.flag))
+        elif option.parse is parse_path:
+            flag = option.flag if key in CACHES else ""
+            places.append(Place(path, flag, f"the file of {option.flag}"))
+    return places
+
+
+def files_read(spec: RunSpec) -> Iterator[str]:
+    """Yield what a run is fed with: files, and folders of them."""
+    yield from paths_in(spec.inputs)
+    for item in spec.items:
+        yield from (path for _, path in item.inputs)
+    for case in spec.cases:
+        yield from (path for _, path in case.inputs)
 
 
 def check_dumps_asked(spec: RunSpec, overwrite: bool) -> None:
@@ -137,7 +147,7 @@ def check_dumps_asked(spec: RunSpec, overwrite: bool) -> None:
 
 def index_place(folder: Path) -> Path:
     """Return where the index of a dumped folder stands (lar.dumps.index)."""
-    return Path(os.path.abspath(folder) + ".index.json")
+    return Path(os.path.abspath(folder) + INDEX_SUFFIX)
 
 
 def folder_beside(place: Path, kind: str) -> str | None:

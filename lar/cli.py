@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
-import math
+import io
 import os
 import re
-import signal
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lar import __version__
 from lar.commands import COMMANDS
 from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
+from lar.interrupts import heed_interrupts
 
-# Interrupts that follow one by less are taken for the same.
-IMPATIENCE_SECONDS = 2.0
+STDOUT = "standard output"
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -75,21 +75,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error.message, error.hint)
         return error.exit_code
     except KeyboardInterrupt:
+        print_error("interrupted", "")
         return EXIT_CODES["interrupted"]
     except BrokenPipeError:
         # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
-    except Exception as error:  # a full disk, or a defect: it ends as one line all the same
+    except OSError as error:
         if debug:
             print_traceback()
-        if isinstance(error, OSError) and error.filename is None:
-            print_error(f"standard output cannot be written: {error.strerror or error}", "")
+        print_error(*explain_refusal(error))
+        if error.filename == STDOUT:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-        else:
-            hint = "this is a defect of lar; --debug shows where"
-            print_error(f"{type(error).__name__}: {error}", hint)
         return LarError.exit_code
+    except Exception as error:  # a defect: it ends as one line all the same
+        if debug:
+            print_traceback()
+        hint = "this is a defect of lar; --debug shows where"
+        print_error(f"{type(error).__name__}: {error}", hint)
+        return LarError.exit_code
+
+
+def explain_refusal(error: OSError) -> tuple[str, str]:
+    """Return what the system refused, and what to do about it."""
+    reason = (error.strerror or str(error)).lower()
+    if error.filename == STDOUT:
+        return f"{STDOUT} cannot be written: {reason}", ""
+    if error.errno == errno.ENOENT and not has_folder():
+        return "the current folder does not exist any more", "change to a folder that exists"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
+    what = "the system refused" if error.filename is None else error.filename
+    return f"{what}: {reason}", "--debug shows where"
+
+
+def has_folder() -> bool:
+    """Tell whether the current folder exists."""
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
 
 
 def dispatch(words: list[str]) -> int:
@@ -151,6 +176,8 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     flag = word.partition("=")[0]
     flags = [name for action in parser._actions for name in action.option_strings]
+    if flag in flags:
+        raise UsageError(f"{flag}: stands after --, where no flags do", "leave the -- out")
     near = nearest(flag, flags)
     raise UsageError(
         f"unknown flag {flag}",
@@ -182,9 +209,10 @@ def full_help() -> str:
 
 def print_error(message: str, hint: str) -> None:
     """Print an error as one line, and what to do as another."""
-    print(f"lar: error: {printable(message)}", file=sys.stderr)
-    if hint:
-        print(f"hint: {printable(hint)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit code tells it all the same
+        print(f"lar: error: {printable(message)}", file=sys.stderr)
+        if hint:
+            print(f"hint: {printable(hint)}", file=sys.stderr)
 
 
 def print_traceback(detail: str = "") -> None:
@@ -195,41 +223,43 @@ def print_traceback(detail: str = "") -> None:
     print(detail, end="", file=sys.stderr)
 
 
-def replace_closed_streams() -> None:
-    """Have somewhere to write where standard output or error was closed, and a way to write
-    names that the terminal's encoding lacks."""
+class StandardOutput(io.FileIO):
+    """Standard output whose errors say so; else they could be those of any file."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+def replace_streams() -> None:
+    """Have somewhere to write where standard output or error was closed, a way to write names that
+    the terminal's encoding lacks, and errors of standard output that say so."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
+        elif name == "stdout":
+            sys.stdout = io.TextIOWrapper(
+                io.BufferedWriter(StandardOutput(stream.fileno(), "w", closefd=False)),
+                encoding=stream.encoding,
+                errors="backslashreplace",
+                line_buffering=stream.line_buffering,
+            )
         else:
             stream.reconfigure(errors="backslashreplace")
 
 
-def interrupts_once() -> Callable[[int, object], None]:
-    """Return what ends as Ctrl-C does, so that the worker is killed and what was measured is told.
-
-    Those who press it again at once do not lose what the first one keeps.
-    """
-    last = -math.inf
-
-    def interrupt(signal_number: int, frame: object) -> None:
-        nonlocal last
-        before, last = last, time.monotonic()
-        if last - before > IMPATIENCE_SECONDS:
-            raise KeyboardInterrupt
-
-    return interrupt
-
-
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
-    replace_closed_streams()
-    interrupt = interrupts_once()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has set SIGHUP to be ignored
-            signal.signal(number, interrupt)
-    code = main()
+    replace_streams()
+    heed_interrupts()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # while it told of an error
+        code = EXIT_CODES["interrupted"]
     # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
     # as parsing the command line did.
     os._exit(code)

@@ -24,6 +24,9 @@ EXIT_CODES = {
     "interrupted": 130,
 }
 
+# For an engine that fails for a reason of its own.
+ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
+
 
 class LarError(Exception):
     """An error with one line for the user: what is wrong, where, and what to do."""

@@ -188,7 +188,14 @@ EVENTS: Mapping[str, type[Any]] = {
 
 
 class Listener:
-    """What a caller wants to see while a run goes on; each method may be overridden."""
+    """What a caller wants to see while a run goes on; each method may be overridden.
+
+    Nothing is told while there is no room: so no method but `has_room` need ever wait.
+    """
+
+    def has_room(self, seconds: float) -> bool:
+        """Tell whether more can be told now; it may wait that long for it."""
+        return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
         """An event came; `result` has it already."""

@@ -138,11 +138,13 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
         if first.judge is not None:
             emit(CasesFound(first.judge.variables))
         emit(Fed(first.fed, (*driver.notes, *first.warnings)))
+        driver.notes.clear()  # what later hooks add is told in the end
         emit(PhaseEntered("prepare"))
         prepare_seconds = copies.prepare(first.arrays)
         emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
 
         seconds = None
+        batches = {batch_of(first.fed)}
         if spec.warmup_iterations:
             emit(PhaseEntered("warmup"))
             if len(spec.items) < len(spec.item_names):
@@ -153,6 +155,7 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
             emit(PhaseEntered("iterations"))
             with collected_once(max(len(spec.cases), len(spec.items)) > 1):
                 for number, feed in enumerate(chain([first], recorder.each_feed(feeds))):
+                    batches.add(batch_of(feed.fed))
                     if number:
                         emit(Fed(feed.fed if spec.cases else (), feed.warnings))
                         copies.prepare(feed.arrays, "input_copy")
@@ -164,10 +167,12 @@ def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[Sample
                         feed.tell(driver.outputs())
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
+        notes += driver.notes
         ran = spec.warmup_iterations + spec.iterations > 0
         peak = read_peak_memory()  # what is written of a profile now takes more
         if ran:
-            notes += recorder.write(spec, driver, batch_of(first.fed))
+            batch = batches.pop() if len(batches) == 1 else None
+            notes += recorder.write(spec, driver, batch)
         folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []

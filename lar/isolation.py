@@ -12,14 +12,16 @@ import select
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, BinaryIO
 
 from lar import __version__
-from lar.errors import EXIT_CODES, LarError
-from lar.events import LAST_EVENTS, Listener, apply_event, event_of
+from lar.errors import ENGINE_HINT, EXIT_CODES, LarError, OutOfTime
+from lar.events import LAST_EVENTS, Event, Failed, Listener, apply_event, event_of
+from lar.interrupts import uninterrupted
 from lar.measurement.rows import join_samples
 from lar.progress import Ask, Progress
 from lar.records import Failure, RunResult, RunSpec, record_to_json
@@ -27,11 +29,14 @@ from lar.worker_process import WorkerProcess, start_worker
 
 # The parent looks at the samples that often while iterations run.
 POLL_SECONDS = 0.02
+# Between so many samples told, a few milliseconds, it looks at the time.
+ROWS_AT_ONCE = 1000
+# For so long it tells what was measured by a run that it has ended.
+LAST_SECONDS = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 Explain = Callable[[RunSpec, bytes], LarError | None]
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_isolated(
@@ -80,6 +85,8 @@ def run_isolated(
             watch.give_up(
                 "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
             )
+        except OutOfTime as error:
+            watch.give_up("timed_out", Failure(error.message, error.hint, error.exit_code))
         watch.progress.end()
         warmups = spec.warmup_iterations
         return replace(
@@ -96,6 +103,15 @@ def send_spec(pipe: BinaryIO, spec: RunSpec) -> None:
     with contextlib.suppress(BrokenPipeError):
         pipe.write(record_to_json(spec))
     pipe.close()
+
+
+def event_or_failure(line: bytes) -> Event:
+    """Decode an event; what is none is a failure of the engine, since its worker writes no such."""
+    try:
+        return event_of(line)
+    except ValueError as error:
+        text = f"the engine wrote into the pipe of lar's events: {error}"
+        return Failed(Failure(text, ENGINE_HINT))
 
 
 def name_of_signal(number: int) -> str:
@@ -123,10 +139,12 @@ class Watch:
         self.spec = spec
         self.listener = listener
         self.result = result
-        self.began = began
+        limit = spec.timeout_seconds
+        self.deadline = None if limit is None else began + limit
         self.progress = progress
         self.explain = explain_log
         self._seen_rows = [0] * len(worker.tables)
+        self._events: deque[Event] = deque()  # those that have come and are not told yet
         self._partial = b""
         self._log = b""
         self._log_bytes = 0
@@ -135,7 +153,11 @@ class Watch:
         self._alive_at = time.monotonic()
 
     def follow(self) -> None:
-        """Read events, samples and log until the end."""
+        """Read events, samples and log until the end.
+
+        Raises:
+            OutOfTime: the run is past its deadline, or has stood still for too long.
+        """
         poll = select.poll()
         for file in (self.worker.events, self.worker.log):
             poll.register(file, select.POLLIN)
@@ -143,8 +165,10 @@ class Watch:
         while not self._ended:
             busy = closed or self.result.phase in ("warmup", "iterations")
             ready = {file for file, _ in poll.poll(1000 * (POLL_SECONDS if busy else 0.1))}
-            if self.worker.log in ready and not self.read_log():
-                poll.unregister(self.worker.log)
+            if self.worker.log in ready:
+                self.await_room()
+                if not self.read_log():
+                    poll.unregister(self.worker.log)
             self.take_rows()
             if self.worker.events in ready and not self.read_events():
                 poll.unregister(self.worker.events)
@@ -159,9 +183,12 @@ class Watch:
                 if not self._ended:
                     self.explain_exit()
             else:
-                self.check_time()
+                self.check_deadline()
+                self.check_stall()
+        self.deadline = None  # it has ended in time: what is left is told, however long that takes
         self.take_rows()
         self.drain_log()
+        self.await_room()
 
     def drain_log(self) -> None:
         """Take what still stands in the log's pipe; bounded, as an engine's child may go on."""
@@ -170,24 +197,32 @@ class Watch:
                 return
 
     def read_events(self) -> bool:
+        """Take the events that have come, and tell them; False at their end."""
+        more = self.receive_events()
+        self.tell_events()
+        return more
+
+    def receive_events(self) -> bool:
         """Take the events that have come; False at their end."""
-        try:
-            data = os.read(self.worker.events, 1 << 20)
-        except BlockingIOError:
-            return True
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
+        with uninterrupted():
             try:
-                event = event_of(line)
-            except ValueError as error:
-                text = f"the engine wrote into the pipe of lar's events: {error}"
-                self.end("crashed", Failure(text, exit_code=EXIT_CODES["crashed"]))
-                break
-            self.take_rows()  # those that were written before the event was sent
-            self.result = apply_event(self.result, event)
-            self.listener.on_event(event, self.result)
-            self._ended = isinstance(event, LAST_EVENTS)
+                data = os.read(self.worker.events, 1 << 20)
+            except BlockingIOError:
+                return True
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            self._events += map(event_or_failure, lines)
         return bool(data)
+
+    def tell_events(self) -> None:
+        """Tell the listener about the events that have come, and about the samples before each."""
+        while self._events and not self._ended:
+            self.take_rows()
+            self.await_room()
+            with uninterrupted():
+                event = self._events.popleft()
+                self.result = apply_event(self.result, event)
+                self._ended = isinstance(event, LAST_EVENTS)
+                self.listener.on_event(event, self.result)
 
     def read_log(self) -> bool:
         """Take what the engine has printed, keeping only the tail; False when there is no more."""
@@ -201,21 +236,28 @@ class Watch:
         return bool(data)
 
     def take_rows(self) -> None:
-        """Tell the listener about new samples."""
+        """Tell the listener about the samples that have come."""
         warmups = self.spec.warmup_iterations
         # Rows may stand there already while the event that begins their phase is still unread.
         most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
         for number, rows in enumerate(self.worker.tables):
-            seen = self._seen_rows[number]
             count = rows.count if most is None else min(most, rows.count)
-            if count > seen:
-                # An interrupt waits until these are told, so that none is told twice or never.
-                before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-                try:
-                    self.listener.on_rows(rows, seen, count, self.result)
-                    self._seen_rows[number] = count
-                finally:
-                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            while (first := self._seen_rows[number]) < count:
+                self.await_room()
+                last = min(count, first + ROWS_AT_ONCE)
+                with uninterrupted():  # so that none is told twice or never
+                    self.listener.on_rows(rows, first, last, self.result)
+                    self._seen_rows[number] = last
+
+    def await_room(self) -> None:
+        """Wait until the listener has room for more.
+
+        Raises:
+            OutOfTime: the run is past its deadline.
+        """
+        self.check_deadline()
+        while not self.listener.has_room(POLL_SECONDS):
+            self.check_deadline()
 
     def tell_progress(self) -> None:
         """Tell how far the engine is before its first iteration has ended."""
@@ -231,10 +273,26 @@ class Watch:
             return None
         return Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
 
-    def check_time(self) -> None:
-        """End the run when it is past its deadline, or has stood still for too long."""
-        now = time.monotonic()
-        limit, stall = self.spec.timeout_seconds, self.spec.stall_seconds
+    def check_deadline(self) -> None:
+        """Look at the time.
+
+        Raises:
+            OutOfTime: the run is past its deadline.
+        """
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            limit = self.spec.timeout_seconds
+            what = "interrupted" if limit is None else f"timed out after {limit:g} s"
+            raise OutOfTime(
+                f"{what} in phase {self.describe_phase()}", "--timeout S gives it more time"
+            )
+
+    def check_stall(self) -> None:
+        """Look for signs of life.
+
+        Raises:
+            OutOfTime: the run has stood still for too long.
+        """
+        now, stall = time.monotonic(), self.spec.stall_seconds
         signs = (
             *self._seen_rows,
             self._log_bytes,
@@ -243,33 +301,37 @@ class Watch:
         )
         if signs != self._signs_of_life:
             self._signs_of_life, self._alive_at = signs, now
-        if limit is not None and now - self.began > limit:
-            self.time_out(f"timed out after {limit:g} s in", "--timeout S gives it more time")
         elif stall is not None and now - self._alive_at > stall:
-            self.time_out(
-                f"the engine hangs, it has neither computed nor answered for {stall:g} s in",
+            raise OutOfTime(
+                f"the engine hangs, it has neither computed nor answered for {stall:g} s in "
+                f"phase {self.describe_phase()}",
                 "--stall-timeout S waits longer, 0 for ever",
             )
-
-    def time_out(self, what: str, hint: str) -> None:
-        message = f"{what} phase {self.describe_phase()}"
-        self.give_up("timed_out", Failure(message, hint, EXIT_CODES["timed_out"]))
 
     def give_up(self, status: Any, failure: Failure) -> None:
         """Kill the worker; the run ends so, unless the worker has told its end meanwhile."""
         self.worker.kill()
-        self.drain_log()
-        self.read_events()
-        self.take_rows()
-        if not self._ended:
+        self.receive_events()
+        in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
+        hurry = status == "interrupted" or not in_time
+        self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
+        told = False
+        with contextlib.suppress(OutOfTime):
+            self.drain_log()
+            self.tell_events()
+            self.take_rows()
+            self.await_room()
+            told = True
+        if not (told and self._ended):
             self.end(status, failure)
 
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
-        phase, done = self.result.phase, min(self._seen_rows)
+        phase, warmups = self.result.phase, self.spec.warmup_iterations
+        done = min(rows.count for rows in self.worker.tables)
         if phase == "iterations":
-            return f"{phase} (iteration {done - self.spec.warmup_iterations})"
-        return f"{phase} (iteration {done})" if phase == "warmup" else phase
+            return f"{phase} (iteration {max(0, done - warmups)})"
+        return f"{phase} (iteration {min(done, warmups)})" if phase == "warmup" else phase
 
     def end(self, status: Any, failure: Failure) -> None:
         self.result = replace(self.result, status=status, failure=failure)
@@ -288,7 +350,7 @@ class Watch:
                 f"the engine ended the process in phase {self.describe_phase()}: "
                 f"exit code {os.WEXITSTATUS(status)}"
             )
-        hint = ""
+        hint = ENGINE_HINT
         if self.result.phase == "load":
             hint = "the model file may be damaged: copy or export it again"
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:

@@ -11,12 +11,25 @@ import re
 
 # More iterations than this cannot be held: 32 bytes are kept for each.
 MOST_ITERATIONS = 10_000_000
+MOST_THINGS = 999_999
+MOST_THREADS = 1024
+
+
+def plain_number(text: str) -> str:
+    """Return the text of a number as it is.
+
+    Raises:
+        ValueError: it has underscores, or digits other than 0 to 9, which Python would read.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text
 
 
 def parse_count(text: str) -> int:
     """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
     try:
-        count = int(text)
+        count = int(plain_number(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if count < 0:
@@ -29,7 +42,7 @@ def parse_count(text: str) -> int:
 def parse_seconds(text: str) -> float:
     """Parse a time limit in seconds: a positive number."""
     try:
-        seconds = float(text)
+        seconds = float(plain_number(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
     if not 0 < seconds < float("inf"):
@@ -51,30 +64,30 @@ def parse_seed(text: str) -> int:
 
 def parse_device_id(text: str) -> int:
     """Parse the number of a device: a whole number from 0."""
-    if not text.isascii() or not text.isdigit() or int(text) > 255:
+    if not text.isascii() or not text.isdigit() or len(text) > 3 or int(text) > 255:
         raise argparse.ArgumentTypeError(f"{text!r} is not a device number; give 0, 1, ...")
     return int(text)
 
 
-def parse_positive(text: str) -> int:
+def parse_positive(text: str, most: int = MOST_THINGS) -> int:
     """Parse a number of things, at least one: a batch."""
-    if not text.isascii() or not text.isdigit() or len(text) > 6 or int(text) < 1:
+    digits = text.lstrip("0")
+    if not text.isascii() or not text.isdigit() or not digits:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
-    return int(text)
+    if len(digits) > len(str(most)) or int(digits) > most:
+        raise argparse.ArgumentTypeError(f"{text} is too many; at most {most}")
+    return int(digits)
 
 
 def parse_threads(text: str) -> int:
-    """Parse a number of threads, 1 to 1024."""
-    count = parse_positive(text)
-    if count > 1024:
-        raise argparse.ArgumentTypeError(f"{count} threads are too many; at most 1024")
-    return count
+    """Parse a number of threads, 1 to `MOST_THREADS`."""
+    return parse_positive(text, MOST_THREADS)
 
 
 def parse_limit(text: str) -> float:
     """Parse the largest absolute value that is allowed: a positive number."""
     try:
-        limit = float(text)
+        limit = float(plain_number(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0 < limit < float("inf"):
@@ -89,7 +102,7 @@ def parse_error(text: str) -> float:
 
 def parse_check_interval(text: str) -> str:
     """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
-    if not re.fullmatch(r"[1-9]\d{0,8}(:\d{1,9})?", text.strip()):
+    if not re.fullmatch(r"[1-9][0-9]{0,8}(:[0-9]{1,9})?", text.strip()):
         raise argparse.ArgumentTypeError(f"{text!r} is not an interval, as 1 or 2:10")
     return text.strip()
 
@@ -121,7 +134,7 @@ def parse_range(text: str) -> str:
 
 def parse_bytes(text: str) -> int:
     """Parse a size in bytes, as 1048576, 1024K, 1M or 1G."""
-    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text.strip().upper())
+    found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text.strip().upper())
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size in bytes, as 1048576, 1M or 1G")
     return int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
@@ -129,7 +142,7 @@ def parse_bytes(text: str) -> int:
 
 def parse_core_ids(text: str) -> str:
     """Parse the cores that threads are bound to, `0,1`; kept as text, as settings are."""
-    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text.strip()):
+    if not re.fullmatch(r"[0-9]{1,4}(,[0-9]{1,4})*", text.strip()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of cores, as 0,1")
     return text.strip()
 
@@ -155,7 +168,7 @@ def parse_size(text: str) -> tuple[int, int]:
 def parse_channel_values(text: str) -> tuple[float, ...]:
     """Parse one number for all channels or one for each, comma-separated."""
     try:
-        values = tuple(float(part) for part in text.split(","))
+        values = tuple(float(plain_number(part)) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number or a list of them") from None
     if not all(abs(value) < float("inf") for value in values):

@@ -47,6 +47,7 @@ class Option(NamedTuple):
     default: Any = None
     choices: tuple[str, ...] = ()
     repeatable: bool = False
+    joined_by: str = "\n"  # in the settings, where the option is given several times
     conflicts: Collection[str] = ()
     # What the engine writes there during the run, or the stream on which that is printed then.
     writes: Literal["", "file", "folder", "stdout", "stderr"] = ""
@@ -73,7 +74,7 @@ LAYER_DUMPS = ("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr")
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
     Option("iter", "timed iterations (default 10, of each item of a data set 1); 0 loads and "
-           "prepares only", "run", "run", parse_count, "N"),
+           "prepares only, but makes the search of --fast-run", "run", "run", parse_count, "N"),
     Option("warmup_iter", "iterations before the timed ones (default 1)", "run", "run", parse_count,
            "N"),
     Option("engine", "the engine, instead of the one that the model file asks for", "run", "run",
@@ -164,8 +165,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("disable_mem_opt", "no reuse of memory between operators", "optimise", "engine"),
     Option("graph_optimization_level", "how far the engine optimises the graph", "optimise",
            "engine", str, choices=("disable", "basic", "extended", "all")),
-    Option("disable_optimizer", "leave out a graph optimiser of the engine", "optimise", "engine",
-           str, "NAME"),
+    Option("disable_optimizer", "leave out a graph optimiser of the engine, or several: A,B",
+           "optimise", "engine", str, "NAME", repeatable=True, joined_by=","),
     Option("io_dump", "write what each operator gave as text", "dump", "engine", parse_path, "FILE",
            conflicts=("io_dump_stdout", "io_dump_stderr", *PROFILE_FILES), writes="file"),
     Option("io_dump_stdout", "the same, to standard output when the run has ended", "dump",
@@ -301,13 +302,18 @@ def check_conflicts(values: Mapping[str, Any]) -> None:
         for other in BY_KEY[key].conflicts if key in BY_KEY else ():
             if other in chosen:
                 first, second = sorted((key, other))
-                raise UsageError(f"{flag_of(first)} and {flag_of(second)} exclude each other")
+                raise UsageError(
+                    f"{flag_of(first)} and {flag_of(second)} exclude each other",
+                    "give one of them",
+                )
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine options that the user set, by key."""
     return {
-        option.key: "\n".join(values[option.key]) if option.repeatable else values[option.key]
+        option.key: (
+            option.joined_by.join(values[option.key]) if option.repeatable else values[option.key]
+        )
         for option in OPTIONS
         # Not by truth: the device number 0 is a setting.
         if option.scope == "engine" and is_set(values.get(option.key))

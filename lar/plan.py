@@ -22,7 +22,7 @@ from lar.options import (
     flag_of,
     is_set,
 )
-from lar.testcases.source import Source, cases_of, check_options, source_of
+from lar.testcases.source import Source, add_test_set, cases_of, check_options, source_of
 
 if TYPE_CHECKING:
     from lar.records import Channels, RunSpec
@@ -77,7 +77,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_texts(values)
     check_conflicts(values)
-    source = source_of(model)
+    source = add_test_set(source_of(model), values["input"] or ())
     model = source.model
     entry = engine_for(Path(model), values["engine"])
     settings = collect_settings(values)
@@ -85,20 +85,20 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     driver = driver_for(entry, settings, values["driver"])
     require_engine(entry, model)
     items = find_items(values)
-    warmups, iterations = count_iterations(values, items)
+    warmups, iterations = count_iterations(values, items, entry)
     plan = Plan(model, values, settings, entry, driver, warmups, iterations, source, items)
     if plan.sample_count > 2 * MOST_ITERATIONS:
         what = f"{len(items)} items" if items else f"{source.case_count} testcases"
         raise UsageError(
             f"--iter {iterations}: too many for {what}", f"all together at most {MOST_ITERATIONS}"
         )
-    check_profiling(settings, warmups + iterations)
+    check_profiling(settings, warmups + iterations, is_resumed=values["resume"])
     if entry.check and settings:
         load_name(entry.check)(settings, {**os.environ, **plan.environment})
     return plan
 
 
-def check_profiling(settings: Mapping[str, Any], iterations: int) -> None:
+def check_profiling(settings: Mapping[str, Any], iterations: int, *, is_resumed: bool) -> None:
     """Refuse options of a profile where none is made, and a profile of what cannot be profiled.
 
     Raises:
@@ -117,15 +117,23 @@ def check_profiling(settings: Mapping[str, Any], iterations: int) -> None:
             )
         if not iterations:
             raise UsageError(f"{flag_of(key)}: nothing is run", "give --iter 1 or more")
+        if is_resumed:
+            raise UsageError(
+                f"{flag_of(key)}: a resumed run has no profile of what was done before it",
+                f"leave --resume or {flag_of(key)} out",
+            )
 
 
-def count_iterations(values: Mapping[str, Any], items: Sequence[object]) -> tuple[int, int]:
+def count_iterations(
+    values: Mapping[str, Any], items: Sequence[object], entry: EngineEntry
+) -> tuple[int, int]:
     """Return how many iterations warm up and how many are timed, of each item of a data set."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
-        warmups = 1 if iterations else 0
+        searches = any(is_set(values[key]) for key in entry.searches)
+        warmups = 1 if iterations or searches else 0
     return warmups, iterations
 
 
@@ -136,7 +144,7 @@ def as_one_run(plan: Plan) -> Plan:
         UsageError: an option needs a data set.
     """
     check_set_options(plan.values, None)
-    warmups, iterations = count_iterations(plan.values, ())
+    warmups, iterations = count_iterations(plan.values, (), plan.engine)
     return plan._replace(items=(), warmup_iterations=warmups, iterations=iterations)
 
 

@@ -8,6 +8,7 @@ Times are seconds and sizes are bytes, everywhere; names carry the unit.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -201,7 +202,7 @@ class Samples:
     `end_to_end` runs from the dispatch to the end of the wait, `host` to the return of the
     dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of
     the process stood ready without a CPU. Where one reading covers several iterations because a
-    reading for each would have disturbed them, its share stands at each. None: not measured.
+    reading for each would have disturbed them, each has a share by its time. None: not measured.
     With several runners, those of the first come first, and `runner` tells whose each is. `case`
     tells the testcase, or the item of a data set, where there are any.
     """
@@ -217,12 +218,12 @@ class Samples:
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
-        chosen = [index for index, each in enumerate(self.runner) if each == runner]
+        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
         return Samples(
-            end_to_end=tuple(self.end_to_end[index] for index in chosen),
-            host=tuple(self.host[index] for index in chosen),
-            device=tuple(self.device[index] for index in chosen),
-            queue_delay=tuple(self.queue_delay[index] for index in chosen),
+            end_to_end=self.end_to_end[own],
+            host=self.host[own],
+            device=self.device[own],
+            queue_delay=self.queue_delay[own],
         )
 
 

@@ -243,8 +243,9 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
             "the folders",
         )
     spec = spec_of(plan)
-    if side.has_testcases:
-        spec = replace(spec, cases=spec.cases[case : case + 1])
+    # What an `--input` expects is not judged: the two sides are compared.
+    cases = spec.cases[case : case + 1] if side.has_testcases else ()
+    spec = replace(spec, cases=cases)
     result = run_spec(spec, plan.driver.path, overwrite=bool(plan.values["overwrite"]))
     if result.status == "interrupted":
         raise KeyboardInterrupt
@@ -289,7 +290,7 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
     Raises:
         UsageError: the dump does not tell.
     """
-    from lar.api import items_of
+    from lar.given_inputs import items_of
 
     inputs = [node for node in Graph(dump).nodes if node.is_input and node.operator]
     fed = {
@@ -314,7 +315,8 @@ def generated_inputs(
     Raises:
         UsageError: the inputs of the models are not alike.
     """
-    from lar.api import items_of, read_info
+    from lar.api import read_info
+    from lar.given_inputs import items_of
     from lar.inputs.generation import generate_array, shape_to_generate
 
     infos = [read_info(side.model).inputs for side in models]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import EXIT_CODES, EngineMissing, LarError, first_line
+from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, first_line
 from lar.events import (
     LAST_EVENTS,
     DevicesFound,
@@ -54,7 +54,14 @@ def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRow
 
             for name in spec.ranges:
                 stack.enter_context(nvtx_range(name))
-        execute(spec, path, emit, tables)
+
+        def emit_outside(event: Event) -> None:
+            # The parent process may end this one as soon as it knows the result.
+            if isinstance(event, LAST_EVENTS):
+                stack.close()
+            emit(event)
+
+        execute(spec, path, emit_outside if spec.ranges else emit, tables)
 
 
 def read_model(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
@@ -111,7 +118,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(
             message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail
         )
-    return Failure(message=f"the engine failed: {first_line(error)}", detail=detail)
+    return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)
 
 
 def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, Any]) -> RunResult:

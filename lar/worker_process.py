@@ -74,9 +74,10 @@ class WorkerProcess:
 def above_worker_files(file: int) -> int:
     """Return a copy of a descriptor, which is closed, away from the numbers that the worker is
     given, so that none is overwritten before it is copied."""
-    high = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 16)
-    os.close(file)
-    return high
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)
+    finally:
+        os.close(file)
 
 
 def open_pipe() -> tuple[int, int]:

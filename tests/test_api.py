@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 import lar
-from lar.api import find_devices
-from lar.errors import LarError
+from lar.api import find_devices, info_of, settle_stack
+from lar.errors import LarError, OutOfTime
+from lar.plan import plan_run, spec_of
 
 WriteScript = Callable[..., str]
 DATA = {"name": "data", "dtype": "float32", "shape": [2, 3]}
@@ -97,6 +99,57 @@ def test_a_file_of_any_name_may_be_an_input(
     np.save(tmp_path / name, np.zeros((2, 3), np.float32))
     result = lar.run(write_script(inputs=[DATA]), {"data": tmp_path / name}, iter=1)
     assert result.status == "ok", result.failure
+
+
+def test_an_array_is_called_what_it_is_to_who_gave_it(write_script: WriteScript) -> None:
+    result = lar.run(write_script(inputs=[DATA]), {"data": np.zeros((2, 3), np.float64)}, iter=1)
+    assert [fed.source for fed in result.fed] == ["the array given for 'data'"]
+    assert result.spec.inputs == ("data:the array given for 'data'",)
+    assert result.warnings == (
+        "inputs: the array given for 'data': converted from float64 to float32",
+    )
+    failure = lar.run(write_script(inputs=[DATA]), {"data": np.zeros(3)}, iter=1).failure
+    assert failure is not None
+    assert failure.message.startswith("inputs: the array given for 'data': its shape (3) ")
+
+
+@pytest.mark.parametrize("given", [np.ones((2, 3), np.float32), [[1.0, 1, 1], [1, 1, 1]]])
+def test_an_array_alone_feeds_the_only_input(write_script: WriteScript, given: Any) -> None:
+    result = lar.run(write_script(inputs=[DATA]), given, iter=1)
+    assert result.status == "ok", result.failure
+    assert [(fed.name, fed.source) for fed in result.fed] == [("data", "the array given")]
+
+
+def test_an_array_alone_does_not_feed_one_of_several_inputs(write_script: WriteScript) -> None:
+    script = write_script(inputs=[{**DATA, "name": name} for name in ("left", "right")])
+    failure = lar.run(script, np.ones((2, 3), np.float32), iter=1).failure
+    assert failure is not None
+    assert failure.message.startswith("inputs: the array given: does not say which")
+    assert failure.hint == "give a mapping from names to arrays; its inputs are left, right"
+
+
+def test_a_file_whose_name_divides_inputs_keeps_its_name(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path = tmp_path / "with;semicolon.npy"
+    np.save(path, np.zeros((2, 3), np.float32))
+    result = lar.run(write_script(inputs=[DATA]), {"data": path}, iter=1)
+    assert [fed.source for fed in result.fed] == [str(path)]
+
+
+def test_a_model_is_read_within_the_time_limit_of_its_run(
+    write_script: WriteScript, root: Path
+) -> None:
+    began = time.monotonic() - 10
+    spec = spec_of(plan_run(write_script(), {"timeout": 5.0}))
+    with pytest.raises(OutOfTime, match="timed out after 5 s"):
+        info_of(spec, began)
+    stack = plan_run(
+        str(root / "models/digits_cnn.onnx"),
+        {"timeout": 5.0, "input": [str(root / "inputs/digits.npz")]},
+    )
+    with pytest.raises(OutOfTime, match="timed out after 5 s"):
+        settle_stack(stack, began)
 
 
 def test_without_inputs_data_is_generated_and_says_so(write_script: WriteScript) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pytest
 
 import lar
 from lar.artifacts import deliver_artifacts, folder_beside, place_artifacts
+from lar.cli import main
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
@@ -185,6 +187,38 @@ def test_what_has_no_effect_or_no_place_is_refused() -> None:
     assert "dir.index.json: is a folder" in complaint(bin_io_dump="dir")
     assert "cannot be written" in complaint(io_dump="missing/out.txt")
     assert names(".") == ["dir.index.json", "file", "r.mge"]
+
+
+def test_nothing_goes_where_a_dump_has_its_index_or_its_tensors() -> None:
+    index = complaint(io_dump="d.index.json", bin_out_dump="d")
+    assert index == "--io-dump: d.index.json: this is the index of --bin-out-dump"
+    for told in (
+        complaint(bin_io_dump="d", bin_out_dump="d/deeper"),
+        complaint(bin_out_dump="d", bin_io_dump="d/deeper"),
+    ):
+        assert "d/deeper: is inside d, where" in told
+    cache = complaint(model_dump="x", fast_run_algo_policy="./x")
+    assert cache == "--model-dump: x: this is the file of --fast-run-algo-policy"
+    assert names(".") == ["r.mge"]
+
+
+def test_a_report_is_no_index_and_lies_in_no_dump(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(root / "models" / "digits_cnn.onnx")
+    Path("d").mkdir()
+    for report, told in (("d.index.json", "this is the index of"), ("d/x.json", "is inside d")):
+        assert main([model, "--bin-io-dump", "d", "--json", report]) == 2
+        assert f"--json: {report}: {told}" in capsys.readouterr().err
+    assert names(".") == ["d", "r.mge"]
+
+
+def test_what_a_run_is_fed_with_is_not_replaced(root: Path) -> None:
+    shutil.copy(root / "inputs" / "digit_7.npy", "seven.npy")
+    model = root / "models" / "digits_cnn.onnx"
+    with pytest.raises(UsageError, match=r"--io-dump: seven.npy: this file is read"):
+        lar.run(model, {"data": "seven.npy"}, io_dump="seven.npy", iter=1)
+    assert np.load("seven.npy").shape
 
 
 def test_a_run_without_a_dump_imports_nothing_for_dumps(root: Path) -> None:

@@ -223,14 +223,37 @@ def test_names_in_a_model_cannot_steer_the_terminal(
 
 
 @posix_shell
-@each_format
-def test_folder_that_is_gone(root: Path, tmp_path: Path, suffix: str) -> None:
+@pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --iter 1"])
+def test_folder_that_is_gone(root: Path, tmp_path: Path, words: str) -> None:
     (tmp_path / "gone").mkdir()
-    command = 'cd "$1" && rmdir "$1" && $LAR "$2" --iter 1'
-    model = str(root / f"models/one_operator.{suffix}")
-    done = run_shell(command, str(tmp_path / "gone"), model, cwd=root)
-    assert "Traceback" not in done.stderr
-    assert "=== finished test #0" in done.stdout or "lar: error: " in done.stderr
+    command = 'cd "$1" && rmdir "$1" && shift && $LAR "$@"'
+    absolute = words.replace("models", str(root / "models")).split()
+    done = run_shell(command, str(tmp_path / "gone"), *absolute, cwd=root)
+    assert done.returncode == 4
+    assert done.stderr == (
+        "lar: error: the current folder does not exist any more\n"
+        "hint: change to a folder that exists\n"
+    )
+
+
+@posix_shell
+@pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --iter 1"])
+@pytest.mark.parametrize("files", [9, 16])
+def test_too_few_open_files(root: Path, words: str, files: int) -> None:
+    done = run_shell(f'ulimit -n {files}; $LAR "$@"', *words.split(), cwd=root)
+    if files < 16:
+        assert done.stderr == (
+            "lar: error: the system refuses to open more: too many open files\n"
+            "hint: raise the limit: ulimit -n 256\n"
+        )
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+@posix_shell
+@needs_full
+def test_error_with_full_stderr_keeps_its_exit_code(root: Path) -> None:
+    assert run_shell("$LAR missing.onnx 2>/dev/full", cwd=root).returncode == 2
 
 
 # What it costs

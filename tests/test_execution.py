@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lar
 from lar.engines.fake import FakeDriver
 from lar.execution import Copies, compare_runners, summarize_outputs
 from lar.measurement.rows import open_rows
+from lar.profiling.styles import paddle
 from lar.records import RunSpec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -102,6 +104,7 @@ import json, os
 from lar.engines import ENGINES
 from lar.execution import Copies
 from lar.measurement.rows import open_rows
+from lar.profiling.styles import paddle
 from lar.records import RunSpec
 entry = ENGINES[{engine!r}]
 settings = {{"thread": 2, "multi_thread_core_ids": "{cores[1]},{cores[0]}"}}
@@ -203,3 +206,20 @@ def test_copying_the_outputs_is_told_and_changes_none(engine: str, driver: str |
     assert copied.sources.end_to_end == "clock around dispatch, wait and copy of the outputs"
     assert plain.sources.end_to_end == "clock around dispatch and wait"
     assert re.match("clock", copied.sources.host)
+
+
+@pytest.mark.parametrize(
+    ("batches", "batch", "rate"), [((2, 2), 2, "samples/s"), ((1, 64), None, "steps/s")]
+)
+def test_the_batch_is_known_where_all_items_have_the_same(
+    tmp_path: Path, batches: tuple[int, int], batch: int | None, rate: str
+) -> None:
+    items = tmp_path / "items"
+    items.mkdir()
+    for number, size in enumerate(batches):
+        np.save(items / f"{number}.npy", np.ones((size, 16), np.float32))
+    path = tmp_path / "profile.json"
+    lar.run(MODELS / "dynamic_batch.onnx", items, iter=1, profile=path)
+    profile = lar.read_profile(path)
+    assert profile.facts.batch == batch
+    assert f"IPS Unit: {rate}" in paddle.build(profile, {"view": ["perf"]}).text

@@ -194,6 +194,62 @@ def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
     assert (result.status, result.failure) == ("ok", None)
 
 
+class SlowReader(Listener):
+    """Takes its time over every sample."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.told: list[int] = []
+        self.most = 0
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        self.told += range(first, last)
+        self.most = max(self.most, last - first)
+        time.sleep(self.seconds * (last - first))
+
+
+def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScript) -> None:
+    reader = SlowReader(5e-4)
+    plan = plan_run(
+        write_script(times=[[2e-6, 1e-6, None]], real_time=True), {"iter": 100_000, "timeout": 1.0}
+    )
+    result = run_spec(spec_of(plan), plan.driver.path, reader)
+    assert result.status == "timed_out"
+    assert result.wall_seconds < 1 + SOON
+    assert reader.most <= 1000
+    assert reader.told == list(range(len(reader.told)))
+    assert len(reader.told) <= 1 + len(result.samples.end_to_end)
+
+
+def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: WriteScript) -> None:
+    reader = SlowReader(1e-3)
+    plan = plan_run(write_script(), {"iter": 2500, "timeout": 2.0})
+    result = run_spec(spec_of(plan), plan.driver.path, reader)
+    assert (result.status, result.failure) == ("ok", None)
+    assert reader.told == list(range(2501))
+
+
+@pytest.mark.parametrize(("timeout", "status"), [(None, "interrupted"), (1.0, "timed_out")])
+def test_a_listener_without_room_holds_up_no_end(
+    write_script: WriteScript, timeout: float | None, status: str
+) -> None:
+    class Full(Listener):
+        interrupts = timeout is None
+
+        def has_room(self, seconds: float) -> bool:
+            time.sleep(seconds)
+            if self.interrupts and time.monotonic() - began > 1:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            return False
+
+    began = time.monotonic()
+    plan = plan_run(write_script(real_time=True), {"iter": 100_000, "timeout": timeout})
+    result = run_spec(spec_of(plan), plan.driver.path, Full())
+    assert result.status == status
+    assert time.monotonic() - began < 1 + SOON
+
+
 def test_an_exception_of_the_listener_ends_the_worker(write_script: WriteScript) -> None:
     class Broken(Listener):
         def on_event(self, event: Event, result: RunResult) -> None:

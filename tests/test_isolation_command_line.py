@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -136,6 +138,55 @@ def test_every_iteration_of_an_interrupted_run_is_printed_once(
     measured = len(json.loads(report.read_bytes())["samples"]["end_to_end"])
     assert printed == list(range(1, measured))
     assert "=== finished test #0" in output
+
+
+def wait_until_full(process: subprocess.Popen[str]) -> None:
+    """Wait until a program's standard output, which nobody reads, takes no more."""
+    assert process.stdout is not None
+    end, before, now = time.monotonic() + 20, 0, 0
+    while now < 20_000 or now > before:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+        held = fcntl.ioctl(process.stdout, termios.FIONREAD, bytes(4))
+        before, now = now, int.from_bytes(held, sys.byteorder)
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [None, signal.SIGINT])
+def test_a_run_whose_lines_nobody_reads_ends_in_time(
+    start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript, number: int | None
+) -> None:
+    # As `lar ... | less`, left alone.
+    limit = ["--timeout", "2"] if number is None else []
+    began = time.monotonic()
+    process = start_lar(write_script(), "--iter", "10000000", *limit)
+    wait_until_full(process)
+    (worker,) = workers_of(process.pid)
+    if number is not None:
+        began = time.monotonic()
+        process.send_signal(number)
+    assert process.wait(20) == (124 if number is None else 130)
+    assert time.monotonic() - began < SOON + (2 if number is None else 0)
+    assert not is_alive(worker)
+    output, errors = end_of(process)
+    assert "there was no time to print their lines" in errors
+    # What was printed is whole.
+    _, *lines = re.split(r"^iter ", output, flags=re.MULTILINE)
+    assert lines == [
+        f"{index}/10000000: 1.000ms (exec=0.500,device=N/A)\n" for index in range(len(lines))
+    ]
+
+
+def test_all_lines_come_however_late_they_are_read(
+    start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript
+) -> None:
+    process = start_lar(write_script(), "--iter", "5000")
+    wait_until_full(process)
+    time.sleep(0.5)
+    output, errors = end_of(process)
+    assert (process.returncode, errors) == (0, "")
+    assert re.findall(r"^iter (\d+)/", output, re.MULTILINE) == list(map(str, range(5000)))
+    assert output.splitlines()[-1].startswith("peak memory: ")
 
 
 def test_a_run_that_shall_survive_the_end_of_its_terminal_does(

@@ -188,6 +188,7 @@ def test_options_that_exclude_each_other_are_refused_by_name(pair: dict[str, Any
         check_conflicts(pair)
     first, second = (flag_of(key) for key in pair)
     assert caught.value.message == f"{first} and {second} exclude each other"
+    assert caught.value.hint == "give one of them"
 
 
 @pytest.mark.parametrize(
@@ -205,6 +206,7 @@ def test_options_that_are_not_set_exclude_nothing(values: dict[str, Any]) -> Non
         ({"cpu": False, "cuda": None}, {}),
         ({"cuda": 1, "verbose": True}, {"cuda": 1, "verbose": True}),
         ({"cuda": 0}, {"cuda": 0}),
+        ({"disable_optimizer": ["A", "B,C"]}, {"disable_optimizer": "A,B,C"}),
     ],
 )
 def test_settings_are_the_engine_options_that_were_set(

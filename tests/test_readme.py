@@ -59,6 +59,7 @@ def test_each_command_works(
     assert shlex.split(command)[:3] == ["uv", "run", "lar"]
     assert done[command].returncode == 0, done[command].stderr
     assert done[command].stdout
+    assert "no operator's name matches" not in done[command].stderr
 
 
 def test_the_python_example_works(workplace: Path) -> None:

@@ -226,10 +226,10 @@ CASES = (
     ),
     ratio_case(
         "usage",
-        "a usage error",
+        "a usage error: a report that cannot be written",
         "`python -c pass`",
         4,
-        time_process(LAR, ONE_OPERATOR, "--itre", "3"),
+        time_process(LAR, ONE_OPERATOR, "--json", "no/such/folder"),
         PASS,
         21,
     ),

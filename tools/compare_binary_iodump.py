@@ -81,10 +81,20 @@ def describe_first(figures: Figures) -> str:
     """Return the first element past the limit."""
     first = figures.first
     assert first is not None
-    # MegEngine's tool computes in float32, whatever the type, and prints all digits.
-    v0, v1 = np.float32(first.actual), np.float32(first.expected)
-    error = np.abs(v0 - v1) / max(np.abs(v0), np.abs(v1), np.float32(1))
-    return f"nonequal_idx={first.index} v0={float(v0)} v1={float(v1)} err={float(error)}"
+    values = np.array([number_of(first.actual), number_of(first.expected)])
+    if values.dtype.kind != "c" and np.abs(values).max() <= np.finfo(np.float32).max:
+        # MegEngine's tool computes in float32, whatever the type, and prints all digits.
+        values = values.astype(np.float32)
+    v0, v1 = values
+    error = np.abs(v0 - v1) / np.abs([*values, values.dtype.type(1)]).max()
+    return f"nonequal_idx={first.index} v0={v0.item()} v1={v1.item()} err={float(error)}"
+
+
+def number_of(text: str) -> float | complex:
+    """Return the number that an element's text tells."""
+    if text in ("False", "True"):
+        return float(text == "True")
+    return complex(text) if "j" in text else float(text)
 
 
 if __name__ == "__main__":

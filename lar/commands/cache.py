@@ -19,10 +19,10 @@ from lar.commands.cached_model import (
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, merge_caches, read_cache
 from lar.engines.megengine.cache_choices import (
     Operator,
-    choose_algorithm,
     compare_caches,
     matching,
     operators_of,
+    pick_entry,
 )
 from lar.engines.megengine.cache_key import attributes_of, value_of, winograd_of
 from lar.engines.megengine.cache_write import update_cache
@@ -78,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("first", metavar="A", help="a fast-run cache file")
     diff.add_argument("second", metavar="B", help="another one")
 
-    merge = add("merge", merge_files, "the operators of all files; the later file wins")
+    merge = add("merge", merge_files, "add the operators of all files to OUT; the later file wins")
     merge.add_argument("files", metavar="FILE", nargs="+", help="fast-run cache files")
-    merge.add_argument("-o", "--output", metavar="OUT", required=True, help="the file to write")
+    merge.add_argument("-o", "--output", metavar="OUT", required=True, help="the file to add to")
 
     pick = add("pick", pick_algorithm, "choose the algorithm of one operator by hand")
     pick.add_argument("file", metavar="FILE", help="the fast-run cache file to edit")
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "operator", metavar="OP", help="its number in `show`, or a piece of its name or shapes"
     )
     pick.add_argument("algorithm", metavar="ALGORITHM", help="its name, or a piece of it")
-    pick.add_argument("-o", "--output", metavar="OUT", help="write there and leave FILE as it is")
+    pick.add_argument("-o", "--output", metavar="OUT", help="add it to OUT and leave FILE as it is")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -142,37 +142,38 @@ def diff_caches(arguments: argparse.Namespace) -> int:
 
 
 def merge_files(arguments: argparse.Namespace) -> int:
-    """Write one file with what all of them know."""
+    """Add to one file what all of them know; it keeps what it has besides."""
     refuse_cached_models([*arguments.files, arguments.output], "merge")
     merged = AlgorithmCache()
     for name in arguments.files:
         merged = merge_caches(merged, read_cache(name))
-    update_cache(arguments.output, lambda _: merged)
-    count = len(operators_of(merged))
-    print(f"{arguments.output}: operators: {count}, from {len(arguments.files)} files")
+    _, after = update_cache(arguments.output, lambda old: merge_caches(old, merged))
+    kept = len(compare_caches(after, merged).only_first)
+    had = f", and {kept} that it had" if kept else ""
+    count, files = len(operators_of(after)), len(arguments.files)
+    what = "files" if files > 1 else "file"
+    print(f"{arguments.output}: operators: {count}, from {files} {what}{had}")
     return 0
 
 
 def pick_algorithm(arguments: argparse.Namespace) -> int:
-    """Change one choice in a file, or in a copy of it."""
+    """Change one choice in a file, or in another, which gets what it lacks of the first."""
+    in_place = arguments.output is None
+    place = arguments.file if in_place else arguments.output
+    refuse_cached_models([arguments.file, place], "pick from")
+    source = read_cache(arguments.file)
 
-    refuse_cached_models([arguments.file, *filter(None, [arguments.output])], "pick from")
+    def pick(old: AlgorithmCache) -> AlgorithmCache:
+        picked = pick_entry(old if in_place else source, arguments.operator, arguments.algorithm)
+        return merge_caches(merge_caches(source, old), picked)
 
-    def choose(cache: AlgorithmCache) -> AlgorithmCache:
-        return choose_algorithm(cache, arguments.operator, arguments.algorithm)
-
-    before = read_cache(arguments.file)
-    after = choose(before)
-    if arguments.output is None:
-        before, after = update_cache(arguments.file, choose)
-    else:
-        update_cache(arguments.output, lambda _: after)
-    picked = compare_caches(before, after).differing
-    if not picked:
+    old, after = update_cache(place, pick)
+    changes = compare_caches(merge_caches(source, old), after).differing
+    if not changes:
         print("this is the choice already")
-    for old, new in picked:
+    for was, new in changes:
         print(f"{new.number}: {new}")
-        for word, each in (("was", old.chosen), ("is", new.chosen)):
+        for word, each in (("was", was.chosen), ("is", new.chosen)):
             print(f"  {word:3} {each.name}  {format_time(each)} ms")
         if "naive" in attributes_of(new.chosen.attribute):
             print("note: a naive algorithm; the policy OPTIMIZED passes over it")

@@ -90,6 +90,6 @@ def diff_cached_models(first: str, second: str) -> int:
         rows = [
             [name.replace("_", " "), *(key.get(name, "") for key in keys)] for name in differing
         ]
-        print("\n".join(format_table(("made for another", first, second), rows)))
+        print("\n".join(format_table(("differs in", first, second), rows)))
     print(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
     return 1 if differing else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lar.options import OPTIONS, add_option
 
 if TYPE_CHECKING:
     from lar.reports.output import OutputFile
+    from lar.sides import Side
 
 SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
 
@@ -88,8 +90,8 @@ def main(arguments: argparse.Namespace) -> int:
                 f"--report: {name}: its format is not known", "name it .html, .json or .csv"
             )
     with contextlib.ExitStack() as stack:
-        files = open_reports(arguments, stack) if arguments.report else []
         sides = [side_of(arguments.actual), side_of(arguments.expected)]
+        files = open_reports(arguments, sides, stack) if arguments.report else []
         comparison = compare(
             *sides,
             rtol=arguments.rtol,
@@ -104,16 +106,29 @@ def main(arguments: argparse.Namespace) -> int:
     return 0 if comparison.same else 1
 
 
-def open_reports(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> list[OutputFile]:
+def open_reports(
+    arguments: argparse.Namespace, sides: Sequence[Side], stack: contextlib.ExitStack
+) -> list[OutputFile]:
     """Open the reports before anything is compared.
 
     Raises:
-        UsageError: one cannot be written, or would replace what is compared.
+        UsageError: one cannot be written, or would spoil what is compared.
     """
+    from lar.artifacts import places_of
+    from lar.dumps.dump import Dump
+    from lar.places import Place, paths_in, places_of_dump
     from lar.reports.output import OutputFile, check_places
 
     files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
-    check_places(files, [arguments.actual, arguments.expected])
+    read = [*paths_in(arguments.input or ())]
+    places: list[Place] = []
+    for side in sides:
+        if isinstance(side, Dump):
+            places += places_of_dump(side.source, what="a dump that is compared")
+        else:
+            places += places_of(side.model, side.options)
+            read += paths_in(side.options.get("input", ()))
+    check_places(files, read, places)
     return files
 
 

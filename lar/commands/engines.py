@@ -6,10 +6,8 @@ import argparse
 import importlib.util
 import os
 
-from lar.api import find_devices
 from lar.engines import ENGINES, rows_of, support_of_options
 from lar.engines.table import EngineEntry
-from lar.environment import installed_version
 from lar.errors import LarError
 from lar.options import flag_of
 from lar.reports.tables import format_markdown, format_table
@@ -45,6 +43,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def format_engines(entries: list[EngineEntry]) -> list[str]:
     """Return the table of engines."""
+    from lar.environment import installed_version  # slow to import, as what it asks is
+
     rows = []
     for entry in entries:
         installed = importlib.util.find_spec(entry.distribution) is not None
@@ -63,6 +63,8 @@ def format_engines(entries: list[EngineEntry]) -> list[str]:
 
 def describe_devices(entry: EngineEntry) -> str:
     """Return the devices of an engine, or why there are none."""
+    from lar.api import find_devices  # slow to import: an error in the command line needs it not
+
     try:
         return ", ".join(find_devices(entry.name))
     except LarError as error:

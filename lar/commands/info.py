@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import contextlib
 
-from lar.api import read_info
-from lar.records import record_to_json
-from lar.reports.info_text import format_info
-from lar.reports.output import OutputFile, check_places
+from lar.plan import plan_run, spec_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    if arguments.json is None:
-        print("\n".join(format_info(read_info(arguments.model, arguments.engine))))
-        return 0
-    with OutputFile(arguments.json, "--json") as file:
-        check_places([file], [arguments.model])
-        info = read_info(arguments.model, arguments.engine)
-        if not file.to_stdout:
-            print("\n".join(format_info(info)), file=sys.stdout)
-        file.write(record_to_json(info).decode() + "\n")
+    plan = plan_run(arguments.model, {"engine": arguments.engine, "iter": 0})
+    # Not before: an error in the command line should cost no more than it must.
+    from lar.reports.output import OutputFile, check_places
+
+    with contextlib.ExitStack() as stack:
+        file = None
+        if arguments.json is not None:
+            file = stack.enter_context(OutputFile(arguments.json, "--json"))
+            check_places([file], [arguments.model])
+        from lar.api import info_of
+        from lar.records import record_to_json
+        from lar.reports.info_text import format_info
+
+        info = info_of(spec_of(plan))
+        if file is None or not file.to_stdout:
+            print("\n".join(format_info(info)))
+        if file is not None:
+            file.write(record_to_json(info).decode() + "\n")
     return 0

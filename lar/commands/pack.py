@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from lar.errors import UsageError, printable
 from lar.events import Packed
 from lar.option_values import parse_error, parse_positive
 from lar.options import BY_KEY, add_option, flag_of, is_set
+from lar.places import Place, paths_in, refuse_clashes
 from lar.plan import Plan, check_name, plan_run, spec_of
 from lar.records import FedInput
 from lar.reports.info_text import format_shape
@@ -101,8 +101,9 @@ def main(arguments: argparse.Namespace) -> int:
         if entry.packs == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(f"-o: {place}: the folder is not empty", "give a new folder")
         check_place(place, "-o", entry.packs, False)
-        if os.path.realpath(place) == os.path.realpath(model):
-            raise UsageError(f"-o: {place}: this is the model", "choose another name")
+        lists = [text.removeprefix("@") for text in arguments.data]
+        taken = [Place(model, what="the model"), Place(str(place), "-o")]
+        refuse_clashes(taken, paths_in([*lists, *data]))
         beside = folder_beside(place, entry.packs)
         with tempfile.TemporaryDirectory(prefix=".lar-", dir=beside) as folder:
             written = Path(folder) / "written"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from lar.commands.outlet import Outlet
+
 # Where no line can be rewritten, a new one is written that often.
 SECONDS_BETWEEN_LINES = 10
 
@@ -11,7 +13,7 @@ SECONDS_BETWEEN_LINES = 10
 class ProgressLine:
     """On a terminal one line that is rewritten, and cleared before other lines."""
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: TextIO | Outlet) -> None:
         self.file = file
         self.rewrites = file.isatty()
         self.width = 0

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from lar.api import error_of, read_info, run_spec
-from lar.artifacts import STREAMS, artifacts_of
+from lar.api import error_of, info_of, run_spec
+from lar.artifacts import files_read, places_of
+from lar.commands.outlet import Outlet
 from lar.commands.progress_line import ProgressLine
 from lar.engines import load_name
 from lar.errors import EXIT_CODES, UsageError, printable
 from lar.events import Classified, Event, Judged, Listener
+from lar.isolation import LAST_SECONDS
 from lar.measurement.rows import SampleRows
-from lar.options import BY_KEY, flag_of
 from lar.plan import Plan, spec_of
 from lar.records import RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
@@ -41,10 +42,11 @@ FORMATS = {
 }
 
 
-def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
+def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> int:
     """Run, print and write; return the exit code.
 
-    `started` is the worker for it; without one the run is made in this process.
+    `started` is the worker for it; without one the run is made in this process. The time limit
+    counts from `began` on the monotonic clock.
     """
     values, spec, path = plan.values, spec_of(plan), plan.driver.path
     with contextlib.ExitStack() as stack:
@@ -53,15 +55,8 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
             for key in FORMATS
             if values[key] is not None
         }
-        check_places(
-            list(outputs.values()),
-            [
-                spec.model,
-                *files_of(spec.inputs),
-                str(spec.settings.get("fast_run_algo_policy", "")),
-            ],
-        )
-        check_artifacts(outputs.values(), spec)
+        read = [*files_read(spec), values["labels"] or ""]
+        check_places(list(outputs.values()), read, places_of(spec.model, spec.settings))
         # A report on standard output stands there alone.
         on_stdout = [f"--{key}" for key, file in outputs.items() if file.to_stdout]
         if on_stdout and "io_dump_stdout" in spec.settings:
@@ -69,10 +64,9 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
                 f"--io-dump-stdout and {on_stdout[0]} both go to standard output",
                 "give one of them a file: --io-dump FILE",
             )
-        lines = sys.stderr if on_stdout else sys.stdout
-        printer = LinePrinter(spec, lines)
+        printer = LinePrinter(spec, sys.stderr if on_stdout else sys.stdout)
         if values["model_info"]:
-            print_lines(lines, format_info(read_info(spec.model, engine=spec.engine)))
+            print_lines(printer.lines, format_info(info_of(spec, began)))
         result = run_spec(
             spec,
             path,
@@ -81,11 +75,12 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
             in_process=started is None,
             overwrite=bool(values["overwrite"]),
             resume=bool(values["resume"]),
+            began=began,
         )
         printer.finish(result)
         if result.status == "ok" and plan.engine.hints:
-            hints = load_name(plan.engine.hints)(spec.settings, {**os.environ, **spec.environment})
-            print_lines(sys.stderr, [f"hint: {hint}" for hint in hints])
+            hint = load_name(plan.engine.hints)(result, {**os.environ, **spec.environment})
+            print_lines(printer.notes, [f"hint: {hint}"] if hint else [])
         for key, file in outputs.items():
             file.write(FORMATS[key](result))
     if result.failure is not None:
@@ -93,38 +88,10 @@ def run_on_console(plan: Plan, started: WorkerProcess | None) -> int:
     return EXIT_CODES[result.status]
 
 
-def check_artifacts(outputs: Iterable[OutputFile], spec: RunSpec) -> None:
-    """Refuse a report where the engine writes a file, or writes one where it reads one.
-
-    Raises:
-        UsageError: naming the flags.
-    """
-    read = {os.path.realpath(name) for name in files_of(spec.inputs) if name}
-    for key, place in artifacts_of(spec).items():
-        if BY_KEY[key].writes in STREAMS:
-            continue
-        real = os.path.realpath(place)
-        for file in outputs:
-            if not file.to_stdout and real == str(file.path):
-                raise UsageError(
-                    f"{flag_of(key)} and {file.flag} go to the same place, {place}",
-                    "give each its own",
-                )
-        if BY_KEY[key].writes == "file" and real in read and os.path.isfile(real):
-            raise UsageError(f"{flag_of(key)}: {place}: the run reads this file", "choose another")
-
-
-def files_of(items: Sequence[str]) -> list[str]:
-    """Return what may be files in `--input` texts."""
-    words = [word for item in items for word in item.split(";")]
-    return [*words, *(word.partition(":")[2] for word in words)]
-
-
-def print_lines(file: TextIO, lines: list[str]) -> None:
+def print_lines(outlet: Outlet, lines: list[str]) -> None:
     """Print lines at once, so that those of a fast run cost one system call."""
     if lines:
-        file.write("\n".join(lines) + "\n")
-        file.flush()
+        outlet.write("\n".join(lines) + "\n")
 
 
 class LinePrinter(Listener):
@@ -132,12 +99,17 @@ class LinePrinter(Listener):
 
     def __init__(self, spec: RunSpec, lines: TextIO) -> None:
         self.spec = spec
-        self.lines = lines
+        self.notes = Outlet(sys.stderr)
+        self.lines = self.notes if lines is sys.stderr else Outlet(lines)
         self.show_log = bool(spec.settings.get("verbose"))
         self.began = time.monotonic()
-        self.progress = ProgressLine(sys.stderr)
+        self.progress = ProgressLine(self.notes)
         self.told: set[str] = set()  # of the result's warnings
+        self.told_rows = 0
         self.cases = CaseLines(spec) if spec.cases else None
+
+    def has_room(self, seconds: float) -> bool:
+        return self.lines.has_room(seconds) and self.notes.has_room(seconds)
 
     def on_event(self, event: Event, result: RunResult) -> None:
         self.progress.clear()
@@ -149,10 +121,11 @@ class LinePrinter(Listener):
         if isinstance(event, Classified):
             lines.append(printable(format_classes(event.classes, self.spec)))
         print_lines(self.lines, lines)
-        print_lines(sys.stderr, format_note(event, self.spec))
+        print_lines(self.notes, format_note(event, self.spec))
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         self.progress.clear()
+        self.told_rows += last - first
         if self.cases:
             self.cases.add(rows, first, last)  # printed when they are judged
             return
@@ -169,8 +142,7 @@ class LinePrinter(Listener):
     def on_log(self, text: bytes) -> None:
         if self.show_log:
             self.progress.clear()
-            sys.stderr.write(text.decode(errors="replace"))
-            sys.stderr.flush()
+            self.notes.write(text.decode(errors="replace"))
 
     def on_progress(self, text: str, elapsed: float) -> None:
         if text:
@@ -187,5 +159,18 @@ class LinePrinter(Listener):
         print_lines(self.lines, format_algorithms(result))
         print_lines(self.lines, format_accuracy(result))
         untold = [text for text in result.warnings if text not in self.told]
-        print_lines(sys.stderr, [printable(f"lar: warning: {text}") for text in untold])
-        print_lines(sys.stderr, format_last_words(result))
+        print_lines(self.notes, [printable(f"lar: warning: {text}") for text in untold])
+        left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.told_rows
+        if left > 0:
+            told = f"lar: note: for {left} iterations there was no time to print their lines"
+            print_lines(self.notes, [f"{told}; --json FILE and --csv FILE have them"])
+        print_lines(self.notes, format_last_words(result))
+        self.drain(LAST_SECONDS if result.status in ("interrupted", "timed_out") else math.inf)
+
+    def drain(self, seconds: float) -> None:
+        """Wait that long until all is printed."""
+        end = time.monotonic() + seconds
+        while not self.has_room(0.1):
+            if time.monotonic() > end:
+                print_lines(self.notes, ["lar: warning: nobody reads the rest of the lines"])
+                return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ from lar.comparison.matching import Matching, Pair, is_generic
 from lar.comparison.record import MatchedBy
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import DumpedTensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class ConstantPair(NamedTuple):
@@ -145,10 +147,10 @@ def pair_parameters(
     left = list(free[1])
     lonely: list[tuple[DumpedTensor, list[DumpedTensor]]] = []
     for one in free[0] if left else ():
-        array = values[0].read_without_padding(one, [values[1].shape_of(it) for it in left])
+        array = read(values[0], one, [values[1].shape_of(it) for it in left])
         fitting = []
         for other in left:
-            there = values[1].read_without_padding(other, [array.shape])
+            there = read(values[1], other, [array.shape])
             if squeezed(there.shape) != squeezed(array.shape):
                 continue
             if np.array_equal(there.ravel(), array.ravel()):
@@ -163,3 +165,9 @@ def pair_parameters(
         rivals = [it for it, theirs in lonely if it is not one and set(theirs) & set(others)]
         if by_shape and len(others) == 1 and not rivals:
             yield ConstantPair(one, others[0], "graph")
+
+
+def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
+    """Read a tensor in plain axes, without the padding that shapes of the other side tell."""
+    stored = values.read_without_padding(tensor, shapes)
+    return stored.decode(stored.raw)

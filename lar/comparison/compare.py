@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
+from lar.comparison.elements import elements_of, with_bias_of
 from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
@@ -26,8 +25,6 @@ from lar.comparison.record import (
 )
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
@@ -111,20 +108,23 @@ class DumpComparison:
     ) -> TensorComparison:
         """Compare two tensors; `depth` is None for constants."""
         if (actual.shape, actual.layout) == (expected.shape, expected.layout):
-            arrays = [self.dumps[0].read(actual.key), self.dumps[1].read(expected.key)]
+            one, other = (
+                elements_of(dump.read_stored(tensor.key))
+                for dump, tensor in zip(self.dumps, (actual, expected), strict=True)
+            )
         else:
-            arrays = [self.values[0].read(actual), self.values[1].read(expected)]
+            one, other = self.values[0].elements(actual), self.values[1].elements(expected)
         problem, figures = "", None
-        if arrays[0].shape != arrays[1].shape and squeezed(arrays[0].shape) == squeezed(
-            arrays[1].shape
-        ):
-            arrays[0] = arrays[0].reshape(arrays[1].shape)
-        if arrays[0].shape != arrays[1].shape:
-            problem = f"shapes differ: {arrays[0].shape} and {arrays[1].shape}"
+        if squeezed(one.shape) == squeezed(other.shape):
+            one = one._replace(shape=other.shape)
+        if one.shape != other.shape:
+            problem = f"shapes differ: {one.shape} and {other.shape}"
         else:
             if apart_by_bias:
-                arrays[1] = with_bias_of(*arrays)
-            figures = measure(arrays[0], arrays[1], bounds_of(self.tolerance, expected.dtype))
+                other = with_bias_of(one, other)
+            spare_bits = 16 if actual.dtype == expected.dtype == "BFloat16" else 0
+            bounds = bounds_of(self.tolerance, expected.dtype)
+            figures = measure(one, other, bounds, spare_bits=spare_bits)
         return TensorComparison(
             actual=self.tensor_facts(0, actual),
             expected=self.tensor_facts(1, expected),
@@ -234,14 +234,20 @@ class DumpComparison:
         for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
             if not dump.index.complete:
                 yield f"the {side} dump is not complete: its run did not end well"
+            if dump.missing:
+                count, names = len(dump.missing), ", ".join(dump.missing[:5])
+                what = f"{count} files" if count > 1 else "1 file"
+                more = ", ..." if count > 5 else ""
+                yield f"the {side} dump lacks {what} that its index names: {names}{more}"
         if not pairs and any(graph.nodes for graph in self.graphs):
             yield "no tensor of one side has a twin on the other"
-        for found in self.wrong_inputs():
+        wrong_inputs = self.wrong_inputs()
+        for found in wrong_inputs:
             yield f"the input {found.expected.name} differs: the sides were fed with other data"
         if divergence.no_twins:
             names = ", ".join(pair.expected.name for pair in divergence.no_twins[:5])
             yield f"taken for other quantities, since all that follows agrees: {names}"
-        if divergence.steepest:
+        if divergence.steepest and not wrong_inputs:
             pair, growth = divergence.steepest
             yield (
                 "no operator stands out: errors grow gradually, most at "
@@ -260,15 +266,6 @@ def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:
     if any(node.operator is it.operator is not None for it in by_node):
         return "an output beside one that has a twin"
     return ""
-
-
-def with_bias_of(actual: Array, expected: Array) -> Array:
-    """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
-    axes = tuple(axis for axis in range(actual.ndim) if axis != 1)
-    apart = np.subtract(actual, expected, dtype=np.float64)
-    bias = apart.mean(axis=axes, keepdims=True)
-    shifted: Array = (expected + bias).astype(expected.dtype)
-    return shifted
 
 
 def side_facts(dump: Dump) -> SideFacts:

@@ -36,6 +36,10 @@ SUSPECT = 0.2
 # half precision.
 ALIKE = 1e-3
 
+# Of what is a multiple of another tensor, the cosine and the gain are as near to 1 and to another.
+ONE_DIRECTION = 1 - 1e-5
+SAME_GAIN = 1e-3
+
 Compare = Callable[[Node, Node], TensorComparison | None]
 
 
@@ -70,6 +74,7 @@ class Judge:
         self.compared = compared
         self.compare = compare
         self.originals = alignment.originals
+        self.multiples: set[tuple[Node, Node]] = set()
         self.by_node: dict[Node, Pair] = {}
         for pair in alignment.pairs:
             self.by_node[pair.actual] = self.by_node[pair.expected] = pair
@@ -77,6 +82,7 @@ class Judge:
     def judge(self) -> Divergence:
         """Find what is to blame."""
         dropped: list[Pair] = []
+        self.multiples = {pair[:2] for pair in self.pairs() if self.is_multiple(pair)}
         while no_twins := [pair for pair in self.pairs() if self.is_no_twin(pair)]:
             dropped += no_twins
             for pair in no_twins:
@@ -107,11 +113,36 @@ class Judge:
         found = self.compared[pair.actual]
         if found.passed or pair.by == "name":
             return False
+        if pair[:2] in self.multiples:
+            return True
         kind = kind_score(pair.actual.steps, pair.expected.steps)
         if kind and error_of(found)[0] <= (NEAR if kind > 1 else ALIKE):
             return False
         following = self.around(pair, results_of)
         return bool(following) and all(self.compared[each.actual].passed for each in following)
+
+    def is_multiple(self, pair: Pair) -> bool:
+        """Tell whether a pair is one quantity but for a factor that one side applies later: what
+        operators of two kinds computed differs by a factor, and the matrix products with it by
+        another one.
+
+        Where the factor itself were wrong, the products would differ by the same one.
+        """
+        gain = gain_of(self.compared[pair.actual])
+        if gain is None or pair.by == "name" or kind_score(pair.actual.steps, pair.expected.steps):
+            return False
+        following = self.around(pair, results_of)
+        gains = [gain_of(self.compared[each.actual]) for each in following]
+        return bool(following) and all(
+            each.expected.steps[0] in HEAVY
+            and other is not None
+            and abs(other - gain) > SAME_GAIN * abs(gain)
+            and all(
+                source is pair or self.compared[source.actual].passed
+                for source in self.around(each, sources_of)
+            )
+            for each, other in zip(following, gains, strict=True)
+        )
 
     def is_fault(self, pair: Pair, jump: float) -> bool:
         """Tell whether a pair differs though what it is computed from does not."""
@@ -186,6 +217,8 @@ class Judge:
             known = actual in self.by_node or expected in self.by_node
             if not (single or known or kind_score(actual.steps, expected.steps)):
                 return None
+            if (actual, expected) in self.multiples:
+                continue
             found = self.compare(actual, expected)
             if found is None:
                 return None
@@ -200,12 +233,13 @@ class Judge:
         return [it if it in self.by_node else self.originals.get(it, it) for it in taken]
 
     def steepest(self) -> tuple[Pair, float] | None:
-        """Return the pair where errors grow most, among those whose inputs differ at all."""
+        """Return the pair where errors grow most, if they grow anywhere, among those whose inputs
+        differ at all."""
         growths = []
         for pair in self.pairs():
             sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
             growth = growth_of(self.compared[pair.actual], sources)
-            if sources and math.isfinite(growth):
+            if 1 < growth < math.inf:
                 growths.append((pair, growth))
         return max(growths, key=lambda it: it[1], default=None)
 
@@ -213,10 +247,18 @@ class Judge:
 def error_of(found: TensorComparison) -> tuple[float, float]:
     """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
     figures = found.figures
-    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
+    if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
-    peak = figures.max_absolute or 0.0
-    return figures.relative_l2, peak / figures.scale if figures.scale else 0.0
+    return figures.bulk_l2, figures.bulk_peak or 0.0
+
+
+def gain_of(found: TensorComparison) -> float | None:
+    """Return what an expected tensor has to be multiplied by to give the actual one, None where
+    nothing does."""
+    figures = found.figures
+    if figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
+        return None
+    return figures.gain
 
 
 def differs(found: TensorComparison) -> bool:

@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import ctypes
 import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lar.comparison.elements import BLOCK, Elements, elements_of
+from lar.comparison.lengths import (
+    Size,
+    inner,
+    least_energy,
+    number,
+    root,
+    size_of,
+    square,
+    wider_type,
+    working,
+    working_type,
+)
 from lar.comparison.record import Element, Figures, Tolerance
+from lar.comparison.ulps import most_between
+from lar.dumps.dump import Stored
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Elements of a block: four buffers of it fit the second-level cache of any processor.
-BLOCK = 1 << 16
-
-# Default tolerance of a type, relative to the element and to the root mean square of the tensor:
+# Default tolerance of a type, relative to the element and to the size of the tensor:
 # sums in another order and winograd algorithms stay below it, a cast to the next smaller type
 # does not.
-DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "BFloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
 
 # Rounding to a quantised type may go either way: one step is no difference.
@@ -35,7 +48,7 @@ memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Bounds(NamedTuple):
-    """The tolerance of one pair: `atol` counts in units of the expected root mean square where
+    """The tolerance of one pair: `atol` counts in units of the expected tensor's size where
     `scaled` is set; with `max_error` that alone decides."""
 
     rtol: float = 0.0
@@ -57,120 +70,118 @@ def bounds_of(tolerance: Tolerance, dtype: str) -> Bounds:
     return Bounds(rtol, rtol, scaled=True)
 
 
+class Spot(NamedTuple):
+    """An element by its place in the flat arrays, and what both sides have there."""
+
+    place: int
+    actual: str
+    expected: str
+
+
 class Sums:
     """What the blocks add up to."""
 
     def __init__(self) -> None:
         self.identical = True
         self.counted = 0  # elements finite on both sides
-        self.absolute = self.relative = 0.0
-        self.difference = self.actual = self.expected = 0.0  # sums of squares
-        self.shift = self.cross = 0.0  # difference times expected, actual times expected
+        self.relative = 0.0
+        # Floats, or NumPy scalars of greater range.
+        self.absolute: Any = 0.0
+        self.difference: Any = 0.0  # these are sums of squares
+        self.actual: Any = 0.0
+        self.expected: Any = 0.0
+        self.shift: Any = 0.0  # difference times expected
+        self.cross: Any = 0.0  # actual times expected
+        self.bulk_difference: Any = 0.0  # without fills that agree
+        self.bulk_absolute = 0.0
         self.max_absolute = self.max_relative = self.max_error = 0.0
-        self.worst: int | None = None
-        self.first: int | None = None
+        self.worst: Spot | None = None
+        self.first: Spot | None = None
         self.max_ulp = 0
         self.mismatches = self.nonfinite_mismatches = 0
         self.nans, self.infinities = [0, 0], [0, 0]
-        self.first_nonfinite: int | None = None
+        self.first_nonfinite: Spot | None = None
 
 
-def measure(actual: Array, expected: Array, bounds: Bounds) -> Figures:
-    """Return all figures of a pair of arrays of one shape, of any numeric types.
+def measure(
+    actual: Array | Elements, expected: Array | Elements, bounds: Bounds, *, spare_bits: int = 0
+) -> Figures:
+    """Return all figures of a pair of one shape, of any numeric types.
+
+    `spare_bits` are the lowest bits of each number that its own type lacks: 16 of a BFloat16,
+    which comes as float32.
 
     Raises:
         ValueError: the shapes differ.
     """
-    if actual.shape != expected.shape:
-        raise ValueError(f"shapes differ: {actual.shape} and {expected.shape}")
-    flat_actual = np.ascontiguousarray(actual).reshape(-1)
-    flat_expected = np.ascontiguousarray(expected).reshape(-1)
-    sums = Sums()
+    one, other = (
+        side if isinstance(side, Elements) else elements_of(Stored(side))
+        for side in (actual, expected)
+    )
+    if one.shape != other.shape:
+        raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
     # As most of the weights are, when two runs of a model are compared.
-    equal = actual.dtype == expected.dtype and equal_bytes(flat_actual, flat_expected)
-    if equal:
-        bounds = bounds._replace(scaled=False)
+    equal = hold_the_same(one, other)
     with np.errstate(all="ignore"):
-        atol = bounds.atol
-        if bounds.scaled:
-            atol *= root_mean_square(flat_expected)
-        pair = PairOfBlocks(flat_actual, flat_expected, bounds._replace(atol=atol), sums)
-        for start in range(0, flat_actual.size, BLOCK):
-            pair.add_block(start, equal)
-    return figures_of(sums, actual, expected)
-
-
-def root_mean_square(array: Array) -> float:
-    """Return the root mean square of the finite elements of a flat array, 0 for none."""
-    total, count = 0.0, 0
-    for start in range(0, array.size, BLOCK):
-        block = working(array[start : start + BLOCK], working_type(array.dtype, array.dtype))
-        energy = square(block)
-        if not math.isfinite(energy):
-            block = block[np.isfinite(block)].astype(np.result_type(block.dtype, np.float64))
-            energy = square(block)
-        total, count = total + energy, count + block.size
-    return math.sqrt(total / count) if count else 0.0
-
-
-def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type that differences of two types are computed in, without loss."""
-    common = np.result_type(actual, expected)
-    if common.kind in "fc" and common.itemsize >= 4:
-        return common
-    if common.kind in "iu" and common.itemsize == 8:
-        return np.dtype(np.longdouble)
-    return np.dtype(np.float64 if common.itemsize == 4 else np.float32)
-
-
-def working(block: Array, dtype: np.dtype[Any]) -> Array:
-    return block.astype(dtype, copy=False)
-
-
-def inner(one: Array, other: Array) -> float:
-    """Return the inner product of two vectors, the real part of a complex one."""
-    return float(np.vdot(one, other).real)
-
-
-def square(block: Array) -> float:
-    return inner(block, block)
+        size = Size(0.0, 0) if equal else size_of(other)
+        pair = PairOfBlocks(one, other, bounds, size)
+        for blocks in zip(one.blocks(), other.blocks(), strict=True):
+            pair.add_block(*blocks, equal)
+        ulps = pair.sums.max_ulp >> spare_bits if pair.counts_ulps else None
+        return figures_of(pair.sums, other.shape, size, ulps)
 
 
 class PairOfBlocks:
-    """Adds up the figures of two flat arrays, block by block; holds the buffers for it."""
+    """Adds up the figures of two tensors, block by block; holds the buffers for it."""
 
-    def __init__(self, actual: Array, expected: Array, bounds: Bounds, sums: Sums) -> None:
-        self.actual, self.expected, self.bounds, self.sums = actual, expected, bounds, sums
+    def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
+        self.sums, self.fill = Sums(), size.fill
+        self.bounds = bounds
+        if bounds.scaled:
+            self.bounds = bounds._replace(atol=bounds.atol * size.scale)
         self.same_type = actual.dtype == expected.dtype
+        self.counts_ulps = self.same_type and actual.dtype.kind in "fc"
         self.dtype = working_type(actual.dtype, expected.dtype)
-        real = np.empty(0, self.dtype).real.dtype
-        size = min(BLOCK, actual.size)
-        self.difference = np.empty(size, self.dtype)
-        self.buffers = [np.empty(size, real) for _ in range(3)]
+        self.least = least_energy(self.dtype)
+        self.most = min(BLOCK, actual.size)  # elements of a block
+        self.start = 0
+        self.raw: tuple[Array, Array]
 
-    def add_block(self, start: int, equal: bool) -> None:
-        """Add the block that begins there; `equal` where all bytes are known to be."""
-        raw = self.actual[start : start + BLOCK], self.expected[start : start + BLOCK]
+    @cached_property
+    def buffers(self) -> list[Array]:
+        real = np.empty(0, self.dtype).real.dtype
+        return [np.empty(self.most, dtype) for dtype in (self.dtype, real, real, real)]
+
+    def add_block(self, actual: Array, expected: Array, equal: bool) -> None:
+        """Add the next block of both; `equal` where all bytes are known to be."""
+        self.raw = actual, expected
+        equal = equal or (self.same_type and equal_bytes(actual, expected))
+        self.sums.identical &= equal
+        if not (equal and self.add_equal(working(expected, self.dtype))):
+            self.add_pair(working(actual, self.dtype), working(expected, self.dtype))
+        self.start += actual.size
+
+    def add_equal(self, block: Array) -> bool:
+        """Add a block that is the same on both sides, if that is all there is to it."""
+        sums, energy = self.sums, square(block)
+        if not self.least < energy < math.inf and block.any():
+            return False
+        sums.actual += energy
+        sums.expected += energy
+        sums.cross += energy
+        sums.counted += block.size
+        return True
+
+    def add_pair(self, actual: Array, expected: Array) -> None:
+        """Add a block of both sides."""
         sums = self.sums
-        if equal or (self.same_type and equal_bytes(*raw)):
-            block = working(raw[1], self.dtype)
-            energy = square(block)
-            if math.isfinite(energy):
-                sums.actual += energy
-                sums.expected += energy
-                sums.cross += energy
-                sums.counted += block.size
-                return
-        else:
-            sums.identical = False
-        actual, expected = working(raw[0], self.dtype), working(raw[1], self.dtype)
-        difference = self.difference[: actual.size]
+        difference = self.buffers[0][: actual.size]
         np.subtract(actual, expected, out=difference)
         noise, energy = square(difference), square(expected)
         # A NaN or an infinity anywhere makes one of them NaN or infinite, and so may numbers
-        # whose squares overflow: both are for the slow way.
+        # whose squares overflow; those of small numbers vanish: all are for the slow way.
         bad = None
-        if not math.isfinite(noise + energy):
+        if not (self.least < noise < math.inf and self.least < energy < math.inf):
             actual, expected, bad = self.without_nonfinite(actual, expected)
             difference = actual - expected
             noise, energy = square(difference), square(expected)
@@ -185,18 +196,18 @@ class PairOfBlocks:
             sums.actual += square(actual)
             sums.cross += inner(actual, expected)
         sums.counted += actual.size
-        self.add_errors(start, difference, actual, expected, bad)
+        self.add_errors(difference, actual, expected, bad)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
-        """Count what is NaN or infinite; return copies with zeros in those places, and where
-        only one side is, or each is another."""
+        """Count what is NaN or infinite; return copies of a wider type with zeros in those places,
+        and where only one side is, or each is another."""
         sums = self.sums
         for side, block in enumerate((actual, expected)):
             sums.nans[side] += int(np.count_nonzero(np.isnan(block)))
             sums.infinities[side] += int(np.count_nonzero(np.isinf(block)))
         finite = np.isfinite(actual) & np.isfinite(expected)
         agreeing = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        wider = np.result_type(self.dtype, np.float64)
+        wider = wider_type(self.dtype)
         sums.counted -= int(np.count_nonzero(~finite))
         return (
             np.where(finite, actual, 0).astype(wider),
@@ -205,12 +216,12 @@ class PairOfBlocks:
         )
 
     def add_errors(
-        self, start: int, difference: Array, actual: Array, expected: Array, bad: Array | None
+        self, difference: Array, actual: Array, expected: Array, bad: Array | None
     ) -> None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before."""
         sums, bounds = self.sums, self.bounds
         if difference.dtype == self.dtype:
-            buffers = [buffer[: actual.size] for buffer in self.buffers]
+            buffers = [buffer[: actual.size] for buffer in self.buffers[1:]]
         else:
             buffers = [np.empty(actual.size, difference.real.dtype) for _ in range(3)]
         absolute, greater, scratch = buffers
@@ -219,7 +230,7 @@ class PairOfBlocks:
         mask = None
         if largest > 0:
             sums.max_absolute = max(sums.max_absolute, largest)
-            sums.absolute += float(absolute.sum())
+            sums.absolute += number(absolute.sum())
             np.abs(actual, out=greater)
             np.abs(expected, out=scratch)
             np.maximum(greater, scratch, out=greater)
@@ -234,7 +245,7 @@ class PairOfBlocks:
                 np.divide(absolute, scratch, out=scratch)
                 error = float(scratch.max())
                 if error > sums.max_error:
-                    sums.max_error, sums.worst = error, start + int(scratch.argmax())
+                    sums.max_error, sums.worst = error, self.spot(scratch)
                 if bounds.max_error is not None and error > bounds.max_error:
                     mask = scratch > bounds.max_error
             np.maximum(greater, np.finfo(greater.dtype).smallest_subnormal, out=greater)
@@ -242,46 +253,42 @@ class PairOfBlocks:
             relative = float(greater.max())
             sums.max_relative = max(sums.max_relative, relative)
             sums.relative += float(greater.sum())
-            if self.same_type and self.actual.dtype.kind in "fc":
-                self.add_ulps(start, relative, greater)
+            if self.counts_ulps:
+                sums.max_ulp = most_between(*self.raw, greater, relative, sums.max_ulp)
         if bad is not None:
             mask = bad if mask is None else mask | bad
             sums.nonfinite_mismatches += int(np.count_nonzero(bad))
             if sums.first_nonfinite is None and bad.any():
-                sums.first_nonfinite = start + int(bad.argmax())
+                sums.first_nonfinite = self.spot(bad)
         if mask is not None:
             sums.mismatches += int(np.count_nonzero(mask))
             if sums.first is None and mask.any():
-                sums.first = start + int(mask.argmax())
+                sums.first = self.spot(mask)
+        if self.fill < math.inf:
+            self.add_bulk(absolute, expected, mask)
 
-    def add_ulps(self, start: int, largest: float, relative: Array) -> None:
-        """Count the numbers between the elements of a block, where there can be most.
+    def add_bulk(self, absolute: Array, expected: Array, mask: Array | None) -> None:
+        """Add the errors of a block without those of fills that agree."""
+        chosen = np.abs(expected) < self.fill
+        if mask is not None:
+            chosen |= mask
+        errors = absolute[chosen].astype(wider_type(absolute.dtype))
+        if errors.size:
+            self.sums.bulk_difference += square(errors)
+            self.sums.bulk_absolute = max(self.sums.bulk_absolute, float(errors.max()))
 
-        Between two numbers of which one is less than twice the other there are about
-        relative * 2**mantissa others, within a factor of two; between any others there are more.
-        """
-        sums, kind = self.sums, self.actual.dtype
-        is_complex = kind.kind == "c"
-        real = np.dtype(f"f{kind.itemsize // 2}") if is_complex else kind
-        if not is_complex and largest < 0.5:
-            most = largest * 2.0 ** (np.finfo(real).nmant + 1)
-            if most * 1.01 < sums.max_ulp:
-                return
-        block = slice(start, start + relative.size)
-        pair = self.actual[block], self.expected[block]
-        if not is_complex:
-            chosen = relative >= min(largest, 0.5) / 4
-            # Taking most of them out would cost more than leaving them in.
-            if np.count_nonzero(chosen) * 8 < chosen.size:
-                pair = pair[0][chosen], pair[1][chosen]
-        if sums.nans != [0, 0] or sums.infinities != [0, 0]:
-            finite = np.isfinite(pair[0]) & np.isfinite(pair[1])
-            pair = pair[0][finite], pair[1][finite]
-        actual, expected = (ordinals(side, real) for side in pair)
-        if actual.size:
-            low, high = np.minimum(actual, expected), np.maximum(actual, expected)
-            between = high.view(f"u{real.itemsize}") - low.view(f"u{real.itemsize}")
-            sums.max_ulp = max(sums.max_ulp, int(between.max()))
+    def spot(self, found: Array) -> Spot:
+        """Return the element of this block where an array has its greatest value first."""
+        place = int(found.argmax())
+        actual, expected = self.raw
+        return Spot(self.start + place, str(actual[place]), str(expected[place]))
+
+
+def hold_the_same(one: Elements, other: Elements) -> bool:
+    """Tell whether two tensors are known to hold the same bytes in the same order."""
+    if one.raw is None or other.raw is None or one.dtype != other.dtype:
+        return False
+    return one.raw.dtype == other.raw.dtype and equal_bytes(one.raw, other.raw)
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
@@ -289,26 +296,22 @@ def equal_bytes(one: Array, other: Array) -> bool:
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 
-def ordinals(block: Array, real: np.dtype[Any]) -> Array:
-    """Return the rank of each floating-point number among all numbers of its type, 0 for zero."""
-    integers = np.ascontiguousarray(block).view(f"i{real.itemsize}")
-    lowest = np.iinfo(integers.dtype).min
-    return np.where(integers < 0, lowest - integers, integers)
-
-
-def figures_of(sums: Sums, actual: Array, expected: Array) -> Figures:
+def figures_of(sums: Sums, shape: tuple[int, ...], size: Size, ulps: int | None) -> Figures:
     """Return the figures of a pair that has been added up."""
     worst = sums.worst if sums.first_nonfinite is None else sums.first_nonfinite
     known = sums.counted > 0
-    is_float = actual.dtype == expected.dtype and actual.dtype.kind in "fc"
     noise = None
-    if sums.expected > 0:
-        noise = finite(math.sqrt(sums.difference / sums.expected))
-    elif known and sums.difference == 0:
+    if known and not sums.difference:
         noise = 0.0
-    has_snr = sums.expected > 0 and sums.difference > 0
+    elif sums.expected > 0:
+        noise = finite(root(np.longdouble(sums.difference) / sums.expected))
+    scale = float(root(sums.expected / sums.counted)) if known else 0.0
+    bulk = noise, units_of(scale, sums.max_absolute)
+    if size.fill < math.inf:
+        length = float(root(sums.bulk_difference / size.counted))
+        bulk = units_of(size.scale, length), units_of(size.scale, sums.bulk_absolute)
     return Figures(
-        elements=actual.size,
+        elements=math.prod(shape),
         identical=sums.identical,
         max_error=finite(sums.max_error) if known else None,
         max_absolute=finite(sums.max_absolute) if known else None,
@@ -316,13 +319,16 @@ def figures_of(sums: Sums, actual: Array, expected: Array) -> Figures:
         max_relative=finite(sums.max_relative) if known else None,
         mean_relative=finite(sums.relative / sums.counted) if known else None,
         relative_l2=noise,
-        scale=finite(math.sqrt(sums.expected / sums.counted)) if known else None,
-        max_ulp=sums.max_ulp if is_float and known else None,
+        scale=finite(scale) if known else None,
+        bulk_l2=bulk[0],
+        bulk_peak=bulk[1],
+        gain=finite(1 + sums.shift / sums.expected) if sums.expected > 0 else None,
+        max_ulp=ulps if known else None,
         cosine=cosine_of(sums),
-        snr_db=finite(10 * math.log10(sums.expected / sums.difference)) if has_snr else None,
+        snr_db=0.0 - 20 * math.log10(noise) if noise else None,
         mismatches=sums.mismatches,
-        first=element_at(sums.first, actual, expected),
-        worst=element_at(worst, actual, expected),
+        first=element_at(sums.first, shape),
+        worst=element_at(worst, shape),
         nan_counts=(sums.nans[0], sums.nans[1]),
         infinity_counts=(sums.infinities[0], sums.infinities[1]),
         nonfinite_mismatches=sums.nonfinite_mismatches,
@@ -331,24 +337,31 @@ def figures_of(sums: Sums, actual: Array, expected: Array) -> Figures:
 
 def cosine_of(sums: Sums) -> float | None:
     """Return the cosine of the angle between the two sides, exact also where it is almost 1."""
-    lengths = math.sqrt(sums.actual), math.sqrt(sums.expected)
-    if not min(lengths) > 0 or not math.isfinite(sum(lengths)):
+    actual, expected = root(sums.actual), root(sums.expected)
+    if not min(actual, expected) > 0 or not np.isfinite(actual + expected):
         return None
     if sums.difference > sums.expected / 4:
-        cosine = sums.cross / (lengths[0] * lengths[1])
+        cosine = sums.cross / actual / expected
     else:
-        apart = (2 * sums.shift + sums.difference) / sum(lengths)
-        cosine = 1 - (sums.difference - apart**2) / (2 * lengths[0] * lengths[1])
-    return max(-1.0, min(1.0, cosine))
+        apart = (2 * sums.shift + sums.difference) / (actual + expected)
+        cosine = 1 - (sums.difference - apart**2) / actual / expected / 2
+    return float(max(-1.0, min(1.0, cosine)))
+
+
+def units_of(scale: float, error: float) -> float | None:
+    """Return how many times a scale an error is, None where that has no finite answer."""
+    if not error:
+        return 0.0
+    return finite(error / scale) if scale else None
 
 
 def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return float(value) if math.isfinite(value) else None
 
 
-def element_at(position: int | None, actual: Array, expected: Array) -> Element | None:
-    """Return an element of both sides by its place in the flat arrays."""
-    if position is None:
+def element_at(spot: Spot | None, shape: tuple[int, ...]) -> Element | None:
+    """Return the element at a spot of a tensor of a shape."""
+    if spot is None:
         return None
-    index = tuple(int(axis) for axis in np.unravel_index(position, actual.shape))
-    return Element(index=index, actual=str(actual[index]), expected=str(expected[index]))
+    index = tuple(int(axis) for axis in np.unravel_index(spot.place, shape))
+    return Element(index=index, actual=spot.actual, expected=spot.expected)

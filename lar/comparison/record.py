@@ -37,6 +37,11 @@ class Figures:
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
     these are over the elements that are finite on both sides; None: there are none, or the
     expected tensor is 0 and the actual one is not.
+    `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
+    largest element, in units of the length and the root mean square of the expected tensor, all
+    without fills that agree. Fills are numbers like -1e9 in a mask, beside which nothing else
+    would count; default tolerances are without them too. `gain` is the factor of the expected
+    tensor that is nearest to the actual one.
     `max_ulp` counts the floating-point numbers in between, None for other types. `cosine` is None
     where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the elements past the
     tolerance, those that are NaN or infinite on one side alone among them
@@ -52,6 +57,9 @@ class Figures:
     mean_relative: float | None = None
     relative_l2: float | None = None
     scale: float | None = None
+    bulk_l2: float | None = None
+    bulk_peak: float | None = None
+    gain: float | None = None
     max_ulp: int | None = None
     cosine: float | None = None
     snr_db: float | None = None

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Dump, DumpedTensor
+from lar.comparison.elements import Elements, elements_of
+from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.layouts import fits_layout, is_padded, plain_shape, to_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,20 +43,20 @@ class Values:
             return tensor.shape
         return self.shapes.get(tensor.key) or plain_shape(tensor.shape, tensor.layout)
 
-    def read(self, tensor: DumpedTensor) -> Array:
-        """Read a tensor in plain axes, without padded channels.
+    def elements(self, tensor: DumpedTensor) -> Elements:
+        """Read the elements of a tensor in plain axes, without padded channels.
 
         Raises:
             DumpError: its file is missing or damaged.
         """
-        array = self.dump.read(tensor.key)
+        stored = self.dump.read_stored(tensor.key)
         if not is_blocked(tensor):
-            return array
-        return to_plain(array, tensor.layout, self.shapes.get(tensor.key))
+            return elements_of(stored)
+        return elements_of(stored, tensor.layout, self.shape_of(tensor))
 
     def read_without_padding(
         self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]
-    ) -> Array:
+    ) -> Stored:
         """Read a tensor in plain axes, and learn what of it is padding.
 
         Blocked layouts may pad the channels: where trailing channels hold nothing, the shape is
@@ -64,9 +65,11 @@ class Values:
         Raises:
             DumpError: its file is missing or damaged.
         """
-        array = self.read(tensor)
+        stored = self.dump.read_stored(tensor.key)
         if not is_blocked(tensor):
-            return array
+            return stored
+        # What it holds is in the same places as the values: 0 stands for 0.
+        array = to_plain(stored.raw, tensor.layout, self.shapes.get(tensor.key))
         fitting = [
             shape
             for shape in shapes
@@ -74,7 +77,7 @@ class Values:
         ]
         if fitting:
             self.shapes[tensor.key] = min(fitting)
-        return array[tuple(map(slice, self.shape_of(tensor)))]
+        return stored._replace(raw=array[tuple(map(slice, self.shape_of(tensor)))])
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
@@ -99,8 +102,9 @@ def signatures_of(
     }
 
 
-def signature_of(array: Array, dtype: str) -> Signature:
-    sample = array.reshape(-1)[sample_places(array.size)] if array.size else array.reshape(-1)
+def signature_of(stored: Stored, dtype: str) -> Signature:
+    array = stored.raw
+    sample = stored.decode(array.reshape(-1)[sample_places(array.size)])
     if sample.dtype.kind == "c":
         sample = np.abs(sample)
     numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)

@@ -1,8 +1,9 @@
 """`--labels FILE`: the classes of a data set's items, or the names of the classes.
 
 item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: what each item is;
-                                 `val/cat.jpg 281` is for the item cat.jpg, too
-name per line                    the names of the classes, from class 0
+                                 `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
+name per line                    the names of the classes, from class 0, which may stand there
+                                 too: `tench 0`
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lar.errors import UsageError
+
+NUMBER = re.compile(r"[-+]?\d+")
+PAIR = re.compile(rf"(.+?)[\s,;]+({NUMBER.pattern})")
+MOST_CLASSES = 10**9
 
 
 class Labels(NamedTuple):
@@ -38,25 +43,58 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         raise UsageError(f"--labels: {path}: cannot be read: {reason}") from None
     if not lines:
         raise UsageError(f"--labels: {path}: is empty", "give a class a line")
-    if all(re.fullmatch(r"\d{1,9}", line) for line in lines):
+    pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
+    if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
             raise UsageError(
                 f"--labels: {path}: tells the classes of {len(lines)} items, there are "
                 f"{len(items)}",
                 "give a number a line, in the order of the items, or ITEM NUMBER",
             )
-        return Labels(truths=tuple(map(int, lines)))
-    pairs = [re.fullmatch(r"(.+?)[\s,;]+(\d{1,9})", line) for line in lines]
-    told = {pair[1]: int(pair[2]) for pair in pairs if pair}
-    if not set(items) & told.keys():
-        by_file = {os.path.basename(name): label for name, label in told.items()}
-        told = by_file if len(by_file) == len(told) else told
-    if set(items) & told.keys():
-        missing = [item for item in items if item not in told]
-        if missing:
-            raise UsageError(
-                f"--labels: {path}: tells no class of {missing[0]}",
-                f"{len(missing)} of {len(items)} items are not in it",
-            )
-        return Labels(truths=tuple(told[item] for item in items))
-    return Labels(names=tuple(lines))
+        return Labels(truths=tuple(class_of(line, path) for line in lines))
+    told = match_names(pairs, items)
+    counted = [label for _, label in pairs] == [str(number) for number in range(len(lines))]
+    if not told and (len(pairs) < len(lines) or counted):
+        return Labels(names=tuple(lines))
+    missing = [item for item in items if item not in told]
+    if missing:
+        raise UsageError(
+            f"--labels: {path}: tells no class of {missing[0]}",
+            f"{len(missing)} of {len(items)} items are not in it",
+        )
+    return Labels(truths=tuple(class_of(told[item], path) for item in items))
+
+
+def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[str, str]:
+    """Return what the pairs of names and labels tell of the items, by the items' names.
+
+    The names may be those of paths, or leave out the suffix, where each is still one item's.
+    """
+    for shorten in (str, os.path.basename):
+        told = {shorten(name): label for name, label in pairs}
+        if shorten is not str and len(told) < len(pairs):
+            continue
+        for called in (str, without_suffix):
+            known = {called(item): item for item in items}
+            found = {known[name]: label for name, label in told.items() if name in known}
+            if found and len(known) == len(items):
+                return found
+    return {}
+
+
+def without_suffix(name: str) -> str:
+    return os.path.splitext(name)[0]
+
+
+def class_of(text: str, path: str) -> int:
+    """Return the class that a label is.
+
+    Raises:
+        UsageError: it is negative, or larger than any.
+    """
+    number = int(text) if len(text) < 10 else MOST_CLASSES
+    if not 0 <= number < MOST_CLASSES:
+        raise UsageError(
+            f"--labels: {path}: {text} is no class", "classes are numbers, counted from 0"
+        )
+    return number

@@ -11,13 +11,14 @@ from pathlib import Path
 from lar.datasets.classes import classes_of
 from lar.datasets.item import Item
 from lar.dumps.binary import TensorHeader, read_array, read_header
-from lar.dumps.delivery import facts_of_run
+from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
 from lar.records import RunResult, RunSpec
 
 RUN = re.compile(r"run(\d+)-var")
+HINT = "give a new folder, or the same data and options as before"
 
 
 def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
@@ -30,11 +31,20 @@ def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
         OSError: it cannot be read or written.
     """
     facts = facts_of_run(spec, model_sha256)
-    index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
+    index = DumpIndex(
+        tensors=(),
+        operators=(),
+        complete=False,
+        device=spec.device,
+        files=files_of_items(spec),
+        **facts,
+    )
     if any(place.iterdir()):
         check_same_run(index, place)
         whole = [header.path.name for header in read_headers(place, damaged=True)]
-        spec = replace(spec, items=items_left(spec, whole) or spec.items[-1:])
+        left = items_left(spec, whole)
+        check_same_data(spec, left, index, place)
+        spec = replace(spec, items=left or spec.items[-1:])
     write_index(index_place(place), index)
     return spec
 
@@ -45,18 +55,37 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
     Raises:
         UsageError: saying what, or in what they differ.
     """
-    hint = "give a new folder, or the same options as before"
     if not index_place(place).exists():
-        raise UsageError(f"--resume: {place}: no index stands beside it, as lar leaves one", hint)
+        raise UsageError(f"--resume: {place}: no index stands beside it, as lar leaves one", HINT)
     theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
     for what, fact in ours.items():
         if theirs[what] != fact:
-            raise UsageError(f"--resume: {place}: was dumped by a run with another {what}", hint)
+            raise UsageError(f"--resume: {place}: was dumped by a run with another {what}", HINT)
     for entry in place.iterdir():
         if not RUN.match(entry.name) or not entry.is_file():
             raise UsageError(
                 f"--resume: {place}: holds {entry.name}, which is no output", "move it away"
             )
+
+
+def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
+    """Refuse to go on where the data of what is done is no longer what it was.
+
+    An item that is left may have changed: it may be the one whose data had ended the run.
+
+    Raises:
+        UsageError: naming the file.
+    """
+    todo = {item.number for item in left}
+    done = [item for item in spec.items if item.number not in todo]
+    if not done:
+        return
+    theirs, ours = read_index(index_place(place)).files, index.files
+    # The warm-up is of the first item; those of a stack have all its files.
+    read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
+    for path in read or ours:
+        if path in theirs and theirs[path] != ours.get(path):
+            raise UsageError(f"--resume: {path} has changed since {place} was dumped from it", HINT)
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.dumps.dump import Stored
 from lar.dumps.names import DumpedName, parse_name
+from lar.dumps.packing import bytes_of_row, pack, unpack
 from lar.errors import DumpError
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
+LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
@@ -137,24 +141,19 @@ def read_header(path: Path) -> TensorHeader:
     Raises:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
-    try:
-        with path.open("rb") as file:
-            file_size = os.fstat(file.fileno()).st_size
-            counts = file.read(COUNTS.size)
-            if len(counts) < COUNTS.size:
-                raise not_a_tensor(path, f"it has {file_size} bytes")
-            name_bytes, code, axes = COUNTS.unpack(counts)
-            if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
-                raise not_a_tensor(path, "its first bytes are those of something else")
-            rest = file.read(4 * axes + name_bytes)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"{path}: cannot be read: {reason}") from None
+    head, file_size = read_start(path, LIKELY_HEAD)
+    if len(head) < COUNTS.size:
+        raise not_a_tensor(path, f"it has {file_size} bytes")
+    name_bytes, code, axes = COUNTS.unpack_from(head)
+    if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+        raise not_a_tensor(path, "its first bytes are those of something else")
     offset = COUNTS.size + 4 * axes + name_bytes
+    if offset > len(head):
+        head, file_size = read_start(path, offset)
     if offset > file_size:
         raise truncated(path, f"its name should end at byte {offset}, the file at {file_size}")
-    name = decode_name(rest[4 * axes :])
-    sizes = struct.unpack_from(f"<{axes}I", rest)
+    name = decode_name(head[offset - name_bytes : offset])
+    sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
     element, size = BY_CODE[code], file_size - offset
     # Only in these cases the sizes leave open what the shape is; parsing takes long.
     meaning = parse_name(name) if size == 0 or max(sizes, default=0) <= 1 else None
@@ -165,6 +164,26 @@ def read_header(path: Path) -> TensorHeader:
         told = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{told}}}")
     return TensorHeader(path, name, element, shape, offset, size)
+
+
+def read_start(path: Path, count: int) -> tuple[bytes, int]:
+    """Return the first bytes of a file of a dump, so many at most, and the size of the file.
+
+    Raises:
+        DumpError: it cannot be read, or is no regular file: to open a pipe could last for ever.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+                raise DumpError(f"{path}: is no regular file", "remove it: a dump has no others")
+            return os.read(descriptor, min(count, status.st_size)), status.st_size
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DumpError(f"{path}: cannot be read: {reason}") from None
 
 
 def shapes_of(sizes: Sequence[int], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
@@ -198,11 +217,6 @@ def bits_of(element: ElementType) -> int:
     return element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
 
 
-def bytes_of_row(element: ElementType, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a row of an array whose rows begin with a byte of their own."""
-    return (shape[-1] * element.bits + 7) // 8
-
-
 def declared_type(header: TensorHeader) -> ElementType:
     """Return the dtype that the elements have: integers of another width may be stored in 32 bits.
 
@@ -224,6 +238,17 @@ def read_array(header: TensorHeader) -> Array:
     Raises:
         DumpError: the file was cut off meanwhile.
     """
+    stored = read_stored(header)
+    return stored.decode(stored.raw)
+
+
+def read_stored(header: TensorHeader) -> Stored:
+    """Read the elements behind a header, without making the values of those that take more
+    memory than in the file.
+
+    Raises:
+        DumpError: the file was cut off meanwhile.
+    """
     import numpy as np
 
     element, shape = header.element, header.shape
@@ -235,33 +260,24 @@ def read_array(header: TensorHeader) -> Array:
         raise DumpError(f"{header.path}: cannot be read: {reason}") from None
     if array.nbytes != header.size:
         raise truncated(header.path, f"it holds {array.nbytes} of {header.size} bytes")
-    if element.name == "BFloat16":
-        array = (array.astype("<u4") << 16).view("<f4")
-    elif element.bits:
+    if element.bits:
         array = unpack(array, element, shape)
+    array = array.reshape(shape)
+    if element.name == "BFloat16":
+        return Stored(array, np.dtype(element.storage), widen)
     wanted = declared_type(header)
     if wanted != element:
-        array = array.astype(wanted.storage)
-    return array.reshape(shape)
+        return Stored(array, np.dtype(wanted.storage), lambda part: part.astype(wanted.storage))
+    return Stored(array)
 
 
-def unpack(stored: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return the elements of bytes (uint8) that hold several each."""
+def widen(stored: Array) -> Array:
+    """Return the float32 numbers of which BFloat16 keeps the upper half."""
     import numpy as np
 
-    bits, count = element.bits, math.prod(shape)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    mask = np.uint8((1 << bits) - 1)
-    unpacked = ((stored[:, None] >> shifts) & mask).reshape(-1)
-    if len(stored) != (count * bits + 7) // 8:  # each row begins with a byte of its own
-        row = bytes_of_row(element, shape) * 8 // bits
-        unpacked = unpacked.reshape(-1, row)[:, : shape[-1]].reshape(-1)
-    values: Array = unpacked[:count].astype(element.storage)
-    if element.name == "QuantizedS4":
-        values = (values ^ 8) - np.int8(8)  # two's complement
-    elif element.step > 1:
-        values = values * np.int8(element.step) + np.int8(element.lowest)
-    return values
+    wide = stored.astype("<u4")
+    np.left_shift(wide, np.uint32(16), out=wide)
+    return wide.view("<f4")
 
 
 def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
@@ -320,20 +336,6 @@ def fits_in_32_bits(array: Array) -> bool:
         return False
     limits = np.iinfo(np.int32)
     return not array.size or bool(array.min() >= limits.min and array.max() <= limits.max)
-
-
-def pack(values: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return bytes (uint8) that hold several elements each."""
-    import numpy as np
-
-    bits = element.bits
-    per_byte = 8 // bits
-    codes = (values.astype(np.int16) - element.lowest) // element.step & ((1 << bits) - 1)
-    in_rows = element.aligned and shape and codes.size
-    rows = codes.reshape(-1, shape[-1]) if in_rows else codes.reshape(1, -1)
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte))).reshape(-1, per_byte)
-    packed: Array = (padded << np.arange(0, 8, bits)).sum(axis=1).astype(np.uint8)
-    return packed
 
 
 def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -12,9 +13,17 @@ from typing import Any
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
 from lar.dumps.graph import DumpFacts, index_of
-from lar.dumps.index import index_place, is_tensor, read_headers, tensor_files, write_index
+from lar.dumps.index import (
+    index_place,
+    is_tensor,
+    read_headers,
+    read_index,
+    tensor_files,
+    write_index,
+)
 from lar.dumps.text import filter_blocks
 from lar.errors import UsageError
+from lar.places import paths_in
 from lar.records import RunResult, RunSpec
 
 UNFINISHED = b"not complete: the run ended before\n"
@@ -46,15 +55,18 @@ def finish_dump(
     # Of a run that ended otherwise, it is the one after those that were told.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
+    place = index_place(folder)
     index = replace(
         index,
+        # A folder that grows has an index from the start, which tells of the data as it was then.
+        files=read_index(place).files if place.exists() else files_of_items(spec),
         complete=complete,
         engine_version=engine.version if engine else "",
         device=engine.device if engine else spec.device,
         iteration=number_of_run(spec, last if facts.iteration is None else facts.iteration),
         **facts_of_run(spec, result.model.sha256 if result.model else ""),
     )
-    write_index(index_place(folder), index)
+    write_index(place, index)
     return index
 
 
@@ -73,6 +85,22 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
         "warmup_iterations": spec.warmup_iterations,
         "iterations": spec.iterations,
     }
+
+
+def files_of_items(spec: RunSpec) -> dict[str, str]:
+    """Return the size and time of the files that the items of a data set are read from.
+
+    To read them all for a checksum would take as long as to run them.
+    """
+    if not spec.items:
+        return {}
+    listed = [path for item in spec.items for _, path in item.inputs]
+    files = {}
+    for path in listed or paths_in(spec.inputs):  # the items of a stack have no files of their own
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            files[path] = f"{status.st_size} {status.st_mtime_ns}"
+    return files
 
 
 def number_of_run(spec: RunSpec, iteration: int) -> int:

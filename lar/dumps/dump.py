@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 # History of the index format (`DumpIndex.format`):
 #   lar.dump/1  first version
@@ -62,7 +64,8 @@ class DumpIndex:
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
     that was dumped, the warm-up's included. `items` are those of a data set, each of which was
     run for `iterations` iterations; `inputs` are what `--input` was given, and `feeding` the
-    options that say what was made of it. Unknown facts are empty.
+    options that say what was made of it; `files` tells of each file of the items the size in bytes
+    and the time of its content. Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -80,18 +83,48 @@ class DumpIndex:
     items: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     feeding: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
     warmup_iterations: int = 0
     iterations: int = 0
 
 
+class Stored(NamedTuple):
+    """The elements of a tensor as a file holds them, in the axes in which it does.
+
+    `convert` makes the values of any part of them, where they are not the values themselves: they
+    may take twice the memory.
+    """
+
+    raw: Array
+    wider: np.dtype[Any] | None = None
+    convert: Callable[[Array], Array] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return self.wider or self.raw.dtype
+
+    def decode(self, part: Array) -> Array:
+        """Return the values of a part of the elements."""
+        return self.convert(part) if self.convert else part
+
+
 class Dump:
-    """An index and the values behind it, each read when it is asked for and not kept."""
+    """An index and the values behind it, each read when it is asked for and not kept.
+
+    `missing` are the keys of tensors whose files are gone; the index is without them.
+    """
 
     def __init__(
-        self, source: str, index: DumpIndex, read: Callable[[DumpedTensor], np.ndarray[Any, Any]]
+        self,
+        source: str,
+        index: DumpIndex,
+        read: Callable[[DumpedTensor], Array | Stored],
+        missing: tuple[str, ...] = (),
     ) -> None:
         self.source = source
         self.index = index
+        self.missing = missing
         self._read = read
         self._tensors = {tensor.key: tensor for tensor in index.tensors}
         self._operators = {operator.key: operator for operator in index.operators}
@@ -121,10 +154,20 @@ class Dump:
         """
         return self._operators[key]
 
-    def read(self, key: str) -> np.ndarray[Any, Any]:
+    def read(self, key: str) -> Array:
         """Read the values of a tensor, in the axes in which they are stored.
 
         Raises:
             DumpError: its file is missing or damaged.
         """
-        return self._read(self._tensors[key])
+        stored = self.read_stored(key)
+        return stored.decode(stored.raw)
+
+    def read_stored(self, key: str) -> Stored:
+        """Read a tensor as its file holds it.
+
+        Raises:
+            DumpError: its file is missing or damaged.
+        """
+        found = self._read(self._tensors[key])
+        return found if isinstance(found, Stored) else Stored(found)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lar.dumps.binary import TensorHeader, read_array, read_header
-from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex
+from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
+from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.graph import index_of
 from lar.errors import DumpError
 from lar.records import record_from_json, record_to_json
 
-if TYPE_CHECKING:
-    import numpy as np
-
 SUFFIX = ".index.json"
+MOST_BYTES = 1 << 30
 
 
 def open_dump(path: str | os.PathLike[str]) -> Dump:
@@ -34,12 +33,14 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     if place.name.endswith(SUFFIX):
         place = place.with_name(place.name.removesuffix(SUFFIX))
     if place.is_dir():
-        return Dump(str(place), index_of_folder(place), reader_of(place))
+        index, missing = index_of_folder(place)
+        return Dump(str(place), index, reader_of(place), missing)
     return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
 
-def index_of_folder(folder: Path) -> DumpIndex:
-    """Return what a folder's index tells, or the names inside its files.
+def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
+    """Return what a folder's index tells, or the names inside its files; and the keys of tensors
+    that the index names and whose files are missing, which are left out of it.
 
     An index of other files than those in the folder is that of another dump, which stood there;
     one of no files is that of a dump whose end lar did not live to see.
@@ -49,16 +50,27 @@ def index_of_folder(folder: Path) -> DumpIndex:
     """
     place = index_place(folder)
     if place.exists():
-        index = read_index(place)
-        if {tensor.key for tensor in index.tensors} == set(tensor_files(folder)):
-            return index
+        index, files = read_index(place), set(tensor_files(folder))
+        missing = tuple(tensor.key for tensor in index.tensors if tensor.key not in files)
+        kept = tuple(tensor for tensor in index.tensors if tensor.key in files)
+        if len(kept) == len(files) and (not missing or is_index_of(kept, folder)):
+            return replace(index, tensors=kept), missing
         if not index.tensors and not index.complete:
             found = index_of(read_headers(folder, damaged=True))
-            return replace(index, tensors=found.tensors, operators=found.operators)
+            return replace(index, tensors=found.tensors, operators=found.operators), ()
     headers = read_headers(folder)
     if not headers:
         raise DumpError(f"{folder}: holds no dumped tensors", "give the folder that a dump wrote")
-    return index_of(headers)
+    return index_of(headers), ()
+
+
+def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
+    """Tell whether an index is that of the files in a folder, and not of others by their names."""
+    told, found = (
+        {(tensor.key, tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in side}
+        for side in (tensors, index_of(read_headers(folder)).tensors)
+    )
+    return bool(told) and told == found
 
 
 def index_place(folder: Path) -> Path:
@@ -97,17 +109,18 @@ def is_tensor(path: Path) -> bool:
 def reader_of(folder: Path) -> Any:
     """Return a function that reads a tensor of a folder."""
 
-    def read(tensor: DumpedTensor) -> np.ndarray[Any, Any]:
+    def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
             raise DumpError(f"{folder}: the index names a file elsewhere: {tensor.key}")
-        array = read_array(read_header(folder / tensor.key))
-        if array.shape != tuple(tensor.shape):
+        stored = read_stored(read_header(folder / tensor.key))
+        shape = stored.raw.shape
+        if shape != tuple(tensor.shape):
             raise DumpError(
-                f"{folder / tensor.key}: holds an array {array.shape}, not {tensor.shape} as its "
+                f"{folder / tensor.key}: holds an array {shape}, not {tensor.shape} as its "
                 "index says",
                 "dump again, or remove the index",
             )
-        return array
+        return stored
 
     return read
 
@@ -118,11 +131,9 @@ def read_index(path: Path) -> DumpIndex:
     Raises:
         DumpError: it is damaged, or of a version that this lar does not read.
     """
+    data, _ = read_start(path, MOST_BYTES)
     try:
-        index = record_from_json(path.read_bytes(), DumpIndex)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"{path}: cannot be read: {reason}") from None
+        index = record_from_json(data, DumpIndex)
     except ValueError as error:
         raise DumpError(
             f"{path}: is no index of a dump: {error}", "dump again, or remove this file"

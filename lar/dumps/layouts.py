@@ -19,7 +19,7 @@ engine left there.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,6 +120,41 @@ def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> A
         raise ValueError(f"{tuple(shape)} does not fill the blocks of {array.shape}")
     plain = array.transpose(known_axes(array.shape, layout).places).reshape(padded)
     return plain[tuple(map(slice, padded if shape is None else shape))]
+
+
+def plain_pieces(array: Array, layout: str, shape: Sequence[int], most: int) -> Iterator[Array]:
+    """Yield the elements of `to_plain` in order, as flat arrays of at most so many.
+
+    Of layouts with blocks of one axis, as all of data are, no copy of the whole is made.
+
+    Raises:
+        ValueError: no tensor of this layout has this shape, or this plain one.
+    """
+    import numpy as np
+
+    axes = known_axes(array.shape, layout)
+    if len(axes.blocks) > 1 or not is_padded(plain_shape(array.shape, layout), shape, layout):
+        yield from pieces_of(to_plain(array, layout, shape), most)
+        return
+    ((letter, block),) = axes.blocks
+    split = array.transpose(axes.places)
+    place = axes.plain.index(letter)
+    whole, rest = divmod(shape[place], block)
+    for before in np.ndindex(split.shape[:place]):
+        yield from pieces_of(split[before][:whole], most)
+        if rest:
+            yield from pieces_of(split[before][whole, :rest], most)
+
+
+def pieces_of(array: Array, most: int) -> Iterator[Array]:
+    """Yield the elements of an array in order, as flat arrays of at most so many."""
+    if array.size <= most:
+        yield array.reshape(-1)
+        return
+    count = max(most * len(array) // array.size, 1)
+    for start in range(0, len(array), count):
+        part = array[start : start + count]
+        yield from pieces_of(part[0] if len(part) == 1 else part, most)
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:

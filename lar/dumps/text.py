@@ -28,6 +28,7 @@ HEAD = re.compile(
     r"\{[^{}]*\} opr\d+$"
 )
 VALUES = 5
+LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models may hold some
 
 
 def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
@@ -58,10 +59,11 @@ def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
     """Yield the lines of a variable's block; of inputs, the first values stand there formatted."""
-    yield (
+    head = (
         f"var{variable.id} produced: name={variable.name} layout={layout_text(variable)} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
+    yield head.translate(LINE_ENDS)
     yield " deps:"
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"

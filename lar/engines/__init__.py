@@ -36,11 +36,12 @@ ENGINES: Mapping[str, EngineEntry] = {
             install_hint="MegEngine has packages for Python 3.10 and older only: "
             "uv run --python 3.10 lar ...",
             check="lar.engines.megengine.quirks:check_settings",
-            hints="lar.engines.megengine.quirks:hints_for",
+            hints="lar.engines.megengine.quirk_hints:hints_for",
             settle="lar.engines.megengine.algorithms:keep_search",
             settles=("fast_run_algo_policy", "fast_run", "full_run", "tensorrt_cache"),
             staged="lar.engines.megengine.winograd:run_with_winograd",
             stages=("winograd_transform",),
+            searches=("fast_run", "full_run"),
             progress="lar.engines.megengine.search_progress:describe_search",
             explain_log="lar.engines.megengine.quirks:explain_log",
             unpacker="lar.engines.megengine.testcases:unpack",
@@ -171,28 +172,35 @@ def read_head(model: Path) -> bytes:
     """
     try:
         if model.is_dir():
-            raise UsageError(f"{model}: is a folder, not a model file")
+            names = ", ".join(sorted(models_in(model))[:5])
+            raise UsageError(
+                f"{model}: is a folder, not a model file",
+                f"give a model in it: {names}" if names else "give a model file",
+            )
         if model.exists() and not model.is_file():
             raise UsageError(f"{model}: is not a regular file", "copy the model into a file")
         with model.open("rb") as file:
             head = file.read(16)
     except FileNotFoundError:
-        near = nearest(model.name, names_beside(model))
+        near = nearest(model.name, models_in(model.parent))
         hint = f"did you mean {model.with_name(near)}?" if near else "check the path"
         raise UsageError(f"{model}: no such model file", hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{model}: cannot be read: {reason.lower()}") from None
+        raise UsageError(
+            f"{model}: cannot be read: {reason.lower()}", "check the path and its permissions"
+        ) from None
     if not head:
         raise UsageError(f"{model}: the model file is empty", "copy or export it again")
     return head
 
 
-def names_beside(model: Path) -> list[str]:
-    """Return the names of the model files in a model's folder."""
+def models_in(folder: Path) -> list[str]:
+    """Return the names of the model files in a folder."""
     suffixes = {suffix for entry in ENGINES.values() for suffix in entry.suffixes}
     try:
-        return [path.name for path in model.parent.iterdir() if path.suffix in suffixes]
+        files = [path for path in folder.iterdir() if path.is_file()]
+        return [path.name for path in files if path.suffix in suffixes]
     except OSError:
         return []
 

@@ -48,10 +48,11 @@ class EngineEntry(NamedTuple):
 
     `distribution` is the package that must be installed, `options` and `reader` are
     `module:name` of its option table and of the function that reads a model file. `check` refuses
-    settings that are known to fail here, `hints` says what a run should know afterwards; both
-    take the settings and the worker's environment. `settle` takes the spec when the worker has
-    ended, however it did, for runs with one of the options `settles`. `staged` makes a run with
-    one of the options `stages` in several worker processes (`lar.api.run_in_stages` calls it).
+    settings that are known to fail here, `hints` says of a result, on one line, what its user
+    should know, if anything; both take the worker's environment too. `settle` takes the spec when
+    the worker has ended, however it did, for runs with one of the options `settles`. `staged` makes
+    a run with one of the options `stages` in several worker processes (`lar.api.run_in_stages`
+    calls it). The options `searches` do their work in the first iteration.
     `progress` takes the spec of a run that goes on and tells how far its preparation is, in a
     few words or none; it never raises. `explain_log` takes what the engine has printed and returns
     the error of one that is lost, crashed or hanging, None for any other. `unpacker` takes the
@@ -75,6 +76,7 @@ class EngineEntry(NamedTuple):
     settles: tuple[str, ...] = ()
     staged: str = ""
     stages: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
     progress: str = ""
     explain_log: str = ""
     unpacker: str = ""

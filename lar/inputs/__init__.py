@@ -16,7 +16,7 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
-from lar.inputs.grammar import Item, LoadedItem, NumbersItem, ShapeItem, items_of
+from lar.inputs.grammar import Item, LoadedItem, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.images import (
     apply_settings,
     check_channels,
@@ -25,7 +25,7 @@ from lar.inputs.images import (
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import Array, Loaded, format_shape, input_error
+from lar.inputs.loaded import LESS, Array, Loaded, format_shape, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
@@ -37,12 +37,14 @@ from lar.inputs.matching import (
     model_dtype,
     warn_nonfinite,
 )
-from lar.inputs.readers import read_path, shape_raw
+from lar.inputs.readers import expected_outputs, read_path, shape_raw
 from lar.records import FedInput, ImageSettings, TensorInfo
 
 __all__ = ["Feed", "feed_of"]
 
 Given = Loaded | ShapeItem
+
+_NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ def feed_of(
     try:
         given = _collect(texts, infos)
         subjects = _find_subjects(given, infos, image)
-        arrays, fed, warnings = {}, [], []
+        arrays, fed = {}, []
+        warnings = [*_warn_unjudged(texts, infos)]
         for info in infos:
             name, value = info.name, given[info.name]
             if isinstance(value, ShapeItem):
@@ -98,7 +101,7 @@ def feed_of(
                 )
             )
     except MemoryError:
-        raise UsageError("--input: the data does not fit into memory") from None
+        raise UsageError("--input: the data does not fit into memory", LESS) from None
     return Feed(arrays, tuple(fed), tuple(filter(None, warnings)))
 
 
@@ -129,7 +132,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
         try:
             yield info, Loaded(drop_outer_axis(read_numbers(item.text), info), source, "text")
         except ValueError as error:
-            raise input_error(source, str(error)) from None
+            raise input_error(source, str(error), _NUMBERS_FORM) from None
     elif isinstance(item, LoadedItem):
         for loaded in item.loaded:
             info = input_of(loaded, item.name, infos)
@@ -152,6 +155,21 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     """
     fits = find_misfit(array.shape, info) == ""
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
+
+
+def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> Iterator[str]:
+    """Yield a warning for each folder in a text whose expected outputs nobody looks at.
+
+    Items that are no texts are those of testcases, which are judged, or of a data set.
+    """
+    typed = [text for text in texts if isinstance(text, str)]
+    items = items_of(typed, [info.name for info in infos])
+    for path in (item.path for item in items if isinstance(item, PathItem)):
+        if outputs := expected_outputs(path):
+            yield (
+                f"--input: {path}: its expected outputs ({', '.join(outputs)}) are not judged; "
+                "`lar run` on a folder with it and its .onnx judges them"
+            )
 
 
 def _find_subjects(

@@ -12,17 +12,26 @@ from lar.inputs.loaded import Array
 from lar.records import FedInput, TensorInfo
 
 
-def repeat_batch(name: str, array: Array, info: TensorInfo, size: int) -> Array:
+def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return the array with a first axis of that size: its items over and over.
 
+    Of generated data as much as is needed is taken.
+
     Raises:
-        UsageError: the model's input has no batch of any size.
+        UsageError: the model's input has no batch of any size, or items of the user would be left
+            out.
     """
     if array.ndim == 0 or not (info.resizable or info.shape[0] in (None, size)):
         wanted = "no batch" if array.ndim == 0 else f"a batch of {info.shape[0]} alone"
         raise UsageError(
-            f"--batch-size {size}: input {name} takes {wanted}",
+            f"--batch-size {size}: input {info.name} takes {wanted}",
             "leave it out, or export the model with a batch of any size",
+        )
+    if len(array) > size and not is_generated:
+        raise UsageError(
+            f"--batch-size {size}: input {info.name} is fed {len(array)} items",
+            f"give {len(array)} or more; to run them one after the other, feed a folder, a list or "
+            "a .npz",
         )
     return np.ascontiguousarray(array[np.arange(size) % len(array)])
 
@@ -33,8 +42,8 @@ def repeat_batches(
     """Return all inputs with that batch, and what the result says of them.
 
     Raises:
-        UsageError: an input has no batch of any size, or the model's inputs have no batch in
-            common.
+        UsageError: an input has no batch of any size, or is fed more items than that, or the
+            model's inputs have no batch in common.
     """
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:
@@ -43,5 +52,9 @@ def repeat_batches(
             f"--batch-size {size}: the model's inputs have no batch in common: {told}",
             "leave it out, and feed each input with --input",
         )
-    repeated = {info.name: repeat_batch(info.name, arrays[info.name], info, size) for info in infos}
+    generated = {each.name for each in fed if each.generated}
+    repeated = {
+        info.name: repeat_batch(arrays[info.name], info, size, is_generated=info.name in generated)
+        for info in infos
+    }
     return repeated, tuple(replace(each, shape=repeated[each.name].shape) for each in fed)

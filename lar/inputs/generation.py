@@ -2,7 +2,7 @@
 
     fill      float16/32/64             uint8, int8               other integers   bool
     uniform   0 to 1                    the dtype's whole range   0 or 1           either
-    normal    mean 0, deviation 1       as uniform                as uniform       as uniform
+    normal    mean 0, deviation 1       refused                   refused          refused
     zeros     0                         0                         0                False
     ones      1                         1                         1                True
 
@@ -36,7 +36,8 @@ def generate_array(
     """Return generated data for the input of this name; other inputs' data is independent of it.
 
     Raises:
-        UsageError: the array would not fit into the machine's memory, or there is no such fill.
+        UsageError: the array would not fit into the machine's memory, or there is no such fill for
+            this dtype.
     """
     check_memory(math.prod(shape) * max(dtype.itemsize, 4), f"generated data for {name}")
     if fill == "zeros":
@@ -47,6 +48,11 @@ def generate_array(
         raise UsageError(f"--fill: no fill {fill!r}", "it is uniform, normal, zeros or ones")
     entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
     generator = np.random.Generator(np.random.PCG64(entropy))
+    if fill == "normal" and dtype.kind != "f":
+        raise UsageError(
+            f"--fill normal: input {name} takes {dtype}, and normal is for floating-point data",
+            f"feed {name} with --input, or leave --fill out",
+        )
     if dtype.kind == "f":
         return _draw_floats(generator, dtype, shape, fill)
     if dtype.kind in "iu" and dtype.itemsize == 1:

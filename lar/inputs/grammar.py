@@ -7,8 +7,8 @@
           | numbers                    [1.5,2,3] or 1.5,2,3
           | "{" [axis *("," axis)] "}" a shape, whose data is generated
 
-A name may hold a colon itself if it is one of the model's inputs (`input:0`), and an item that is
-the path of an existing file is that path, colon or not.
+A name may hold a colon itself if it is one of the model's inputs (`input:0`), and what is the path
+of an existing file or folder is that path, colon, bracket or not; but for numbers alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lar.inputs.loaded import Loaded, input_error
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)", re.IGNORECASE)
+RAW_HINT = "spell dtype and shape as in file.bin,float32,1x3x224x224"
 FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
 
 
@@ -100,23 +101,25 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     name, value = _split_name(text, names)
     if not value:
         raise input_error(text, "has no value after the name", FORMS)
-    if value.startswith("{"):
-        return ShapeItem(name, _shape_of(value), value)
     if _is_numbers(value):
         return NumbersItem(name, value)
-    if not os.path.exists(value):
-        match = _RAW_FORM.fullmatch(value)
-        if match:
-            path, dtype, axes = match.groups()
-            return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
-        if re.search(r"\.(bin|raw),", value, re.IGNORECASE):
-            hint = "spell dtype and shape as in file.bin,float32,1x3x224x224"
-            raise input_error(value, "has no dtype and shape after the comma", hint)
+    if os.path.exists(value):
+        return PathItem(name, value)
+    if value.startswith("["):
+        return NumbersItem(name, value)
+    if value.startswith("{"):
+        return ShapeItem(name, _shape_of(value), value)
+    match = _RAW_FORM.fullmatch(value)
+    if match:
+        path, dtype, axes = match.groups()
+        return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
+    if re.search(r"\.(bin|raw),", value, re.IGNORECASE):
+        raise input_error(value, "has no dtype and shape after the comma", RAW_HINT)
     return PathItem(name, value)
 
 
 def _split_name(text: str, names: Sequence[str]) -> tuple[str, str]:
-    if text.startswith("{") or _is_numbers(text) or os.path.exists(text):
+    if text.startswith(("[", "{")) or _is_numbers(text) or os.path.exists(text):
         return "", text
     known = [name for name in names if text.startswith(f"{name}:")]
     name, colon, value = text.partition(":")
@@ -126,13 +129,11 @@ def _split_name(text: str, names: Sequence[str]) -> tuple[str, str]:
     elif not colon:
         return "", text
     if not name.strip():
-        raise input_error(text, "has no name before the colon")
+        raise input_error(text, "has no name before the colon", "write NAME:VALUE")
     return name.strip(), value.strip()
 
 
 def _is_numbers(value: str) -> bool:
-    if value.startswith("["):
-        return True
     return _NUMBER_CHARACTERS.issuperset(value) and any(map(str.isdigit, value))
 
 

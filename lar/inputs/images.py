@@ -24,6 +24,11 @@ def channel_axis_of(shape: Sequence[int | None]) -> int:
     return 3 if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else 1
 
 
+def image_size(shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    """Return the height and width in a shape of 4 axes."""
+    return tuple(shape[2:] if channel_axis_of(shape) == 1 else shape[1:3])
+
+
 def flags_of(settings: ImageSettings) -> list[str]:
     """Return the flags that made these settings."""
     values = {
@@ -50,7 +55,8 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
     """
     where, array, dtype = loaded.source, loaded.array, dtype_of(info.dtype)
     if array.dtype.kind not in "uif":
-        raise input_error(where, f"{flags_of(settings)[0]} does not go with {array.dtype}")
+        problem = f"{flags_of(settings)[0]} does not go with {array.dtype}"
+        raise input_error(where, problem, "leave the flag out, or save it as uint8 or float32")
     if array.ndim == 3:
         array = array[np.newaxis]
     layout = "nhwc" if loaded.channels else _layout_of(array.shape)
@@ -98,7 +104,7 @@ def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> 
         is_turned = takes_settings(loaded, info) and layout != _layout_of(shape)
         return f"--input-layout {layout} transposes it" if is_turned else ""
     flags = [] if settings.layout == layout else [f"--input-layout {layout}"]
-    wanted = info.shape[2:] if axis == 1 else info.shape[1:3]
+    wanted = image_size(info.shape)
     if not info.resizable and None not in wanted and wanted != (settings.size or shape[1:3]):
         flags.append(f"--resize {wanted[0]}x{wanted[1]}")
     others = "--mean, --scale, --bgr or --rgb as the model was trained"
@@ -130,13 +136,14 @@ def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
             target[...] = flat.reshape(target.shape)
     except cv2.error as error:
         problem = f"--resize {height}x{width} fails: {error.err}"
-        raise input_error(where, problem) from None
+        raise input_error(where, problem, "resize it before saving it") from None
     return resized
 
 
 def _check_order_is_known(loaded: Loaded, channels: str) -> None:
     if loaded.channels == "gray":
-        raise input_error(loaded.source, f"--{channels} does not go with a gray image")
+        problem = f"--{channels} does not go with a gray image"
+        raise input_error(loaded.source, problem, "leave the flag out")
     if not loaded.channels:
         hint = "it goes with image files; reorder the array's channels before saving it"
         problem = f"--{channels} does not go with an array, whose channel order is unknown"
@@ -161,5 +168,6 @@ def _spread(flag: str, values: tuple[float, ...], axis: int, work: Array, where:
     """Return one value, or one for each channel, so that it broadcasts along the channel axis."""
     channels = work.shape[axis]
     if len(values) not in (1, channels):
-        raise input_error(where, f"{flag} has {len(values)} values for {channels} channels")
+        problem = f"{flag} has {len(values)} values for {channels} channels"
+        raise input_error(where, problem, f"give one value, or {channels}")
     return np.array(values, work.dtype).reshape([-1 if i == axis else 1 for i in range(4)])

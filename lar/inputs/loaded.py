@@ -14,6 +14,9 @@ from lar.errors import UsageError
 
 Array = NDArray[Any]
 
+BROKEN = "copy or save the file again"
+LESS = "feed less at once, or take a machine with more memory"
+
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
@@ -35,8 +38,11 @@ class Loaded:
     position: int | None = None
 
 
-def input_error(where: str, problem: str, hint: str = "") -> UsageError:
-    """Return the error of one item of `--input`, on one line whatever names the file holds."""
+def input_error(where: str, problem: str, hint: str = BROKEN) -> UsageError:
+    """Return the error of one item of `--input`, on one line whatever names the file holds.
+
+    Without another hint, it is a file that holds what it should not.
+    """
     return UsageError(_printable(f"--input: {where}: {problem}"), _printable(hint))
 
 
@@ -68,7 +74,8 @@ def check_memory(byte_count: int, where: str) -> None:
         UsageError: the machine has less memory than `byte_count`.
     """
     if byte_count > memory_bytes():
-        raise input_error(where, f"needs {byte_count} bytes, more than this machine's memory")
+        problem = f"needs {byte_count} bytes, more than this machine's memory"
+        raise input_error(where, problem, LESS)
 
 
 def memory_bytes() -> int:

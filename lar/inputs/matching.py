@@ -10,7 +10,7 @@ import numpy as np
 from lar.errors import UsageError
 from lar.inputs.casting import cast_values, count_nonfinite, dtype_of, settle
 from lar.inputs.generation import shape_to_generate
-from lar.inputs.grammar import RawForm
+from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.images import channel_axis_of
 from lar.inputs.loaded import Array, Loaded, format_shape, input_error
 from lar.records import TensorInfo
@@ -29,7 +29,7 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
     """
     names = [info.name for info in infos]
     if not names:
-        raise input_error(where, "the model has no inputs")
+        raise input_error(where, "the model has no inputs", "leave --input out")
     if name in names:
         return infos[names.index(name)]
     listing = f"its inputs are {', '.join(names)}"
@@ -118,7 +118,7 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, str]:
     try:
         return cast_values(array, dtype), warning
     except ValueError as error:
-        raise input_error(where, str(error)) from None
+        raise input_error(where, str(error), f"feed values that {dtype} holds") from None
 
 
 def warn_nonfinite(array: Array, where: str) -> str:
@@ -149,7 +149,7 @@ def form_of(info: TensorInfo, where: str) -> RawForm:
     sizes = [size for size in info.shape if size is not None]
     if len(sizes) < len(info.shape):
         problem = f"needs a shape: input {info.name} is {format_shape(info.shape)}"
-        raise input_error(where, problem, "spell it as in file.bin,float32,1x3x224x224")
+        raise input_error(where, problem, RAW_HINT)
     return RawForm(info.dtype, tuple(sizes))
 
 

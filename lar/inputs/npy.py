@@ -42,7 +42,8 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         members = {member.filename: member for member in archive.infolist()}
         strangers = [name for name in members if not name.endswith(".npy")]
         if strangers:
-            raise input_error(path, f"holds {strangers[0]}, which is no .npy array")
+            problem = f"holds {strangers[0]}, which is no .npy array"
+            raise input_error(path, problem, "save arrays with numpy.savez")
         names = pick_names([name[:-4] for name in members], wanted, path)
         return tuple(
             Loaded(

@@ -13,9 +13,9 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs.casting import cast_values, dtype_of
-from lar.inputs.grammar import FORMS, RawForm
+from lar.inputs.grammar import FORMS, RAW_HINT, RawForm
 from lar.inputs.literals import MOST_AXES, array_of_numbers
-from lar.inputs.loaded import Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.loaded import LESS, Loaded, check_memory, format_shape, input_error, pick_names
 from lar.inputs.npy import read_npy, read_npz
 from lar.inputs.pictures import read_image, read_netpbm
 
@@ -35,9 +35,10 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     except UsageError:
         raise
     except OSError as error:
-        raise input_error(path, f"cannot be read: {error.strerror or error}") from None
+        problem = f"cannot be read: {error.strerror or error}"
+        raise input_error(path, problem, "check the path and its permissions") from None
     except MemoryError:
-        raise input_error(path, "does not fit into memory") from None
+        raise input_error(path, "does not fit into memory", LESS) from None
     except Exception as error:
         # Broken files make zipfile, protobuf and OpenCV raise nearly anything.
         problem = " ".join(str(error).split())[:200] or type(error).__name__
@@ -47,9 +48,9 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 def _reader_of(path: str) -> Reader:
     suffix = os.path.splitext(path)[1].lower()
     if not os.path.exists(path):
-        raise input_error(path, "no such file", "" if suffix in READERS else FORMS)
+        raise input_error(path, "no such file", "check the path" if suffix in READERS else FORMS)
     if not os.path.isfile(path):
-        raise input_error(path, "is no regular file")
+        raise input_error(path, "is no regular file", "copy the data into a file")
     if suffix not in READERS:
         raise input_error(path, "is of no format known", f"lar reads {', '.join(READERS)}")
     size = os.path.getsize(path)
@@ -70,9 +71,15 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         raise input_error(path, "is a folder, which names its inputs itself", hint)
     found = [name for name in os.listdir(path) if _position_of(name) is not None]
     if not found:
-        raise input_error(path, "is a folder without input_0.pb")
+        raise input_error(path, "is a folder without input_0.pb", FORMS)
     found.sort(key=lambda name: _position_of(name) or 0)
     return tuple(loaded for name in found for loaded in read_path(os.path.join(path, name)))
+
+
+def expected_outputs(path: str) -> list[str]:
+    """Return the names of output_0.pb, ... in a folder, none of what is no folder."""
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return sorted(name for name in names if re.fullmatch(r"output_\d{1,9}\.pb", name))
 
 
 def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
@@ -89,9 +96,9 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         try:
             document = json.load(stream)
         except RecursionError:
-            raise input_error(path, "is nested too deeply") from None
+            raise input_error(path, "is nested too deeply", _JSON_FORM) from None
         except ValueError as error:
-            raise input_error(path, f"is no JSON: {error}") from None
+            raise input_error(path, f"is no JSON: {error}", _JSON_FORM) from None
     if not isinstance(document, dict):
         raise input_error(path, "is no object of named tensors", _JSON_FORM)
     return tuple(
@@ -113,13 +120,14 @@ def _load_entry(entry: Any, name: str, path: str) -> Loaded:
         raise input_error(where, "its raw is no list of numbers", _JSON_FORM)
     if math.prod(shape) != len(raw):
         text = format_shape(tuple(shape))[:60]
-        raise input_error(where, f"its shape {text} does not hold the {len(raw)} numbers of raw")
+        problem = f"its shape {text} does not hold the {len(raw)} numbers of raw"
+        raise input_error(where, problem, "change the shape, or give as many numbers as it holds")
     try:
         array = array_of_numbers(raw).reshape(shape)
         if type_name is not None:
             array = cast_values(array, dtype_of(str(type_name)))
     except ValueError as error:
-        raise input_error(where, str(error)) from None
+        raise input_error(where, str(error), "change the type, or the numbers") from None
     return Loaded(
         array, path, "text" if type_name is None else "tensor", name=name, name_binds=True
     )
@@ -153,7 +161,8 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if dtype.kind not in "biufc":
         name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
-        raise input_error(path, f"holds {name} elements, which lar does not feed")
+        problem = f"holds {name} elements, which lar does not feed"
+        raise input_error(path, problem, "save it as numbers or booleans")
     promised = math.prod(tensor.dims) * dtype.itemsize
     if any(axis < 0 for axis in tensor.dims):
         raise input_error(path, f"its shape {format_shape(tuple(tensor.dims))[:60]} is impossible")
@@ -183,12 +192,12 @@ def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
     try:
         dtype = dtype_of(form.dtype).newbyteorder("<")
     except ValueError as error:
-        raise input_error(loaded.source, str(error)) from None
+        raise input_error(loaded.source, str(error), RAW_HINT) from None
     promised = math.prod(form.shape) * dtype.itemsize
     if promised != loaded.array.size:
         problem = f"holds {loaded.array.size} bytes"
         wanted = f"{form.dtype} of shape {format_shape(form.shape)} takes {promised}"
-        raise input_error(loaded.source, f"{problem}, {wanted}")
+        raise input_error(loaded.source, f"{problem}, {wanted}", RAW_HINT)
     return Loaded(loaded.array.view(dtype).reshape(form.shape), loaded.source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from lar.measurement.noise import Meter
+from lar.measurement.noise import Meter, Reading
 from lar.measurement.rows import NAN, SampleRows
 
 if TYPE_CHECKING:
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 # this share one, so that at most one in many of them feels it.
 READING_INTERVAL_SECONDS = 1e-3
 
+# What a reading covers is taken for the iteration where it is at most so many times as long.
+WIDEST_WINDOW = 1.1
+
 
 def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | None) -> None:
     """Run that many iterations and append one row for each.
 
     End to end is from before `start` to after `wait`; host is `start` alone; device is the
-    engine's own figure, else the CPU time of the busiest thread if the iteration was long enough
-    for a reading of its own. What the engine has spent on its own profile is left out.
+    engine's own figure, else the CPU time of the busiest thread where a reading tells it. What
+    the engine has spent on its own profile is left out.
 
     Raises:
         Exception: what the driver's `failure` returns, when an iteration failed.
@@ -50,20 +53,17 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
                 raise driver.failure()
             if own_seconds is not None:
                 ended -= own_seconds()
-            device, delay = NAN, NAN
-            if device_seconds is not None:
-                device = device_seconds()
+            device = NAN if device_seconds is None else device_seconds()
+            reading = None
             if meter is not None and ended - last_reading >= READING_INTERVAL_SECONDS:
                 reading = meter.read()
-                shared_by = rows.count + 1 - pending
-                delay = reading.queue_delay / shared_by
-                if device_seconds is None and shared_by == 1:
-                    # The reading's window is a little wider than the iteration.
-                    device = min(reading.busiest_thread, ended - began)
-                rows.set_queue_delay(pending, rows.count, delay)
-                pending = rows.count + 1
+                if device_seconds is None:
+                    device = device_time_of(reading, ended - began, alone=pending == rows.count)
+            rows.append(ended - began, dispatched - began, device, NAN)
+            if reading is not None:
+                rows.share_queue_delay(pending, rows.count, reading.queue_delay)
+                pending = rows.count
                 last_reading = now()
-            rows.append(ended - began, dispatched - began, device, delay)
             if after_iteration is not None or record is not None:
                 if record is not None:
                     record(began, dispatched, ended)
@@ -73,12 +73,21 @@ def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | No
                     meter.read()  # what that took is no part of the next iteration
                     last_reading = now()
         if meter is not None and pending < rows.count:
-            rows.set_queue_delay(
-                pending, rows.count, meter.read().queue_delay / (rows.count - pending)
-            )
+            rows.share_queue_delay(pending, rows.count, meter.read().queue_delay)
     finally:
         if collecting:
             gc.enable()
+
+
+def device_time_of(reading: Reading, seconds: float, *, alone: bool) -> float:
+    """Return the CPU time of the busiest thread in an iteration that took so many seconds, NaN
+    where that is not known; `alone` says that the reading covers no other iteration."""
+    if alone and reading.busiest_thread <= seconds:
+        return reading.busiest_thread
+    if reading.window <= WIDEST_WINDOW * seconds:
+        # Some of it was before the iteration or after it.
+        return reading.busiest_thread * seconds / reading.window
+    return NAN
 
 
 def is_failure(status: object) -> bool:

@@ -9,6 +9,7 @@ the same process), which is exact where schedstat's first field lags by up to a 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -22,12 +23,13 @@ TASKS = "/proc/self/task"
 class Reading:
     """What happened since the last reading, in seconds.
 
-    `queue_delay` is that of the thread which stood longest ready without a CPU,
-    `busiest_thread` the CPU time of the one that computed most.
+    `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
+    the CPU time of the one that computed most, and `window` the time in which it did.
     """
 
     queue_delay: float
     busiest_thread: float
+    window: float = math.inf
 
 
 class Meter(Protocol):
@@ -44,6 +46,8 @@ class ThreadMeter:
         self._files: dict[str, tuple[int, int]] = {}
         self._delays: dict[str, int] = {}
         self._cpu: dict[str, int] = {}
+        self._began: dict[str, int] = {}  # when each was read last
+        self._last_read = 0
 
     @classmethod
     def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
@@ -56,23 +60,30 @@ class ThreadMeter:
         return meter
 
     def read(self) -> Reading:
-        delay, busiest, told = 0, 0, False
+        delay, busiest, window = 0, -1, 0
         for task in self._tasks or os.listdir(TASKS):
+            began = time.monotonic_ns()
             try:
                 if task not in self._files:
                     # The kernel's encoding of "CPU clock of thread N" as a clock number.
                     clock = (~int(task) << 3) | 6
                     self._files[task] = (os.open(f"{TASKS}/{task}/schedstat", os.O_RDONLY), clock)
                     self._delays[task] = self._cpu[task] = 0
+                    self._began[task] = self._last_read
                 file, clock = self._files[task]
-                delayed = int(os.pread(file, 80, 0).split()[1])
-                computed = time.clock_gettime_ns(clock)
+                delay_so_far = int(os.pread(file, 80, 0).split()[1])
+                cpu_so_far = time.clock_gettime_ns(clock)
             except OSError:
                 continue  # the thread ended between the two reads
-            told = True
-            delay = max(delay, delayed - self._delays[task])
-            busiest = max(busiest, computed - self._cpu[task])
-            self._delays[task], self._cpu[task] = delayed, computed
-        if not told:
+            passed = time.monotonic_ns() - self._began[task]
+            computed = cpu_so_far - self._cpu[task]
+            # The kernel adds a wait when it is over, all of it: one that began long before the
+            # last reading is longer than the time since, of which a part was computed in.
+            delay = max(delay, min(delay_so_far - self._delays[task], passed - computed))
+            if computed > busiest:
+                busiest, window = computed, passed
+            self._delays[task], self._cpu[task] = delay_so_far, cpu_so_far
+            self._began[task] = self._last_read = began
+        if busiest < 0:
             raise OSError(f"{TASKS} tells nothing about any thread")
-        return Reading(delay * 1e-9, busiest * 1e-9)
+        return Reading(delay * 1e-9, busiest * 1e-9, window * 1e-9)

@@ -13,6 +13,7 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,10 +52,14 @@ class SampleRows:
         )
         COUNT.pack_into(self._map, self._count_at, count + 1)
 
-    def set_queue_delay(self, first: int, last: int, seconds: float) -> None:
-        """Set the queue delay of the rows from `first` up to, not including, `last`."""
+    def share_queue_delay(self, first: int, last: int, seconds: float) -> None:
+        """Share a queue delay between the rows from `first` up to, not including, `last`, by their
+        end-to-end times; none waited longer than it took."""
+        together = sum(self.row(index)[0] for index in range(first, last)) if seconds else 0.0
+        share = min(1.0, seconds / together) if together else 0.0
         for index in range(first, last):
-            struct.pack_into("<d", self._map, self._rows_at + ROW.size * index + 24, seconds)
+            delay = share * self.row(index)[0] if share else 0.0
+            struct.pack_into("<d", self._map, self._rows_at + ROW.size * index + 24, delay)
 
     def row(self, index: int) -> tuple[float, float, float, float]:
         row: tuple[float, float, float, float] = ROW.unpack_from(
@@ -100,16 +105,21 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
     return Samples(
         **{
-            name: tuple(value for part in parts for value in getattr(part, name))
+            name: tuple(chain.from_iterable(getattr(part, name) for part in parts))
             for name in ("end_to_end", "host", "device", "queue_delay")
         },
-        runner=tuple(number for number, part in enumerate(parts) for _ in part.end_to_end),
+        runner=tuple(
+            chain.from_iterable(
+                repeat(number, len(part.end_to_end)) for number, part in enumerate(parts)
+            )
+        ),
     )
 
 
 def optional(values: tuple[float, ...]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
-    return tuple(None if math.isnan(value) else value for value in values)
+    # NaN alone is not equal to itself; of millions of values, isnan would be slow to tell.
+    return tuple([value if value == value else None for value in values])
 
 
 def size_of_rows(capacity: int) -> int:

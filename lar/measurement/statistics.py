@@ -76,5 +76,5 @@ def disturbed_of(
     return tuple(
         index
         for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))
-        if delay is not None and delay > max(DISTURBED_SHARE * seconds, DISTURBED_SECONDS)
+        if delay is not None and delay > DISTURBED_SECONDS and delay > DISTURBED_SHARE * seconds
     )

@@ -1,6 +1,7 @@
 """What is added to a profile in its file, whose events stay as they are.
 
-They are many, and reading and writing each of them again would take longer than many a run.
+They are many, and reading and writing each of them again would take longer than many a run. It is
+done where a range is added that began before all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -17,11 +19,21 @@ import msgspec
 
 from lar.profiling.profile import Profile, ProfileFacts, Span
 from lar.profiling.trace_events import events_of
-from lar.profiling.trace_file import PROFILE_SCHEMA, TraceFile, around_events
+from lar.profiling.trace_file import (
+    PROFILE_SCHEMA,
+    TraceFile,
+    around_events,
+    decode_profile,
+    pieces_of,
+)
+from lar.profiling.zero import facts_with_zero_at, with_zero_at
 
 
 class UnreadTrace(msgspec.Struct, rename={"events": "traceEvents", "facts": "otherData"}):
-    """The file, of which the facts alone are read (`lar.profiling.trace_file.TraceFile`)."""
+    """The file, of which the facts alone are read (`lar.profiling.trace_file.TraceFile`).
+
+    Their clock is the profile's own, which is not the file's where `zeroNs` is not 0.
+    """
 
     schema: str
     events: msgspec.Raw
@@ -31,6 +43,7 @@ class UnreadTrace(msgspec.Struct, rename={"events": "traceEvents", "facts": "oth
     memPlan: msgspec.Raw
     engineRaw: msgspec.Raw
     displayTimeUnit: str
+    zeroNs: int
 
 
 assert UnreadTrace.__struct_encode_fields__ == TraceFile.__struct_encode_fields__
@@ -46,6 +59,7 @@ def read_unread(path: str | Path) -> UnreadTrace:
     trace = msgspec.json.decode(Path(path).read_bytes(), type=UnreadTrace)
     if trace.schema != PROFILE_SCHEMA:
         raise ValueError(f"has the schema {trace.schema!r}")
+    trace.facts = facts_with_zero_at(trace.facts, -trace.zeroNs)
     return trace
 
 
@@ -57,11 +71,18 @@ def write_with(
     Raises:
         OSError: it cannot be written.
     """
+    pieces = pieces_with(trace, spans, threads)
+    if any(span.start_ns < trace.zeroNs for span in spans):
+        # The zero of the file is the earliest time in it, so that all times in it change.
+        before = decode_profile(b"".join(pieces_with(trace, (), {})), str(path))
+        pieces = pieces_of(
+            replace(before, spans=(*before.spans, *spans), threads={**before.threads, **threads})
+        )
     place = os.path.realpath(path)
     descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=os.path.dirname(place))
     try:
         with open(descriptor, "wb") as file:
-            file.writelines(pieces_with(trace, spans, threads))
+            file.writelines(pieces)
         os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(temporary, place)
     except BaseException:
@@ -78,17 +99,19 @@ def pieces_with(
     events = memoryview(trace.events)
     # No event has a number as high: each is longer than one byte.
     numbers = count(len(events))
-    added = [*events_of(Profile(spans=tuple(spans), threads=threads), numbers)]
+    more = with_zero_at(Profile(spans=tuple(spans), threads=threads), trace.zeroNs)
+    added = [*events_of(more, numbers)]
     head, tail = around_events(
         UnreadTrace(
             trace.schema,
             msgspec.Raw(b"[]"),
-            trace.facts,
+            facts_with_zero_at(trace.facts, trace.zeroNs),
             trace.deviceProperties,
             trace.ops,
             trace.memPlan,
             trace.engineRaw,
             trace.displayTimeUnit,
+            trace.zeroNs,
         )
     )
     yield head

@@ -19,6 +19,7 @@ from lar.profiling.breakdown import kernel_intervals
 from lar.profiling.devices import device_number, device_title, is_of_device
 from lar.profiling.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiling.profile import Execution, Profile, ProfiledOperator, Span
+from lar.profiling.zero import earliest_ns, with_zero_at
 
 # The processes of a trace: a device's is its number, as in the traces of other profilers.
 HOST = 1000
@@ -45,7 +46,9 @@ def export_chrome(profile: Profile) -> str:
 
 
 def chrome_trace_of(profile: Profile) -> dict[str, Any]:
-    """Return the trace in Chrome's object format; its times are microseconds, to the ns."""
+    """Return the trace in Chrome's object format; its times are microseconds, to the ns, from the
+    profile's zero or, where something begins before that, from the earliest begin."""
+    profile = with_zero_at(profile, earliest_ns(profile))
     events: list[dict[str, Any]] = []
     slices = [slice_of_span(profile, span) for span in profile.spans]
     slices += step_slices(profile)

@@ -25,8 +25,12 @@ def read_foreign(data: bytes, name: str) -> Profile:
     hint = "make it again with --profile-raw"
     try:
         profile: Profile = load_name(ONNXRUNTIME if is_list else MEGENGINE)(data, name)
+    except RecursionError:
+        raise UsageError(f"{name}: is no profile: it is nested too deeply", hint) from None
     except OverflowError:
         raise UsageError(f"{name}: is damaged: it tells of an infinite time", hint) from None
+    except ValueError as error:  # in what is decoded where it is needed
+        raise UsageError(f"{name}: is damaged: {str(error).lower()}", hint) from None
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
             operator = profile.operators[each.operator].name

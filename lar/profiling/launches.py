@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from lar.profiling.device_times import execution_of, places_of
 from lar.profiling.kernels import Extent, kernel_name_of
 from lar.profiling.profile import Execution, Profile, Span
+from lar.profiling.range_members import Begun, starts_of
 from lar.profiling.roofline import Piece
 
 
@@ -14,9 +16,8 @@ class Launch(NamedTuple):
     """One execution of an operator or, on a device that tells them, of a kernel.
 
     `place` counts in `Profile.operators`, which may bear one name several times, or none.
-    `kernel` is the algorithm, or the provider and the type, where no kernel is told. `starts` is
-    when it began on which threads, the one where it ran first; `ranges` are the user's ranges
-    around it.
+    `kernel` is the algorithm, or the provider and the type, where no kernel is told. `begun` says
+    where it began when, `ranges` are the user's ranges that it belongs to.
     """
 
     place: int | None
@@ -25,7 +26,7 @@ class Launch(NamedTuple):
     kernel: str
     is_kernel: bool
     piece: Piece
-    starts: tuple[tuple[int, int], ...]
+    begun: Begun
     grid: Extent | None = None
     block: Extent | None = None
     stream: int | None = None
@@ -37,19 +38,24 @@ def launches_of(profile: Profile) -> list[Launch]:
     """Return the kernels of the timed iterations, or the executions where no kernels are told."""
     kernels = profile.spans_of("kernel") if profile.on_device else ()
     if not kernels:
-        return [launch_of(profile, execution) for execution in profile.timed_executions()]
+        executions = enumerate(profile.timed_executions())
+        return [launch_of(profile, execution, place) for place, execution in executions]
     counts = Counter((kernel.operator, kernel.step) for kernel in kernels)
+    places = places_of(profile.timed_executions(), on_device=True)
     return [
-        launch_of_kernel(profile, kernel, counts[kernel.operator, kernel.step] == 1)
+        launch_of_kernel(
+            profile,
+            kernel,
+            alone=counts[kernel.operator, kernel.step] == 1,
+            place=execution_of(kernel, places),
+        )
         for kernel in kernels
     ]
 
 
-def launch_of(profile: Profile, execution: Execution) -> Launch:
+def launch_of(profile: Profile, execution: Execution, place: int | None = None) -> Launch:
+    """Return the launch of an execution, whose place is that among the timed ones."""
     operator = profile.operators[execution.operator]
-    starts = [(execution.thread, execution.start_ns)]
-    if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
-        starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
     return Launch(
         place=execution.operator,
         operator=operator.name,
@@ -57,13 +63,13 @@ def launch_of(profile: Profile, execution: Execution) -> Launch:
         kernel=kernel_name_of(operator),
         is_kernel=False,
         piece=Piece(execution.compute_ns, operator.flops, operator.size_bytes),
-        starts=tuple(starts),
+        begun=Begun(place, starts_of(execution)),
     )
 
 
-def launch_of_kernel(profile: Profile, kernel: Span, alone: bool) -> Launch:
-    """Return the launch of a kernel; which of an operator's kernels computes how much is known
-    only if it is `alone`."""
+def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int | None) -> Launch:
+    """Return the launch of a kernel, which is part of the timed execution at that place; which of
+    an operator's kernels computes how much is known only if it is `alone`."""
     operator = None if kernel.operator is None else profile.operators[kernel.operator]
     flops, size_bytes = (
         (operator.flops, operator.size_bytes) if operator and alone else (None, None)
@@ -75,7 +81,7 @@ def launch_of_kernel(profile: Profile, kernel: Span, alone: bool) -> Launch:
         kernel=kernel.name,
         is_kernel=True,
         piece=Piece(kernel.duration_ns, flops, size_bytes),
-        starts=((kernel.thread, kernel.start_ns),),
+        begun=Begun(place, ((kernel.thread, kernel.start_ns),)),
         grid=kernel.grid,
         block=kernel.block,
         stream=kernel.stream,

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from lar.errors import UsageError
+from lar.profiling.profile import Count
 
 HINT = "MegEngine's file is what --profile-raw wrote, lar's what --profile wrote"
 
@@ -29,16 +30,16 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 class RawFootprint(msgspec.Struct, frozen=True):
     """What an operator reads, writes and computes; `computation` counts a multiply-add as two."""
 
-    memory: int | None = None
-    computation: int | None = None
-    in_shapes: tuple[tuple[int, ...], ...] = ()
-    out_shapes: tuple[tuple[int, ...], ...] = ()
+    memory: Count | None = None
+    computation: Count | None = None
+    in_shapes: tuple[tuple[Count, ...], ...] = ()
+    out_shapes: tuple[tuple[Count, ...], ...] = ()
     in_layouts: tuple[tuple[int | str, ...], ...] | None = None
     param: dict[str, Any] | None = None
 
 
 class RawLayout(msgspec.Struct, frozen=True):
-    shape: tuple[int, ...] = ()
+    shape: tuple[Count, ...] = ()
     dtype: str = ""
 
 
@@ -65,7 +66,7 @@ class RawOperator(msgspec.Struct, frozen=True):
 
 class RawChunk(msgspec.Struct, frozen=True):
     dev_ptr: int
-    size: int
+    size: Count
     owner_var: str
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -18,11 +18,14 @@ Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
 ]
 
+# What is counted: bytes, operations, elements. A file that tells less than none is damaged.
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
 
 class TensorFact(msgspec.Struct, frozen=True):
     """A tensor that an operator reads or writes."""
 
-    shape: tuple[int, ...] = ()
+    shape: tuple[Count, ...] = ()
     dtype: str = ""
     layout: str = ""
 
@@ -55,10 +58,10 @@ class ProfiledOperator(
     inputs: tuple[TensorFact, ...] = ()
     outputs: tuple[TensorFact, ...] = ()
     parameters: dict[str, Any] = msgspec.field(default_factory=dict)
-    flops: int | None = None
-    size_bytes: int | None = None
+    flops: Count | None = None
+    size_bytes: Count | None = None
     algorithm: str | None = None
-    workspace_bytes: int | None = None
+    workspace_bytes: Count | None = None
     provider: str = ""
     source: Literal["measured", "derived", "none"] = "none"
 
@@ -174,7 +177,7 @@ class MemoryChunk(msgspec.Struct, frozen=True, gc=False, rename={"size_bytes": "
     """A piece of the static memory plan, held from one operator to another, both included."""
 
     address: int
-    size_bytes: int
+    size_bytes: Count
     owner: str = ""
     first_operator: int | None = None
     last_operator: int | None = None
@@ -183,7 +186,7 @@ class MemoryChunk(msgspec.Struct, frozen=True, gc=False, rename={"size_bytes": "
 class MemoryPlan(msgspec.Struct, frozen=True):
     """The memory that an engine has planned before it runs; `static_bytes` is its size."""
 
-    static_bytes: int | None = None
+    static_bytes: Count | None = None
     chunks: tuple[MemoryChunk, ...] = ()
 
 
@@ -257,9 +260,21 @@ class DeviceFacts(
     id: int = 0
     kind: str = "cpu"
     name: str = ""
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     compute_major: int | None = None
     compute_minor: int | None = None
+
+
+class Machine(TypedDict, total=False):
+    """The machine of a run, as `lar.records.MachineFacts` tells it."""
+
+    system: str
+    processor: str
+    cores: Count
+    usable_cores: Count
+    memory_bytes: Count | None
+    governor: str
+    python: str
 
 
 class ProfileFacts(
@@ -290,8 +305,8 @@ class ProfileFacts(
     threads: int | None = None
     clock: Clock = Clock()
     cpu: CpuUse = CpuUse()
-    machine: dict[str, Any] = msgspec.field(default_factory=dict)
-    peak_memory_bytes: int | None = None
+    machine: Machine = msgspec.field(default_factory=Machine)
+    peak_memory_bytes: Count | None = None
     cost: Cost | None = None
     peak: Peak | None = None
     dropped: tuple[str, ...] = ()

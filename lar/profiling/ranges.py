@@ -10,15 +10,16 @@ import importlib.util
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
-    from lar.profiling.profile import Profile, ProfiledOperator, Span
-    from lar.records import RunSpec
+    from lar.profiling.profile import Execution, Profile, ProfiledOperator, Span
+
+Color: TypeAlias = "str | int | None"
 
 # Spans of this process's ranges; the worker numbers its threads from 1.
 PYTHON_THREAD = 0
@@ -44,15 +45,46 @@ OPEN: list[NamedRange] = []
 ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
-@contextlib.contextmanager
-def range(name: str, color: str | None = None) -> Iterator[None]:
+def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
     """Name what is done inside, in the profiles of runs that it has in common time with.
 
-    A profile that is written inside gets the range when it ends. Where the package `nvtx` is
-    installed, the range is one of NVTX too, here and in the processes of the runs, where nsys and
-    ncu see the kernels.
+    `color` is its name, or 0xRRGGBB or 0xAARRGGBB. A profile that is written inside gets the range
+    when it ends. Where the package `nvtx` is installed, the range is one of NVTX too, here and in
+    the processes of the runs, where nsys and ncu see the kernels.
+
+    Raises:
+        UsageError: the name or the color is something else.
     """
-    named = NamedRange(name, color, time.perf_counter_ns())
+    if not is_text(name):
+        raise UsageError(f"lar.range: name: {name!r} is no text", "give it as a str")
+    return open_range(name, color, text_of(color))
+
+
+def is_text(value: object) -> bool:
+    """Tell text that a file can hold: half a surrogate pair is none."""
+    return isinstance(value, str) and value.encode(errors="ignore").decode() == value
+
+
+def text_of(color: Color) -> str | None:
+    """Return a color as a profile holds it: a name, or `#rrggbb`.
+
+    Raises:
+        UsageError: it is no color.
+    """
+    if color is None or (isinstance(color, str) and is_text(color)):
+        return color
+    if type(color) is int and 0 <= color <= 0xFFFFFFFF:
+        return f"#{color & 0xFFFFFF:06x}"
+    raise UsageError(
+        f"lar.range: color: {color!r} is no color",
+        "give a name such as 'blue', 0xRRGGBB or 0xAARRGGBB",
+    )
+
+
+@contextlib.contextmanager
+def open_range(name: str, color: Color, told_color: str | None) -> Iterator[None]:
+    """Name what is done inside, with the color as NVTX takes it and as profiles hold it."""
+    named = NamedRange(name, told_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
         with nvtx_range(name, color):
@@ -66,7 +98,7 @@ def range(name: str, color: str | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def nvtx_range(name: str, color: str | None = None) -> Iterator[None]:
+def nvtx_range(name: str, color: Color = None) -> Iterator[None]:
     """Give what is done inside an NVTX range, where the package is installed."""
     if importlib.util.find_spec("nvtx") is None:
         yield
@@ -136,9 +168,10 @@ def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
     ]
 
 
-def patterns_of(spec: RunSpec) -> list[tuple[str, str]]:
-    """Return the regular expressions of `--range-by` and the names that they give."""
-    texts = str(spec.settings.get("range_by", "")).split("\n")
+def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the regular expressions of `--range-by` in a run's settings, and the names that they
+    give."""
+    texts = str(settings.get("range_by", "")).split("\n")
     return [
         (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
     ]
@@ -159,41 +192,47 @@ def unmatched(
 
 
 def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> list[Span]:
-    """Return the ranges of operators whose names match: (regular expression, name).
+    """Return the ranges of operators whose names match: (regular expression, name)."""
+    return [
+        span_of_run(name, [profile.executions[place] for place in run])
+        for pattern, name in patterns
+        for run in runs_of_pattern(pattern, profile.operators, profile.executions)
+    ]
 
-    A range is that of executions which follow each other on their thread and all match.
-    """
+
+def runs_of_pattern(
+    pattern: str, operators: Sequence[ProfiledOperator], executions: Sequence[Execution]
+) -> list[list[int]]:
+    """Return what becomes a range each: the positions of executions that follow each other on
+    their thread, in one iteration, and all match."""
+    search = re.compile(pattern).search
+    matching = [search(operator.name) is not None for operator in operators]
+    runs: list[list[int]] = []
+    going: dict[int, list[int]] = {}  # by thread: the run that goes on
+    for place, execution in enumerate(executions):
+        run = going.get(execution.thread)
+        if not matching[execution.operator]:
+            going.pop(execution.thread, None)
+            continue
+        if run is None or executions[run[0]].step != execution.step:
+            run = going[execution.thread] = []
+            runs.append(run)
+        run.append(place)
+    return runs
+
+
+def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
+    """Return the range that executions make which follow each other."""
     from lar.profiling.profile import Span
 
-    spans = []
-    for pattern, name in patterns:
-        expression = re.compile(pattern)
-        matching = [expression.search(operator.name) is not None for operator in profile.operators]
-        last: dict[int, Span | None] = {}  # by thread: the range that goes on
-        found: dict[int, list[Span]] = {}
-        for execution in profile.executions:
-            thread = execution.thread
-            before = last.get(thread)
-            if not matching[execution.operator]:
-                last[thread] = None
-                continue
-            ranges = found.setdefault(thread, [])
-            if before is not None and before.step != execution.step:
-                before = None
-            span = Span(
-                category="user_annotation",
-                name=name,
-                start_ns=before.start_ns if before else execution.start_ns,
-                end_ns=max(before.end_ns, execution.end_ns) if before else execution.end_ns,
-                thread=thread,
-                step=execution.step,
-                warmup=execution.warmup,
-                style="operators",
-            )
-            if before is not None:
-                ranges[-1] = span
-            else:
-                ranges.append(span)
-            last[thread] = span
-        spans += [span for ranges in found.values() for span in ranges]
-    return spans
+    first = executions[0]
+    return Span(
+        category="user_annotation",
+        name=name,
+        start_ns=first.start_ns,
+        end_ns=max(each.end_ns for each in executions),
+        thread=first.thread,
+        step=first.step,
+        warmup=first.warmup,
+        style="operators",
+    )

@@ -257,7 +257,7 @@ class Recorder(Silent):
         trace: EngineTrace = driver.profiler.finish()
         if calls is not None:
             trace = self.with_syscalls(trace, calls)
-        patterns = patterns_of(spec)
+        patterns = patterns_of(spec.settings)
         for key in PROFILES:
             if key in spec.written:
                 profile = self.profile_of(spec, driver, trace, batch)

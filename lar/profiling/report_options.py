@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
-from lar.option_values import parse_pattern, parse_positive
+from lar.option_values import parse_pattern
 from lar.options import flag_of
 from lar.profiling.styles import STYLES, Style
 
@@ -40,11 +41,18 @@ def parse_time(text: str) -> float:
     return value
 
 
+def parse_rows(text: str) -> int:
+    """Parse a number of rows; 0 means all, which is more than there can be."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
+    return int(text) or sys.maxsize
+
+
 # fmt: off
 REPORT_OPTIONS: tuple[ReportOption, ...] = (
     ReportOption("sort", "sort by this column or key (see --style)", str, "KEY",
                  flags=("--order-by",)),
-    ReportOption("top", "show the first N rows", parse_positive, "N", flags=("-t",)),
+    ReportOption("top", "show the first N rows; 0: all", parse_rows, "N", flags=("-t",)),
     ReportOption("group_by", "what makes one row", str, "KEY"),
     ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
     ReportOption("view", "only this part of the report; may be given again", str, "NAME",

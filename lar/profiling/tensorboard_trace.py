@@ -26,7 +26,8 @@ from lar.profiling.activities import (
 from lar.profiling.breakdown import leaf_calls
 from lar.profiling.devices import device_number, device_title
 from lar.profiling.export import HOST, name_event
-from lar.profiling.profile import Allocation, Profile, Step
+from lar.profiling.profile import Allocation, Profile, Span, Step
+from lar.profiling.zero import earliest_ns, with_zero_at
 
 DEVICE_CATEGORIES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 # The plugin takes operators of this name for the loading of data.
@@ -53,7 +54,7 @@ def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
             "the profile has no timed operators, and the plugin loads none without",
             "make it with --iter 1 or more",
         )
-    events = TraceEvents(profile)
+    events = TraceEvents(with_zero_at(profile, earliest_ns(profile)))
     return {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
@@ -214,7 +215,7 @@ class TraceEvents:
         # Above the numbers of operators and of kernels without one.
         unknown = len(self.activities) + len(self.profile.executions) + len(self.profile.spans)
         spans = self.profile.spans_of("phase", "runtime", "user_annotation", "relayout", "osrt")
-        for span in spans:
+        for span in (*spans, *ranges_around(self.profile)):
             args: dict[str, Any] = {}
             category: str = span.category if span.category != "runtime" else "engine_api"
             if id(span) in runtime:
@@ -233,16 +234,9 @@ class TraceEvents:
         allocated: dict[str, int] = {}
         for each in self.profile.allocations:
             allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
-            around = next(
-                (
-                    activity
-                    for activity in by_operator.get(
-                        -1 if each.operator is None else each.operator, ()
-                    )
-                    if activity.start_ns <= each.at_ns < activity.end_ns
-                ),
-                None,
-            )
+            own = by_operator.get(-1 if each.operator is None else each.operator, [])
+            place = bisect_right(own, each.at_ns, key=lambda it: it.start_ns) - 1
+            around = own[place] if place >= 0 and each.at_ns < own[place].end_ns else None
             yield {
                 "ph": "i",
                 "s": "t",
@@ -266,6 +260,20 @@ class TraceEvents:
         if self.profile.memory_plan.static_bytes is not None:
             args["Total Reserved"] = self.profile.memory_plan.static_bytes
         return args
+
+
+def ranges_around(profile: Profile) -> list[Span]:
+    """Return the ranges that belong to no one iteration, such as those of the program, if they
+    have common time with the timed ones."""
+    steps = profile.timed_steps()
+    if not steps:
+        return []
+    start, end = steps[0].start_ns, steps[-1].end_ns
+    return [
+        span
+        for span in profile.spans_of("user_annotation", timed=False)
+        if span.step is None and span.start_ns < end and span.end_ns > start
+    ]
 
 
 def are_within_steps(activities: Sequence[HostActivity], steps: Sequence[Step]) -> bool:

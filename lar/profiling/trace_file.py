@@ -2,21 +2,24 @@
 
     {"schema": "lar.profile/1", "displayTimeUnit": "ms", "traceEvents": [...],
      "otherData": facts, "deviceProperties": [...], "ops": [...], "memPlan": {...},
-     "engineRaw": the engine's own profile}
+     "engineRaw": the engine's own profile, "zeroNs": 0}
 
-Times of events are microseconds with three decimals, that is nanoseconds, after the clock's zero.
-An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
-`parent` it is: dispatch, wait and compute. History of the schema:
+Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
+clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
+the profile's zero, the file's is when the first of all begins (`lar.profiling.zero`). An operator's
+execution is an event of category `cpu_op` and up to three of `op_inner` whose `parent` it is:
+dispatch, wait and compute. History of the schema:
 
     lar.profile/1  first version
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 
@@ -35,11 +38,15 @@ from lar.profiling.profile import (
     Step,
 )
 from lar.profiling.trace_events import TraceArgs, TraceEvent, events_of
+from lar.profiling.zero import earliest_ns, with_zero_at
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
 EVENTS_AT_ONCE = 10_000
 LATEST_NS = 1 << 62  # nearly 150 years
+FOREIGN_HINT = (
+    "make one with --profile; of an engine's own file, as of --profile-raw, use --style megengine"
+)
 
 
 class TraceFile(msgspec.Struct, rename={"events": "traceEvents", "facts": "otherData"}):
@@ -52,6 +59,7 @@ class TraceFile(msgspec.Struct, rename={"events": "traceEvents", "facts": "other
     memPlan: MemoryPlan = msgspec.field(default_factory=MemoryPlan)
     engineRaw: msgspec.Raw = msgspec.Raw(b"null")
     displayTimeUnit: str = "ms"
+    zeroNs: Annotated[int, msgspec.Meta(ge=-LATEST_NS, le=0)] = 0
 
 
 class SchemaOnly(msgspec.Struct):
@@ -75,6 +83,8 @@ def encode_profile(profile: Profile) -> bytes:
 
 def pieces_of(profile: Profile) -> Iterator[bytes]:
     """Yield the file's content, some events at a time: all of them at once take much memory."""
+    zero_ns = earliest_ns(profile)
+    profile = with_zero_at(profile, zero_ns)
     head, tail = around_events(
         TraceFile(
             schema=PROFILE_SCHEMA,
@@ -84,6 +94,7 @@ def pieces_of(profile: Profile) -> Iterator[bytes]:
             ops=list(profile.operators),
             memPlan=profile.memory_plan,
             engineRaw=msgspec.Raw(profile.engine_raw or b"null"),
+            zeroNs=zero_ns,
         )
     )
     events, separator = events_of(profile, count(1)), b""
@@ -120,32 +131,49 @@ def decode_profile(data: bytes, name: str) -> Profile:
     Raises:
         UsageError: it is truncated, foreign, empty or of a later schema.
     """
+    again = "make it again with --profile"
     if not data.strip():
-        raise UsageError(f"{name}: the profile is empty", "make it again with --profile")
+        raise UsageError(f"{name}: the profile is empty", again)
     try:
-        schema = msgspec.json.decode(data, type=SchemaOnly).schema
+        schema = schema_in(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{name}: is no profile, or was cut short: {error}", "make it again with --profile"
-        ) from None
+        raise UsageError(f"{name}: is no profile, or was cut short: {error}", again) from None
+    except RecursionError:
+        raise UsageError(f"{name}: is no profile: it is nested too deeply", again) from None
     if schema != PROFILE_SCHEMA:
         what = f"has the schema {schema!r}" if schema else "is JSON, but no profile of lar"
-        hint = "a later lar reads it" if schema.startswith("lar.profile/") else ""
+        is_later = schema.startswith("lar.profile/")
         raise UsageError(
-            f"{name}: {what}; this lar reads {PROFILE_SCHEMA}", hint or "lar MODEL --profile FILE"
+            f"{name}: {what}; this lar reads {PROFILE_SCHEMA}",
+            "a later lar reads it" if is_later else FOREIGN_HINT,
         )
     try:
         file = msgspec.json.decode(data, type=TraceFile)
         return profile_of(file)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{name}: is damaged: {error}", "make it again with --profile") from None
+        raise UsageError(f"{name}: is damaged: {error}", again) from None
+
+
+def schema_in(data: bytes) -> str:
+    """Return the schema that JSON names, empty where it names none.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON, or was cut short.
+    """
+    try:
+        return msgspec.json.decode(data, type=SchemaOnly).schema
+    except msgspec.ValidationError:
+        # Of what has another form, the rest was not read.
+        msgspec.json.decode(data, type=msgspec.Raw)
+        return ""
 
 
 def profile_of(file: TraceFile) -> Profile:
     """Return the profile that a file holds.
 
     Raises:
-        ValueError: an event names an operator that is not there, or has impossible times.
+        ValueError: an event names an operator that is not there or has impossible times, or two
+            are iterations of one number.
     """
     steps: list[Step] = []
     spans: list[Span] = []
@@ -173,8 +201,6 @@ def profile_of(file: TraceFile) -> Profile:
             allocations.append(allocation_of(event, args))
         elif event.ph == "M" and event.name == "thread_name":
             threads[event.tid] = args.name or ""
-    # What was added to the file later stands behind the rest.
-    spans.sort(key=lambda span: span.start_ns)
     executions = [execution_of(event, args, dispatches) for event, args in operations]
     # What was added to the file later stands at the end.
     spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
@@ -184,8 +210,11 @@ def profile_of(file: TraceFile) -> Profile:
     used |= {each.operator for each in allocations if each.operator is not None}
     if wrong := sorted(number for number in used if number not in known):
         raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
+    numbers = Counter(step.number for step in steps)
+    if twice := [number for number, times in numbers.items() if times > 1]:
+        raise ValueError(f"two iterations are number {twice[0]}")
     raw = bytes(file.engineRaw)
-    return Profile(
+    profile = Profile(
         facts=file.facts,
         operators=tuple(file.ops),
         steps=tuple(steps),
@@ -198,6 +227,7 @@ def profile_of(file: TraceFile) -> Profile:
         threads=threads,
         engine_raw=b"" if raw == b"null" else raw,
     )
+    return with_zero_at(profile, -file.zeroNs)
 
 
 def nanoseconds(microseconds: float) -> int:

@@ -18,10 +18,14 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 
 
 def format_accuracy(result: RunResult) -> list[str]:
-    """Return how many items have their class first, and among the first five."""
+    """Return how many items have their class first, and among the first five.
+
+    Without their classes, what the labels were taken for.
+    """
     told = [item for item in result.items if item.label is not None]
     if not told:
-        return []
+        names = len(result.spec.class_names)
+        return [f"note: --labels: its {names} lines are the names of classes"] if names else []
     first = sum(item.classes[:1] == (item.label,) for item in told)
     five = sum(item.label in item.classes for item in told)
     left = len(result.spec.item_names) - len(told)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TextIO
 
 from lar.errors import UsageError
+from lar.places import Place, refuse_clashes
 
 
 class OutputFile:
@@ -111,22 +112,19 @@ def new_file_mode() -> int:
     return 0o666 & ~umask
 
 
-def check_places(outputs: Sequence[OutputFile], read: Iterable[str]) -> None:
-    """Refuse reports that would replace each other, or a file that the run reads.
+def check_places(
+    outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
+) -> None:
+    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
+    command's other places.
 
     Raises:
         UsageError: naming the flags.
     """
-    for index, output in enumerate(outputs):
-        for other in outputs[:index]:
-            if (output.to_stdout and other.to_stdout) or output.path == other.path:
-                raise UsageError(
-                    f"{other.flag} and {output.flag} go to the same place", "give each its own"
-                )
-        for name in read:
-            with contextlib.suppress(OSError):
-                if not output.to_stdout and os.path.samefile(output.path, name):
-                    raise UsageError(
-                        f"{output.flag}: {output.name}: the run reads this file",
-                        "choose another file",
-                    )
+    on_stdout = [output.flag for output in outputs if output.to_stdout]
+    if len(on_stdout) > 1:
+        raise UsageError(
+            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
+        )
+    files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
+    refuse_clashes([*places, *files], read)

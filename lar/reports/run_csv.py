@@ -22,6 +22,7 @@ def facts_of(result: RunResult) -> dict[str, object]:
         "driver": spec.driver,
         "device": spec.device,
         "settings": " ".join(f"{key}={value}" for key, value in spec.settings.items()),
+        "environment": " ".join(f"{key}={value}" for key, value in spec.environment.items()),
         "inputs": ";".join(fed.source for fed in result.fed),
         "outputs": ";".join(f"{output.name}:{output.sha256}" for output in result.outputs),
         "warnings": ";".join(result.warnings),

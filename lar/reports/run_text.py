@@ -171,10 +171,10 @@ def format_profile(result: RunResult) -> list[str]:
     """Say where the profile is and what it has cost, in a profiled run."""
     settings = result.spec.settings
     place = settings.get("profile") or settings.get("profile_host")
-    timed = statistics_of(result.samples.end_to_end)
-    plain = statistics_of(result.unprofiled.end_to_end)
     if not place or result.status != "ok":
         return []
+    timed = statistics_of(result.samples.end_to_end)
+    plain = statistics_of(result.unprofiled.end_to_end)
     if timed is None or plain is None:
         return [f"profile: {place}"]
     change = 100 * (timed.median / plain.median - 1) if plain.median else 0.0

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.datasets.items import parts_of
 from lar.errors import UsageError
 from lar.options import OPTIONS
 from lar.testcases.packed_file import graphs_in
@@ -23,12 +24,19 @@ if TYPE_CHECKING:
     from lar.testcases.cases import Case
 
 
+OUTPUT = r"output_(\d{1,9})\.pb"
+
+
 class Source(NamedTuple):
-    """A model file, and the testcases with it: folders, or numbers of those inside the file."""
+    """A model file, and the testcases with it: folders, or numbers of those inside the file.
+
+    `is_input` tells that it is `--input` that names the folder.
+    """
 
     model: str
     folders: tuple[str, ...] = ()
     packed: int = 0
+    is_input: bool = False
 
     @property
     def case_count(self) -> int:
@@ -73,6 +81,17 @@ def source_in_folder(folder: str) -> Source:
     return Source(os.path.join(folder, name), folders)
 
 
+def add_test_set(source: Source, texts: Sequence[str]) -> Source:
+    """Return the source with the testcase that the texts of `--input` are: a folder with inputs
+    and expected outputs."""
+    parts = parts_of(texts)
+    if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
+        return source
+    folder = os.path.normpath(parts[0])
+    whole = numbered(folder, r"input_(\d{1,9})\.pb") and numbered(folder, OUTPUT)
+    return source._replace(folders=(folder,), is_input=True) if whole else source
+
+
 def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
     """Return the numbers and paths of a folder's entries of one kind, in order."""
     found = ((re.fullmatch(pattern, name), name) for name in os.listdir(folder))
@@ -86,7 +105,7 @@ def cases_of(source: Source) -> Iterator[Case]:
     for number in range(source.packed):
         yield Case(name=f"testcase {number}")
     for folder in source.folders:
-        outputs = numbered(folder, r"output_(\d{1,9})\.pb")
+        outputs = numbered(folder, OUTPUT)
         yield Case(
             name=os.path.basename(folder),
             inputs=(("", folder),),
@@ -102,16 +121,23 @@ def check_options(source: Source, values: Mapping[str, Any], settings: Mapping[s
     """
     if not source.case_count:
         return
+    where, without = source.model, "give the model without testcases"
+    if source.is_input:
+        where, without = source.folders[0], "name the input files in it"
     for option in OPTIONS:
+        if option.key == "input" and source.is_input:
+            continue
         if option.group == "input" and values[option.key] not in (option.default, None, False):
             raise UsageError(
-                f"{option.flag}: {source.model} has its own inputs in its testcases",
-                "leave the flag out, or give the model without testcases",
+                f"{option.flag}: {where} has its own inputs in its testcases",
+                f"leave the flag out, or {without}",
             )
     if settings.get("thread", 1) > 1:
-        raise UsageError("--thread: testcases are run one after the other", "leave --thread out")
+        raise UsageError(
+            "--thread: testcases are run one after the other", f"leave --thread out, or {without}"
+        )
     if settings.get("fake_first"):
         raise UsageError(
             "--fake-first: the first execution computes nothing, and its outputs would be wrong",
-            "leave --fake-first out, or give the model without testcases",
+            f"leave --fake-first out, or {without}",
         )

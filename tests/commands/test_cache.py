@@ -15,6 +15,7 @@ from lar.cli import Parser, dispatch
 from lar.commands import cache as command
 from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, bytes_of, read_cache
 from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -162,10 +163,7 @@ def test_diff_prints_both_choices_and_times(run: Run, copy: Path) -> None:
 
 
 def test_diff_prints_what_only_one_has(run: Run, tmp_path: Path) -> None:
-    convolutions, rest = tmp_path / "first", tmp_path / "second"
-    cache = read_cache(REAL)
-    convolutions.write_bytes(bytes_of(AlgorithmCache(cache.categories[:1])))
-    rest.write_bytes(bytes_of(AlgorithmCache(cache.categories[1:])))
+    convolutions, rest = parts_of(tmp_path)
     code, text = run("diff", convolutions, rest)
     assert code == 1
     assert f"only in {convolutions}: 3\n" in text
@@ -185,6 +183,41 @@ def test_merge_writes_what_any_file_knows_and_the_last_wins(
     assert chosen_in(output)[0] == WINOGRAD
     run("merge", copy, REAL, "-o", output)
     assert output.read_bytes() == REAL.read_bytes()
+
+
+def parts_of(folder: Path) -> tuple[Path, Path]:
+    """The convolutions and the rest of the real cache, a file each."""
+    first, second = folder / "first", folder / "second"
+    cache = read_cache(REAL)
+    first.write_bytes(bytes_of(AlgorithmCache(cache.categories[:1])))
+    second.write_bytes(bytes_of(AlgorithmCache(cache.categories[1:])))
+    return first, second
+
+
+def test_merge_keeps_what_the_file_has(run: Run, copy: Path, tmp_path: Path) -> None:
+    convolutions, rest = parts_of(tmp_path)
+    said = f"{rest}: operators: 9, from 1 file, and 6 that it had\n"
+    assert run("merge", convolutions, "-o", rest) == (0, said)
+    assert set(chosen_in(rest)) == set(chosen_in(REAL))
+    run("pick", copy, "1", WINOGRAD)
+    run("merge", copy, "-o", rest)  # what is merged wins
+    assert WINOGRAD in chosen_in(rest)
+
+
+def test_merge_keeps_what_comes_while_it_reads(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convolutions, rest = parts_of(tmp_path)
+    output = tmp_path / "out.cache"
+
+    def read_slowly(name: str) -> AlgorithmCache:
+        cache = read_cache(name)
+        write_cache_merged(output, read_cache(rest))
+        return cache
+
+    monkeypatch.setattr(command, "read_cache", read_slowly)
+    run("merge", convolutions, "-o", output)
+    assert set(chosen_in(output)) == set(chosen_in(REAL))
 
 
 def test_merge_reads_all_files_before_it_writes(run: Run, copy: Path, tmp_path: Path) -> None:
@@ -221,6 +254,19 @@ def test_pick_into_another_file_leaves_the_first(run: Run, copy: Path, tmp_path:
     run("pick", copy, "1", WINOGRAD, "-o", output)
     assert copy.read_bytes() == REAL.read_bytes()
     assert chosen_in(output)[0] == WINOGRAD
+
+
+def test_picks_into_another_file_add_to_it(run: Run, tmp_path: Path) -> None:
+    convolutions, output = parts_of(tmp_path)
+    code, text = run("pick", convolutions, "1", WINOGRAD, "-o", output)
+    assert (code, f"is  {WINOGRAD}" in text) == (0, True)
+    assert len(chosen_in(output)) == 9
+    # The second leaves the first as it is.
+    _, text = run("pick", convolutions, "2", "FALLBACK_ALGO", "-o", output)
+    assert "is  FALLBACK_ALGO" in text
+    assert {WINOGRAD, "FALLBACK_ALGO"} <= set(chosen_in(output))
+    said = (0, "this is the choice already\n")
+    assert run("pick", convolutions, "2", "FALLBACK_ALGO", "-o", output) == said
 
 
 def test_pick_of_the_choice_changes_nothing(run: Run, copy: Path) -> None:

@@ -91,7 +91,7 @@ def test_diff_prints_what_they_were_made_for_differently(run: Run, tmp_path: Pat
     code, text = run("diff", first, second)
     assert code == 1
     assert [line.split() for line in text.splitlines()] == [
-        ["made", "for", "another", str(first), str(second)],
+        ["differs", "in", str(first), str(second)],
         ["threads", "2", "4"],
         ["provider", "CPU"],
         ["the", "same:", "2"],

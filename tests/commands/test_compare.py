@@ -121,6 +121,31 @@ def test_the_tolerance_decides_on_the_exit_code(
     assert ("tensors that differ:" in capsys.readouterr().out) == bool(code)
 
 
+def test_a_report_spoils_no_dump_that_is_compared(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = folders
+    for report, told in (
+        (f"{one}.index.json", "this is the index of a dump that is compared"),
+        (f"{other}/report.json", f"is inside {other}, a dump that is compared"),
+    ):
+        assert main(["compare", one, other, "--report", report]) == 2
+        assert told in capsys.readouterr().err
+        assert not Path(report).exists()
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_told(
+    folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lar.sides.compare", interrupt)
+    assert main(["compare", *folders]) == 130
+    assert capsys.readouterr() == ("", "lar: error: interrupted\n")
+
+
 def test_all_tensors_are_listed_on_request(
     folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

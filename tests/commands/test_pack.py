@@ -356,6 +356,41 @@ def test_a_place_that_does_not_fit_is_refused(
     assert [*tmp_path.iterdir()] == [tmp_path / "full"]
 
 
+@pytest.mark.parametrize("data", ["own.npy", "data:own.npy", "data:own.npy;", "@list", "link.npy"])
+@pytest.mark.parametrize("place", ["own.npy", "link.npy", "hard.npy"])
+def test_what_is_packed_is_not_replaced(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data: str,
+    place: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("own.npy", np.ones((1, 1, 28, 28), np.float32))
+    Path("link.npy").symlink_to("own.npy")
+    Path("hard.npy").hardlink_to("own.npy")
+    Path("list").write_text("own.npy\n")
+    model = str(MODELS / "digits_cnn.mge")
+    assert main(["pack", model, "-d", data, "-o", place]) == 2
+    assert f"-o: {place}: this file is read by the same command" in capsys.readouterr().err
+    assert np.load("own.npy").sum() == 784
+    assert main(["pack", model, "-d", "@list", "-o", "list"]) == 2
+    assert Path("list").read_text() == "own.npy\n"
+
+
+def test_an_interrupt_is_told_and_nothing_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lar.commands.pack.run_task", interrupt)
+    model = str(MODELS / "one_operator.onnx")
+    assert main(["pack", model, "-d", "#rand(0,1)", "-o", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr() == ("", "lar: error: interrupted\n")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_testcases_are_not_packed_twice(
     capsys: pytest.CaptureFixture[str], packed: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lar.cli import main
 from lar.profiling.report_options import BY_KEY
 from lar.profiling.styles import STYLES
 from lar.profiling.trace_file import write_profile
@@ -115,7 +116,8 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
         (["--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv: cannot be written"),
-        (["--top", "0"], "--top: '0' is not a number from 1"),
+        (["--top", "-1"], "--top: '-1' is not a number of rows"),
+        (["--top", "x"], "--top: 'x' is not a number of rows"),
         (["--filter", "("], "no regular expression"),
     ],
 )
@@ -129,6 +131,25 @@ def test_what_cannot_be_is_told_in_one_line(
     assert not done.stdout
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_top_0_shows_all_rows(
+    run_lar: RunLar, tmp_path: Path, capsys: pytest.CaptureFixture[str], style: str
+) -> None:
+    """More than any style shows of itself."""
+    names = [f"op{number}" for number in range(120)]
+    path, table = tmp_path / "many.json", tmp_path / "report.csv"
+    times = [dict.fromkeys(names, 3)] * 2
+    write_profile(profile_of_times({name: name for name in names}, times, step_us=500), path)
+    profiles = [str(path)] * (1 if style in SINGLE else 2)
+    shown = []
+    for top in ("0", "5000"):
+        words = ["report", *profiles, "--style", style, "--top", top, "--csv", str(table)]
+        assert main(words) == 0
+        shown.append((capsys.readouterr().out, table.read_text()))
+    assert shown[0] == shown[1]
+    assert all(name in shown[0][1] for name in names)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"PNG", b'{"schema":"lar.profile/9"}'])
 @pytest.mark.parametrize("style", ["megengine", "torch"])
 def test_a_bad_profile_is_told_in_one_line(
@@ -140,6 +161,21 @@ def test_a_bad_profile_is_told_in_one_line(
     assert done.returncode == 2
     assert done.stderr.startswith(f"lar: error: {bad}: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"[]", b'{"profiler": {}}'])
+def test_another_programs_json_is_told_from_a_cut_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    (name,) = (name for name, style in STYLES.items() if style.raw)
+    other = tmp_path / "other.json"
+    other.write_bytes(content)
+    assert main(["report", str(other), "--style", "torch"]) == 2
+    assert capsys.readouterr().err == (
+        f"lar: error: {other}: is JSON, but no profile of lar; this lar reads lar.profile/1\n"
+        "hint: make one with --profile; of an engine's own file, as of --profile-raw, "
+        f"use --style {name}\n"
+    )
 
 
 def test_a_profile_comes_through_a_pipe(run_lar: RunLar, profile: str) -> None:

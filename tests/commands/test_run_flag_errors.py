@@ -84,6 +84,11 @@ def test_no_model(run_lar: RunLar, words: list[str]) -> None:
     check_error(run_lar(*words), 2, "no model is given")
 
 
+@pytest.mark.parametrize("words", [["--", "a.onnx", "--iter=3"], ["a.onnx", "--", "--iter", "3"]])
+def test_flags_do_not_stand_after_two_hyphens(run_lar: RunLar, words: list[str]) -> None:
+    check_error(run_lar(*words), 2, "--iter: stands after --", "leave the -- out")
+
+
 @pytest.mark.parametrize("letters", ["\x1b[31mred", "two\nlines", "\x07bell"])
 def test_control_characters_never_reach_the_terminal(run_lar: RunLar, letters: str) -> None:
     for words in ([f"{letters}.onnx"], ["model.onnx", f"--{letters}"]):

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 # Workers that die
 
+HINT = "--verbose shows what the engine says"
+
 
 @pytest.mark.parametrize(
     ("do", "pieces"),
     [
-        ("raise", ["the engine failed: scripted failure"]),
-        ("exit", ["ended the process in phase iterations (iteration 1)", "exit code 7"]),
-        ("abort", ["crashed in phase iterations (iteration 1)", "SIGABRT"]),
-        ("segfault", ["crashed in phase iterations (iteration 1)", "SIGSEGV"]),
+        ("raise", ["the engine failed: scripted failure", HINT]),
+        ("exit", ["ended the process in phase iterations (iteration 1)", "exit code 7", HINT]),
+        ("abort", ["crashed in phase iterations (iteration 1)", "SIGABRT", HINT]),
+        ("segfault", ["crashed in phase iterations (iteration 1)", "SIGSEGV", HINT]),
         ("kill", ["crashed in phase iterations (iteration 1)", "SIGKILL", "out of memory?"]),
         ("memory", ["out of memory", "smaller batch"]),
     ],
@@ -77,6 +79,14 @@ def test_worker_that_hangs(
     done = run_lar(script, *flags, timeout=20)
     check_error(done, 124, *pieces)
     assert "iter 0/10: " in done.stdout
+
+
+def test_the_time_limit_is_for_the_information_about_the_model_too(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    done = run_lar(write_script(), "--model-info", "--timeout", "0.01")
+    check_error(done, 124, "timed out after 0.01 s")
+    assert done.stdout == ""
 
 
 def test_worker_that_floods(run_lar: RunLar, write_script: WriteScript) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lar.comparison import elements
 from lar.comparison.compare import compare_dumps
 from lar.comparison.record import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
+from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps.index import open_dump
+from lar.dumps.layouts import to_blocked
 from lar.records import record_to_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -70,6 +75,91 @@ def test_the_facts_of_both_sides_are_kept() -> None:
     assert comparison.expected.settings == {"x": 1}
     assert comparison.tolerance.max_error == 0.5
     assert comparison.notes[0] == "the actual dump is not complete: its run did not end well"
+
+
+def test_sides_that_were_fed_with_other_data_are_told_so_alone() -> None:
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(2, 20)
+    actual, expected = (
+        dump_of(
+            Step("data", "Input", (), data),
+            Step("a", "Tanh", ("data",), np.tanh(data)),
+            Step("b", "Relu", ("a",), np.maximum(data, 0)),
+        )
+        for data in (x, x[::-1])
+    )
+    comparison = compare_dumps(actual, expected)
+    assert comparison.finding == "different"
+    assert comparison.notes == ("the input data differs: the sides were fed with other data",)
+
+
+def test_missing_files_are_told() -> None:
+    x = np.ones((2, 20), np.float32)
+    whole = dump_of(Step("data", "Input", (), x), Step("a", "Tanh", ("data",), x))
+    part = Dump(
+        "part",
+        replace(whole.index, tensors=whole.index.tensors[:1]),
+        lambda tensor: whole.read(tensor.key),
+        missing=tuple("abcdefg"),
+    )
+    comparison = compare_dumps(part, whole)
+    assert comparison.notes == (
+        "the actual dump lacks 7 files that its index names: a, b, c, d, e, ...",
+    )
+    assert [each.tensor.name for each in comparison.unmatched] == ["a"]
+
+
+def test_bfloat16_is_compared_as_what_it_is(tmp_path: Path) -> None:
+    ones = np.ones((4, 8), np.float32)
+    for name, array in (("a", ones), ("b", ones * np.float32(1 + 2**-7))):
+        (tmp_path / name).mkdir()
+        write_tensor(tmp_path / name / "000001", array, "x", "BFloat16")
+    comparison = compare_dumps(open_dump(tmp_path / "a"), open_dump(tmp_path / "b"))
+    assert comparison.finding == "same"
+    (tensor,) = comparison.tensors
+    assert tensor.figures
+    assert tensor.figures.max_ulp == 1
+
+
+MIB = 1 << 20
+
+
+def stored_pair(folder: Path, kind: str) -> tuple[Dump, Dump]:
+    """Two dumps of one tensor whose files take 8 MiB each, in other layouts or as BFloat16."""
+    random = np.random.default_rng(0)
+    if kind == "BFloat16":
+        for name in "ab":
+            (folder / name).mkdir()
+            array = random.standard_normal((64, 256, 256)).astype(np.float32)
+            write_tensor(folder / name / "000001", array, "x", kind)
+        return open_dump(folder / "a"), open_dump(folder / "b")
+    plain = random.standard_normal((1, 32, 256, 256)).astype(np.float32)
+    other = plain * np.float32(1 + 1e-6)
+    layouts = ["" if kind == "plain" else kind, "nchw16c"]
+    dumps = []
+    for layout, array in zip(layouts, (plain, other), strict=True):
+        stored = np.ascontiguousarray(to_blocked(array, layout) if layout else array)
+        tensor = DumpedTensor(key="x", name="x", dtype="float32", shape=stored.shape, layout=layout)
+        index = DumpIndex(tensors=(tensor,), operators=())
+        dumps.append(Dump(layout, index, lambda tensor, stored=stored: stored.copy()))  # type: ignore[misc]
+    return dumps[0], dumps[1]
+
+
+@pytest.mark.parametrize("kind", ["plain", "nchw88", "BFloat16"])
+def test_layouts_and_types_take_no_more_memory_than_their_files(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps = stored_pair(tmp_path, kind)
+    whole = compare_dumps(*dumps).tensors[0]
+    monkeypatch.setattr(elements, "LARGE", MIB)
+    tracemalloc.start()
+    try:
+        (found,) = compare_dumps(*dumps).tensors
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == whole
+    # A pair takes 16 MiB, the buffers of a block a little more.
+    assert peak < 20 * MIB
 
 
 def large_dump(kind: str) -> Dump:

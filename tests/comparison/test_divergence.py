@@ -233,3 +233,70 @@ def test_a_damaged_graph_with_a_cycle_ends() -> None:
     assert compare(steps, steps).finding == "same"
     other = [Step("c", "Exp", ("a",), START), *steps]
     assert compare(other, steps).finding in ("same", "different")
+
+
+def test_a_mask_hides_no_culprit() -> None:
+    scores = RANDOM.standard_normal((12, 12)).astype(np.float32)
+    mask = np.where(np.tri(12) > 0, 0, -1e9).astype(np.float32)
+
+    def net(shift: float) -> list[Step]:
+        masked = scores + mask
+        masked[5, :3] += np.float32(shift)
+        weights = np.exp(masked - masked.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return [
+            Step("scores", "Input", (), scores),
+            Step("masked", "Add", ("scores", "mask"), masked),
+            Step("weights", "Softmax", ("masked",), weights),
+        ]
+
+    assert compare(net(0.0), net(0.0)).finding == "same"
+    for shift in (0.5, 1e-2):
+        assert outputs(compare(net(shift), net(0.0)).culprits) == ["masked"]
+
+
+def test_small_numbers_hide_no_culprit() -> None:
+    small = START * np.float32(1e-25)
+
+    def net(factor: int) -> list[Step]:
+        product = small * np.float32(factor)
+        return [
+            Step("data", "Input", (), START),
+            Step("small", "Mul", ("data", "tiny"), small),
+            Step("product", "Mul", ("small", "factor"), product),
+            Step("large", "Mul", ("product", "huge"), product * np.float32(1e25)),
+        ]
+
+    assert outputs(compare(net(3), net(2)).culprits) == ["product"]
+
+
+def test_errors_that_grow_nowhere_are_no_gradual_growth() -> None:
+    found = compare(chain([1e-2, 5e-3], START * np.float32(1.01)), chain([0.0] * 2, START))
+    assert not any("errors grow" in note for note in found.notes)
+
+
+def test_a_factor_that_one_side_applies_later_is_no_fault() -> None:
+    weights = RANDOM.standard_normal((50, 20)).astype(np.float32)
+    gelu = (START * (START > 0)).astype(np.float32)
+
+    def fused(alpha: float, double: float = 2.0) -> list[Step]:
+        """The half of a GELU is a factor of the product behind it."""
+        moved = gelu * np.float32(double)
+        return [
+            Step("data", "Input", (), START),
+            Step("erf", "Erf", ("data",), np.tanh(START)),
+            Step("var1", "Mul", ("data", "erf"), moved),
+            Step("y", "FusedMatMul", ("var1", "w"), (moved @ weights) * np.float32(alpha)),
+        ]
+
+    plain = [
+        Step("data", "Input", (), START),
+        Step("var2", "Gelu", ("data",), gelu),
+        Step("y", "MatMul", ("var2", "w"), gelu @ weights),
+    ]
+    assert compare(fused(0.5), plain).finding == "same"
+    (culprit,) = compare(fused(0.55), plain).culprits
+    assert [each.type for each in (*culprit.actual, *culprit.expected)] == ["FusedMatMul", "MatMul"]
+    # Where the product has the same factor too much, it is innocent.
+    (culprit,) = compare(fused(1.0, double=1.1), plain).culprits
+    assert "FusedMatMul" not in [each.type for each in culprit.actual]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lar.comparison import metrics
+from lar.comparison import elements
 from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.record import Figures, Tolerance
 
@@ -96,57 +96,6 @@ def test_lengths_and_angles_are_those_of_the_formulas(pair: tuple[Array, Array])
         assert figures.cosine is None
 
 
-def count_between(one: float, other: float, dtype: npt.DTypeLike) -> int:
-    """The numbers between two, counted one by one."""
-    low, high = sorted((np.array(one, dtype), np.array(other, dtype)))
-    count = 0
-    while low < high:
-        low = np.nextafter(low, np.array(np.inf, dtype))
-        count += 1
-    return count
-
-
-@given(
-    st.sampled_from(FLOATS),
-    st.floats(-100, 100, width=16),
-    st.integers(-200, 200),
-)
-def test_ulps_are_the_numbers_in_between(dtype: str, start: float, steps: int) -> None:
-    one = np.array(start, dtype)
-    other = one
-    for _ in range(abs(steps)):
-        other = np.nextafter(other, np.array(math.copysign(np.inf, steps), dtype))
-    figures = measure(np.array([one, 0], dtype), np.array([other, 0], dtype), EXACT)
-    assert figures.max_ulp == abs(steps) == count_between(float(one), float(other), dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_ulps_across_zero_and_the_whole_range(dtype: str) -> None:
-    limits = np.finfo(dtype)
-    tiny = limits.smallest_subnormal
-    assert measure(np.array([-tiny]), np.array([tiny]), EXACT).max_ulp == 2
-    assert measure(np.array([-0.0], dtype), np.array([0.0], dtype), EXACT).max_ulp == 0
-    low, high = np.array([limits.min], dtype), np.array([limits.max], dtype)
-    largest = int(high.view(f"u{high.itemsize}")[0])
-    figures = measure(low, high, EXACT)
-    assert figures.max_ulp == 2 * largest
-    assert figures.max_absolute is None or figures.max_absolute > 1e4  # it may overflow
-
-
-def test_the_greatest_ulps_are_found_among_many() -> None:
-    random = np.random.default_rng(0)
-    expected = random.standard_normal(200_000).astype(np.float32)
-    actual = expected * (1 + 1e-6 * random.standard_normal(200_000)).astype(np.float32)
-    for place, value in ((5, 1e-30), (150_000, -2.0)):
-        actual[place] = value
-    integers = [np.where(it < 0, -(2**31) - it, it) for it in (_bits(actual), _bits(expected))]
-    assert measure(actual, expected, EXACT).max_ulp == int(np.abs(integers[0] - integers[1]).max())
-
-
-def _bits(array: Array) -> Array:
-    return array.view(np.int32).astype(np.int64)
-
-
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 16])
 def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(1)
@@ -154,7 +103,7 @@ def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.Mon
     actual = expected + np.float32(1e-3) * random.standard_normal((3, 5, 11)).astype(np.float32)
     actual[1, 2, 3] = np.nan
     whole = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
-    monkeypatch.setattr(metrics, "BLOCK", block)
+    monkeypatch.setattr(elements, "BLOCK", block)
     figures = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
     assert figures.mean_absolute == pytest.approx(whole.mean_absolute, rel=1e-6)
     assert figures.cosine == pytest.approx(whole.cosine, rel=1e-9)
@@ -192,6 +141,64 @@ def test_numbers_whose_squares_overflow_are_finite_all_the_same() -> None:
     assert (figures.nonfinite_mismatches, figures.mismatches) == (0, 1)
     assert figures.relative_l2 == pytest.approx(math.sqrt(2))
     assert figures.max_error == 2
+
+
+def test_doubles_whose_squares_overflow_are_compared() -> None:
+    large, small = np.array([1e200, 1.0]), np.array([1.0, 1.0])
+    bounds = bounds_of(Tolerance(), "float64")
+    figures = measure(large, small, bounds)
+    assert figures.relative_l2 == pytest.approx(1e200 / math.sqrt(2))
+    assert figures.snr_db == pytest.approx(-3997, abs=0.1)
+    assert figures.cosine == pytest.approx(math.sqrt(0.5))
+    assert figures.mismatches == 1
+    figures = measure(small * 3, large, bounds)
+    assert figures.scale == pytest.approx(1e200 / math.sqrt(2))
+    assert (figures.relative_l2, figures.snr_db) == pytest.approx((1, 0))
+    assert figures.mismatches == 2
+    figures = measure(np.full(3, -1e308), np.full(3, 1e308), bounds)
+    assert (figures.relative_l2, figures.cosine, figures.mismatches) == (2, -1, 3)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from(["float32", "float64"]), st.floats(-1, 1), st.integers(0, 2**32))
+def test_lengths_do_not_depend_on_the_unit(dtype: str, power: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    expected = random.standard_normal(40).astype(dtype)
+    actual = expected + random.standard_normal(40).astype(dtype) * expected.dtype.type(1e-3)
+    limits = np.finfo(dtype)
+    unit = np.ldexp(expected.dtype.type(1), int(power * (limits.maxexp - 26 - limits.nmant)))
+    plain = measure(actual, expected, bounds_of(Tolerance(), dtype))
+    scaled = measure(actual * unit, expected * unit, bounds_of(Tolerance(), dtype))
+    for name in ("relative_l2", "cosine", "snr_db", "bulk_l2", "bulk_peak", "gain"):
+        assert getattr(scaled, name) == pytest.approx(getattr(plain, name), rel=1e-4), name
+    assert scaled.scale == pytest.approx(plain.scale * unit, rel=1e-5)
+    assert scaled.mismatches == plain.mismatches
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, 1e30, np.finfo(np.float32).min])
+def test_a_mask_hides_no_difference(fill: float) -> None:
+    random = np.random.default_rng(2)
+    expected = random.standard_normal((40, 40)).astype(np.float32)
+    masked = random.random((40, 40)) < 0.6
+    masked[0, 0], masked[0, 1] = False, True
+    expected[masked] += np.float32(fill)
+    assert passes(expected * np.float32(1 - 5e-5), expected)
+    actual = expected.copy()
+    actual[0, 0] += 0.01
+    figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
+    assert figures.mismatches == 1
+    assert figures.bulk_peak == pytest.approx(0.01, rel=0.2)
+    assert figures.max_absolute == pytest.approx(0.01, rel=0.01)
+    # That a fill is rounded otherwise is no error, that there is another one is.
+    actual = expected.copy()
+    actual[0, 1] = np.nextafter(actual[0, 1], np.float32(0))
+    figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
+    assert (figures.mismatches, figures.bulk_l2, figures.bulk_peak) == (0, 0, 0)
+    actual[0, 1] = 0
+    figures = measure(actual, expected, bounds_of(Tolerance(), "float32"))
+    assert figures.mismatches == 1
+    assert figures.bulk_peak is not None
+    assert figures.bulk_peak > 1e3
 
 
 def test_complex_numbers() -> None:
@@ -265,6 +272,15 @@ def test_default_tolerances_know_the_type() -> None:
     assert not passes(np.array([1], np.int32), np.array([2], np.int32))
     assert passes(np.array([1], np.int8), np.array([2], np.int8), "QuantizedS8")
     assert not passes(np.array([1], np.int8), np.array([3], np.int8), "QuantizedS8")
+
+
+def test_bfloat16_has_a_tolerance_and_ulps_of_its_own() -> None:
+    expected = (np.arange(0x3F80, 0x4000, dtype=np.uint32) << 16).view(np.float32)
+    actual = (np.arange(0x3F82, 0x4002, dtype=np.uint32) << 16).view(np.float32)
+    assert passes(actual, expected, "BFloat16")
+    assert not passes(expected * 2, expected, "BFloat16")
+    figures = measure(actual, expected, bounds_of(Tolerance(), "BFloat16"), spare_bits=16)
+    assert figures.max_ulp == 2
 
 
 def test_a_tolerance_given_replaces_the_default() -> None:

@@ -133,6 +133,9 @@ def test_the_shape_is_read_from_the_header(shape: list[int]) -> None:
         ("7\n0\n", Labels(truths=(7, 0))),
         ("b.npy 3\na.npy 4\n", Labels(truths=(4, 3))),
         ("b.npy,3\na.npy, 4\nother,9", Labels(truths=(4, 3))),
+        ("b 3\na 4\n", Labels(truths=(4, 3))),
+        ("set/b 3\nset/a 4\n", Labels(truths=(4, 3))),
+        ("b 0\na 1\n", Labels(truths=(1, 0))),
         ("tench\ngreat white shark\n", Labels(names=("tench", "great white shark"))),
         ("n01440764 0\nn01443537 1\n", Labels(names=("n01440764 0", "n01443537 1"))),
     ],
@@ -146,7 +149,16 @@ def test_labels_are_classes_of_items_or_names_of_classes(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("1\n2\n3\n", "3 items, there are 2"), ("a.npy 1\n", "no class of b.npy"), ("\n", "is empty")],
+    [
+        ("1\n2\n3\n", "3 items, there are 2"),
+        ("a.npy 1\n", "no class of b.npy"),
+        ("a 1\n", "no class of b.npy"),
+        ("c.npy 1\nd.npy 7\n", "no class of a.npy"),
+        ("a.npy 1\nb.npy -1\n", "labels.txt: -1 is no class"),
+        ("-1\n2\n", "labels.txt: -1 is no class"),
+        ("a 1\nb 9999999999\n", "labels.txt: 9999999999 is no class"),
+        ("\n", "is empty"),
+    ],
 )
 def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "labels.txt").write_text(text)
@@ -154,6 +166,15 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: st
         read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])
     with pytest.raises(UsageError, match="cannot be read"):
         read_labels(str(tmp_path / "gone.txt"), ["a.npy"])
+
+
+def test_names_without_suffixes_are_those_of_one_item_each(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("a 3\nb 1\n")
+    with pytest.raises(UsageError, match=r"tells no class of a\.npy"):
+        read_labels(str(labels), ["a.npy", "a.jpg", "b.npy"])
+    labels.write_text("a.npy 3\na.jpg 2\nb.npy 1\n")
+    assert read_labels(str(labels), ["a.npy", "a.jpg", "b.npy"]).truths == (3, 2, 1)
 
 
 def test_labels_may_be_those_of_paths(tmp_path: Path) -> None:

@@ -102,6 +102,44 @@ def test_other_data_does_not_go_on(
     assert done.returncode == 2
 
 
+def test_items_done_from_other_content_do_not_go_on(
+    run_lar: Any, arguments: list[str], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "set" / "d2.npy", DIGITS[1:2])  # not done yet
+    np.save(tmp_path / "set" / "d1.npy", DIGITS[2:3] + 1)
+    changed = str(tmp_path / "set" / "d1.npy")
+    index = tmp_path / "out.index.json"
+    for _ in range(2):  # to ask twice is no way round
+        done = run_lar(*arguments, "--resume")
+        assert done.returncode == 2
+        assert f"--resume: {changed} has changed since {tmp_path / 'out'} was" in done.stderr
+        assert not items_run(done.stdout)
+
+    # What a lar has left that did not note it goes on.
+    told = json.loads(index.read_text())
+    del told["files"]
+    index.write_text(json.dumps(told))
+    done = run_lar(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert items_run(done.stdout) == ["d2.npy", "d3.npy"]
+
+
+def test_a_stack_of_other_content_does_not_go_on(run_lar: Any, tmp_path: Path) -> None:
+    stack, out = tmp_path / "my.npz", tmp_path / "out"
+    np.savez(stack, data=DIGITS)
+    arguments = [DIGITS_CNN, "--input", f"data:{stack}", "--bin-out-dump", str(out)]
+    assert run_lar(*arguments).returncode == 0
+    (out / "run3-var0").unlink()
+    np.savez(stack, data=DIGITS[::-1])
+    done = run_lar(*arguments, "--resume")
+    assert done.returncode == 2
+    assert f"--resume: {stack} has changed since {out} was dumped from it" in done.stderr
+    for flags in (["--overwrite"], ["--resume"]):
+        assert run_lar(*arguments, *flags).returncode == 0
+    np.savez(stack, data=DIGITS)
+    assert run_lar(*arguments, "--resume").returncode == 2
+
+
 def kill_when_there(arguments: list[str], file: Path) -> None:
     """Begin a run, and kill lar when a file is there."""
     with subprocess.Popen(

@@ -83,6 +83,7 @@ def test_classes_have_names(run_lar: Any, folder: Path, tmp_path: Path) -> None:
     done = run_lar(MODELS["onnxruntime"], "--input", str(folder), "--labels", str(names))
     assert f"d0.npy: top-1 {LABELS[0]} number {LABELS[0]} (" in done.stdout
     assert "accuracy" not in done.stdout
+    assert done.stdout.endswith("note: --labels: its 10 lines are the names of classes\n")
 
 
 @each_engine
@@ -196,6 +197,13 @@ def test_only_the_same_run_goes_on(
         (["--labels", "x"], "--labels: there is no data set"),
         (["--resume"], "--resume: there is no data set"),
         (["--input", "SET", "--resume"], "add --bin-out-dump"),
+        *(
+            (
+                ["--input", "SET", "--resume", "--bin-out-dump", "gone", flag, "gone.json"],
+                f"{flag}: a resumed run has no profile of what was done before",
+            )
+            for flag in ("--profile", "--profile-host", "--profile-raw")
+        ),
         (["--input", "SET", "--thread", "2"], "--thread: the items of a data set"),
         (["--input", "SET", "--labels", "gone.txt"], "gone.txt: cannot be read"),
     ],

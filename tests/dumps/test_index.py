@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import lar
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import index_place, read_index, write_index
+from lar.dumps.index import index_place, is_tensor, read_index, write_index
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.errors import DumpError
 
@@ -123,6 +124,35 @@ def test_what_is_no_dump_is_told(folder: Path, tmp_path: Path) -> None:
         lar.open_dump(tmp_path / "missing")
     (folder / "notes.txt").write_text("not a tensor, but long enough for its header")
     with pytest.raises(DumpError, match=r"notes\.txt: is not a dumped tensor"):
+        lar.open_dump(folder)
+
+
+def test_a_missing_file_does_not_cost_the_index(folder: Path) -> None:
+    told = replace(index_of(folder), model="r.mge")
+    write_index(index_place(folder), told)
+    assert lar.open_dump(folder).missing == ()
+    (folder / "000001").unlink()
+    dump = lar.open_dump(folder)
+    assert dump.missing == ("000001",)
+    assert dump.index == replace(told, tensors=told.tensors[1:])
+    assert dump.read("000003").shape == (2, 3)
+    # Of a file that another dump has under this name, the index tells nothing.
+    write_tensor(folder / "000003", np.zeros(5, np.float32), "other")
+    dump = lar.open_dump(folder)
+    assert (dump.missing, dump.index.model) == ((), "")
+
+
+def test_a_pipe_is_no_dump(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    for opened in (folder, folder / "pipe"):
+        with pytest.raises(DumpError, match="pipe: is no regular file"):
+            lar.open_dump(opened)
+    with pytest.raises(DumpError, match="pipe: is no regular file"):
+        lar.load_tensor_binary(folder / "pipe")
+    assert not is_tensor(folder / "pipe")
+    (folder / "pipe").unlink()
+    os.mkfifo(index_place(folder))
+    with pytest.raises(DumpError, match="json: is no regular file"):
         lar.open_dump(folder)
 
 

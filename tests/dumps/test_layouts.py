@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.dumps.layouts import BLOCKS, block_of, plain_shape, to_blocked, to_plain
+from lar.dumps.layouts import (
+    BLOCKS,
+    block_of,
+    plain_pieces,
+    plain_shape,
+    to_blocked,
+    to_plain,
+)
 
 LAYOUTS = [*BLOCKS, "nchw8c", "nchw16c"]
 sizes = st.integers(1, 5)
@@ -63,6 +70,18 @@ def test_weights_survive_the_way_there_and_back(
     assert np.count_nonzero(whole) == plain.size
 
 
+@given(
+    st.sampled_from([*LAYOUTS, "oIhw4i", "Ohwi4o", "OIhw4i4o"]),
+    st.tuples(sizes, st.integers(1, 40), sizes, sizes),
+    st.integers(1, 100),
+)
+def test_plain_pieces_are_the_plain_tensor(layout: str, shape: tuple[int, ...], most: int) -> None:
+    plain = np.arange(np.prod(shape)).reshape(shape)
+    pieces = list(plain_pieces(to_blocked(plain, layout), layout, shape, most))
+    assert np.array_equal(np.concatenate(pieces), plain.reshape(-1))
+    assert all(piece.ndim == 1 and piece.size <= most for piece in pieces)
+
+
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [
@@ -95,6 +114,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
         with pytest.raises(ValueError, match="does not fill the blocks"):
             to_plain(np.zeros((1, 3, 1, 1, 4)), "nchw4", shape)
+        with pytest.raises(ValueError, match="does not fill the blocks"):
+            list(plain_pieces(np.zeros((1, 3, 1, 1, 4)), "nchw4", shape, 10))
     for layout, shape in [("nchw44", (1, 2, 3)), ("", (1, 2, 3, 4))]:
         with pytest.raises(ValueError, match="cannot be brought into"):
             to_blocked(np.zeros(shape), layout)

@@ -35,6 +35,18 @@ def test_a_block_is_as_megengine_writes_it() -> None:
     assert "\n".join(lines) + "\n" == BY_MEGENGINE
 
 
+def test_a_name_of_several_lines_stays_one(tmp_path: Path) -> None:
+    made = Variable(id=1, shape=(1,), strides=(1,), name="a\nb\\", operator="c\r\nd[0]")
+    lines = [*format_block(made, np.zeros(1, np.float32), [])]
+    assert lines[0].startswith(
+        r"var1 produced: name=a\nb\ layout={1(1) Float32} owner_opr=c\r\nd[0]{"
+    )
+    text = tmp_path / "dump.txt"
+    text.write_text("\n".join(lines) + "\n")
+    assert filter_blocks(text, re.compile("^a")) == 1
+    assert text.read_text().splitlines() == lines
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [

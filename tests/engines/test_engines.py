@@ -183,12 +183,22 @@ def test_a_missing_model_names_the_nearest(tmp_path: Path) -> None:
     assert refused(tmp_path / "none" / "resnet50.mge").hint == "check the path"
 
 
+def test_a_folder_is_not_the_nearest_model(tmp_path: Path) -> None:
+    (tmp_path / "digits.mge").mkdir()
+    assert refused(tmp_path / "digit.mge").hint == "check the path"
+
+
 def test_an_empty_model_is_refused(tmp_path: Path) -> None:
     assert "is empty" in refused(write(tmp_path, "a.mge", b"")).message
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    assert "is a folder" in refused(tmp_path).message
+    error = refused(tmp_path)
+    assert "is a folder" in error.message
+    assert error.hint == "give a model file"
+    for name in ("b.mge", "a.onnx", "text.txt"):
+        write(tmp_path, name)
+    assert refused(tmp_path).hint == "give a model in it: a.onnx, b.mge"
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")

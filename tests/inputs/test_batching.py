@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,14 +12,31 @@ from lar.records import FedInput, TensorInfo
 FREE = TensorInfo(name="data", dtype="float32", shape=(1, 2), resizable=True)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", [2, 3, 7])
 def test_the_items_are_fed_over_and_over(size: int) -> None:
     array = np.array([[0, 1], [2, 3]], np.float32)
-    repeated = repeat_batch("data", array, FREE, size)
+    repeated = repeat_batch(array, FREE, size, is_generated=False)
     assert repeated.shape == (size, 2)
     assert repeated.flags.c_contiguous
     for index, item in enumerate(repeated):
         np.testing.assert_array_equal(item, array[index % 2])
+
+
+def test_items_that_are_fed_are_not_left_out() -> None:
+    array = np.array([[0, 1], [2, 3]], np.float32)
+    with pytest.raises(UsageError, match="--batch-size 1: input data is fed 2 items") as caught:
+        repeat_batch(array, FREE, 1, is_generated=False)
+    assert "give 2 or more" in caught.value.hint
+    np.testing.assert_array_equal(repeat_batch(array, FREE, 1, is_generated=True), array[:1])
+
+
+def test_what_is_generated_is_known_from_what_is_fed() -> None:
+    fed = FedInput(name="data", dtype="float32", shape=(2, 2), source="", generated=True)
+    arrays = {"data": np.zeros((2, 2), np.float32)}
+    repeated, _ = repeat_batches(arrays, [fed], [FREE], 1)
+    assert repeated["data"].shape == (1, 2)
+    with pytest.raises(UsageError, match="is fed 2 items"):
+        repeat_batches(arrays, [replace(fed, generated=False)], [FREE], 1)
 
 
 def test_the_result_tells_the_shape_that_was_fed() -> None:
@@ -30,7 +49,7 @@ def test_the_result_tells_the_shape_that_was_fed() -> None:
 def test_a_batch_that_is_fixed_is_refused(shape: tuple[int, ...]) -> None:
     info = TensorInfo(name="data", dtype="float32", shape=shape)
     with pytest.raises(UsageError, match="--batch-size 4: input data takes"):
-        repeat_batch("data", np.zeros(shape, np.float32), info, 4)
+        repeat_batch(np.zeros(shape, np.float32), info, 4, is_generated=False)
 
 
 def test_inputs_without_a_batch_in_common_are_refused() -> None:

@@ -14,6 +14,7 @@ from onnx import numpy_helper
 from lar import inputs
 from lar.errors import UsageError
 from lar.inputs import Feed, feed_of
+from lar.inputs.grammar import PathItem
 from lar.records import FedInput, ImageSettings, TensorInfo
 
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
@@ -332,3 +333,18 @@ def test_the_outer_axis_of_inline_values_is_kept_where_it_fits_and_dropped_where
     flat = TensorInfo(name="data", dtype="float32", shape=(3,))
     assert feed("[1.5,2,3]", infos=(flat,)).arrays["data"].shape == (3,)
     assert "2 axes" in refusal("[[1.5],[2]]", infos=(flat,)).message
+
+
+def test_expected_outputs_that_nobody_judges_are_a_warning() -> None:
+    Path("set").mkdir()
+    tensor = numpy_helper.from_array(VALUES).SerializeToString()
+    Path("set/input_0.pb").write_bytes(tensor)
+    assert feed("set").warnings == ()
+    for name in ("output_0.pb", "output_1.pb"):
+        Path("set", name).write_bytes(tensor)
+    (warning,) = feed("set").warnings
+    assert warning.startswith("--input: set: its expected outputs (output_0.pb, output_1.pb) are")
+    # Testcases give items, and are judged.
+    image = ImageSettings()
+    testcase = feed_of([PathItem("", "set")], (IMAGE,), image=image, fill="uniform", seed=0)
+    assert testcase.warnings == ()

@@ -11,7 +11,8 @@ from lar.inputs.generation import describe_source, generate_array, shape_to_gene
 from lar.inputs.loaded import Array
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64"]
+FLOATS = ["float16", "float32", "float64"]
+DTYPES = ["bool", *INTEGERS, *FLOATS]
 SHAPE = (1, 3, 32, 33)
 
 
@@ -21,8 +22,13 @@ def generate(
     return generate_array(name, dtype_of(dtype), shape, fill=fill, seed=seed)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("fill", ["uniform", "normal", "zeros", "ones"])
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [
+        *((fill, dtype) for fill in ("uniform", "zeros", "ones") for dtype in DTYPES),
+        *(("normal", dtype) for dtype in FLOATS),
+    ],
+)
 def test_every_dtype_and_fill_gives_settled_data(dtype: str, fill: str) -> None:
     for shape in (SHAPE, (), (1,)):
         array = generate(dtype, fill, shape=shape)
@@ -32,8 +38,10 @@ def test_every_dtype_and_fill_gives_settled_data(dtype: str, fill: str) -> None:
         assert array.flags.writeable
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("fill", ["uniform", "normal"])
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [*(("uniform", dtype) for dtype in DTYPES), *(("normal", dtype) for dtype in FLOATS)],
+)
 def test_seed_and_name_decide_the_data(dtype: str, fill: str) -> None:
     array = generate(dtype, fill)
     assert np.array_equal(array, generate(dtype, fill))
@@ -46,7 +54,7 @@ def test_the_drawn_values_do_not_change_between_releases() -> None:
     np.testing.assert_allclose(generate("float32", shape=(3,)), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_floats_fill_their_range_and_are_never_subnormal(dtype: str) -> None:
     uniform, normal = generate(dtype), generate(dtype, "normal")
     assert uniform.min() >= 0
@@ -62,9 +70,15 @@ def test_floats_fill_their_range_and_are_never_subnormal(dtype: str) -> None:
     ("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127), ("int64", 0, 1)]
 )
 def test_integers_fill_their_range(dtype: str, low: int, high: int) -> None:
-    for fill in ("uniform", "normal"):
-        array = generate(dtype, fill)
-        assert (array.min(), array.max()) == (low, high)
+    array = generate(dtype)
+    assert (array.min(), array.max()) == (low, high)
+
+
+@pytest.mark.parametrize("dtype", ["bool", *INTEGERS])
+def test_normal_data_is_floating_point(dtype: str) -> None:
+    with pytest.raises(UsageError, match=f"--fill normal: input ids takes {dtype}") as caught:
+        generate(dtype, "normal", name="ids")
+    assert caught.value.hint == "feed ids with --input, or leave --fill out"
 
 
 def test_zeros_and_ones() -> None:
@@ -82,7 +96,7 @@ def test_sources_are_named() -> None:
 
 
 def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
-    for fill in ("uniform", "normal", "zeros", "ones"):
+    for fill in ("uniform", "zeros", "ones"):
         with pytest.raises(UsageError, match="more than this machine's memory"):
             generate("uint8", fill, shape=(1 << 40, 1 << 20))
 

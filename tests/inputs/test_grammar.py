@@ -58,6 +58,10 @@ def test_an_existing_file_is_a_path_colon_and_comma_or_not(
         Path(name).touch()
         assert items_of([name]) == (PathItem("", name),)
         assert items_of([f"n:{name}"]) == (PathItem("n", name),)
+    for name in ("[x].npy", "{1}.npy"):
+        Path(name).touch()
+        assert items_of([name]) == (PathItem("", name),)
+        assert items_of([f"data:{name}"]) == (PathItem("data", name),)
     Path("5").touch()
     assert items_of(["5"]) == (NumbersItem("", "5"),)
 

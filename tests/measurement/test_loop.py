@@ -164,14 +164,36 @@ def test_the_engines_own_device_time_is_kept() -> None:
 
 def test_else_the_device_time_is_that_of_the_busiest_thread() -> None:
     driver = StepDriver(LONG, LONG)
-    meter = StepMeter(driver, Reading(9, 9), Reading(0, 0.375), Reading(0, 0.5))
+    meter = StepMeter(driver, Reading(9, 9), Reading(0, 0.375, 0.75), Reading(0, 0.5, 0.5))
     assert taken(driver, 2, meter).device == (0.375, 0.5)
 
 
-def test_a_thread_is_never_busier_than_the_iteration_was_long() -> None:
+def test_a_thread_that_computed_for_longer_than_the_iteration_did_so_in_part_before_it() -> None:
     driver = StepDriver(LONG, LONG)
-    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.501))
-    assert taken(driver, 1, meter).device == (0.5,)
+    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.501, 0.525), Reading(0, 0.525, 0.525))
+    assert taken(driver, 2, meter).device == pytest.approx((0.501 * 0.5 / 0.525, 0.5))
+
+
+def test_if_much_of_that_may_have_been_before_it_nothing_is_known() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.501, 0.75), Reading(0, 0.625, 0.625))
+    assert taken(driver, 2, meter).device == (None, None)
+
+
+def test_a_long_iteration_after_a_short_one_has_a_device_time_if_that_was_short_enough() -> None:
+    times = iter([0.0001, 0.5, 0.0001, 0.0002, 0.01])
+    driver = StepDriver(0, LONG)
+    driver.wait = driver.step("wait", lambda: next(times))
+    meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.25, 0.5001), Reading(0, 0.01, 0.0103))
+    assert taken(driver, 5, meter).device == pytest.approx(
+        (None, 0.25 * 0.5 / 0.5001, None, None, 0.01 * 0.01 / 0.0103)
+    )
+
+
+def test_no_iteration_waited_for_longer_than_it_took() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(0, 0), Reading(18.5, 0), Reading(0.125, 0))
+    assert taken(driver, 2, meter).queue_delay == (0.5, 0.125)
 
 
 def test_a_long_iteration_has_a_reading_of_its_own() -> None:
@@ -184,9 +206,12 @@ def test_short_iterations_share_a_reading() -> None:
     assert SHORT < READING_INTERVAL_SECONDS
     driver = StepDriver(0, SHORT)
     group = next(n for n in range(1, 100) if n * SHORT >= READING_INTERVAL_SECONDS)
-    meter = StepMeter(driver, Reading(9, 9), Reading(1.0, 1.0), Reading(2.0, 1.0), Reading(0.5, 1))
+    first, second, rest = 0.25 * SHORT * group, 0.5 * SHORT * group, 0.25 * SHORT
+    meter = StepMeter(
+        driver, Reading(9, 9), Reading(first, 1), Reading(second, 1), Reading(rest, 1)
+    )
     samples = taken(driver, 2 * group + 2, meter)
-    shares = [1.0 / group] * group + [2.0 / group] * group + [0.25] * 2
+    shares = [0.25 * SHORT] * group + [0.5 * SHORT] * group + [0.125 * SHORT] * 2
     assert samples.queue_delay == tuple(shares)
     assert samples.device == (None,) * len(shares)
     assert driver.called.count("meter") == 1 + 2 + 1
@@ -194,10 +219,10 @@ def test_short_iterations_share_a_reading() -> None:
 
 def test_the_shared_readings_add_up_to_the_delay_there_was() -> None:
     driver = StepDriver(0, SHORT)
-    meter = StepMeter(driver, Reading(0, 0), *[Reading(0.75, 0)] * 99)
+    meter = StepMeter(driver, Reading(0, 0), *[Reading(0.75 * SHORT, 0)] * 99)
     delays = taken(driver, 60, meter).queue_delay
     readings = driver.called.count("meter") - 1
-    assert sum(delay or 0 for delay in delays) == pytest.approx(0.75 * readings)
+    assert sum(delay or 0 for delay in delays) == pytest.approx(0.75 * SHORT * readings)
 
 
 def test_rows_go_on_where_the_warmup_left_them() -> None:

@@ -119,6 +119,24 @@ def test_a_thread_that_waits_for_a_cpu_shows_the_delay(root: Path) -> None:
     assert float(output.stdout) > 0.05, output.stderr
 
 
+def test_a_wait_that_began_before_the_last_reading_is_told_as_far_as_it_can_be_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel adds four seconds of waiting at once, when the thread has its CPU at last.
+    monkeypatch.setattr(noise, "TASKS", str(tmp_path))
+    statistics = tmp_path / str(threading.get_native_id()) / "schedstat"
+    statistics.parent.mkdir()
+    statistics.write_text("1000 2000000000 1\n")
+    began = time.monotonic()
+    meter = opened()
+    statistics.write_text("1000 6000000000 2\n")
+    spin(0.02)
+    reading = meter.read()
+    assert reading.window <= time.monotonic() - began
+    assert reading.busiest_thread >= 0.02
+    assert 0 < reading.queue_delay <= reading.window - reading.busiest_thread + 1e-9
+
+
 def test_there_is_no_meter_where_the_system_has_no_threads_to_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

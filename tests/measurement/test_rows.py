@@ -63,11 +63,25 @@ def test_rows_that_are_not_there_yet_are_left_out() -> None:
 def test_a_delay_found_later_is_set_for_its_rows_alone() -> None:
     rows = SampleRows.anonymous(4)
     for index in range(4):
-        rows.append(index, index, index, NAN)
-    rows.set_queue_delay(1, 3, 0.5)
-    rows.set_queue_delay(3, 3, 0.7)
-    assert rows.samples(0, 4).queue_delay == (None, 0.5, 0.5, None)
+        rows.append(1, index, index, NAN)
+    rows.share_queue_delay(1, 3, 0.5)
+    rows.share_queue_delay(3, 3, 0.7)
+    assert rows.samples(0, 4).queue_delay == (None, 0.25, 0.25, None)
     assert rows.samples(0, 4).device == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("delay", "shares"),
+    [(2.0, (0.25, 1.5, 0.25)), (4.0, (0.5, 3.0, 0.5)), (9.0, (0.5, 3.0, 0.5)), (0.0, (0, 0, 0))],
+)
+def test_a_delay_is_shared_by_the_times_that_rows_took(
+    delay: float, shares: tuple[float, ...]
+) -> None:
+    rows = SampleRows.anonymous(3)
+    for end_to_end in (0.5, 3.0, 0.5):
+        rows.append(end_to_end, 0, NAN, NAN)
+    rows.share_queue_delay(0, 3, delay)
+    assert rows.samples(0, 3).queue_delay == shares
 
 
 def test_a_full_table_takes_no_more() -> None:

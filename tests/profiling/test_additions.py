@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,28 @@ def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> N
         spans=(*before.spans, ADDED),
         threads={**before.threads, 0: "python"},
     )
+
+
+def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Path) -> None:
+    before = read_profile(path)
+    early, earlier = (
+        Span(category="user_annotation", name=f"{-start}", start_ns=start, end_ns=10**9, thread=0)
+        for start in (-600_000_001, -600_000_002)
+    )
+    for span in (early, earlier, ADDED):
+        trace = read_unread(path)
+        assert trace.facts == before.facts
+        write_with(trace, [span], {0: "python"}, path)
+    after = read_profile(path)
+    assert after == replace(
+        before,
+        spans=(earlier, early, *before.spans, ADDED),
+        threads={**before.threads, 0: "python"},
+    )
+    events = json.loads(path.read_text())["traceEvents"]
+    assert min(event.get("ts", 0) for event in events) == 0
+    numbers = [event["args"]["id"] for event in events if "id" in event["args"]]
+    assert len(numbers) == len({*numbers})
 
 
 @pytest.mark.parametrize("written", [False, True])

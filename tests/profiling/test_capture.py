@@ -293,7 +293,7 @@ def test_the_cost_is_that_of_the_medians() -> None:
 def test_patterns_end_at_the_last_sign(
     given: dict[str, str], patterns: list[tuple[str, str]]
 ) -> None:
-    assert patterns_of(spec_with(given)) == patterns
+    assert patterns_of(given) == patterns
 
 
 @pytest.mark.parametrize(

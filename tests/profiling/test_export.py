@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lar
 from lar.cli import main
 from lar.profiling.export import HOST as HOST_PROCESS
 from lar.profiling.export import chrome_trace_of, export_chrome, utilization_of
@@ -199,6 +201,54 @@ def test_utilization_is_told_in_at_most_100_parts() -> None:
 
 def test_an_empty_profile_has_a_trace_too() -> None:
     assert json.loads(export_chrome(Profile()))["traceEvents"]
+
+
+def test_what_begins_before_the_clocks_zero_is_drawn_too() -> None:
+    """Viewers drop events before 0."""
+    outer = span_of("user_annotation", "outer", -600, 200, thread=0, step=None)
+    executed = execution_of(0, 5, 20, thread=WORKER, dispatch=(-3, 2))
+    profile = profile_of(
+        [CONV],
+        [step_of(0, 0, 100)],
+        [executed],
+        [outer],
+        counters=(CounterSample("rss", -1_000, 1e6),),
+        allocations=(Allocation(7_000, 64),),
+    )
+    events = chrome_trace_of(profile)["traceEvents"]
+    found = {(event["name"], event["ph"]): event["ts"] for event in events if "ts" in event}
+    assert found == {
+        ("outer", "X"): 0,
+        ("ProfilerStep#0", "X"): 600,
+        ("conv", "X"): 605,
+        ("dispatch conv", "X"): 597,
+        ("dispatch", "s"): 597,
+        ("dispatch", "f"): 605,
+        ("rss", "C"): 599,
+        ("memory cpu", "C"): 607,
+    }
+
+
+@pytest.mark.parametrize("export", ["perfetto", "tensorboard"])
+def test_a_range_around_a_run_is_in_its_traces(
+    write_script: Callable[..., str], tmp_path: Path, export: str
+) -> None:
+    profile, trace = tmp_path / "p.json", tmp_path / "trace.json"
+    operators = [{"name": "fc", "type": "MatMul", "part": 0.5}]
+    script = write_script(operators=operators, times=[[0.01, 0.001, None]], real_time=True)
+    with lar.range("outer"):
+        lar.run(script, iter=2, profile=str(profile))
+    assert main(["report", str(profile), "--export", export, "-o", str(trace)]) == 0
+    for path in (profile, trace):
+        events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] != "M"]
+        (outer,) = (event for event in events if event["name"] == "outer")
+        assert outer["ts"] == min(event["ts"] for event in events) == 0
+        steps = [event for event in events if event["name"].startswith("ProfilerStep")]
+        assert max(map(end_of, steps)) < end_of(outer)
+
+
+def end_of(event: dict[str, Any]) -> float:
+    return float(event["ts"] + event["dur"])
 
 
 @pytest.mark.parametrize("name", ["chrome", "perfetto"])

@@ -29,6 +29,48 @@ def test_megengines_file_is_read() -> None:
     assert (execution.duration_ns, execution.wait_ns) == (3_000_000, 1_000_000)
 
 
+def onnxruntime_file(**args: Any) -> bytes:
+    """What ONNX Runtime writes of one run of one node, with some of what it tells of the node."""
+    shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
+    told = {"op_name": "Relu", "provider": "CPUExecutionProvider", "node_index": "0"}
+    times = {"ph": "X", "pid": 7, "tid": 7}
+    events = [
+        {"cat": "Node", "name": "relu_kernel_time", "ts": 2, "dur": 3, **times},
+        {"cat": "Session", "name": "model_run", "ts": 1, "dur": 5, **times},
+    ]
+    events[0]["args"] = {**told, **shapes, **args}
+    return json.dumps(events).encode()
+
+
+def test_onnxruntimes_file_is_read() -> None:
+    profile = read_foreign(onnxruntime_file(), "raw.json")
+    assert [fact.shape for fact in profile.operators[0].inputs] == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"input_type_shape": [{"float": ["N", 3]}]},
+        {"input_type_shape": [{"float": [-1]}]},
+        {"input_type_shape": [{"float": [10**30]}]},
+        {"output_type_shape": [{"float": None}]},
+        {"output_type_shape": {"float": [2]}},
+        {"thread_scheduling_stats": {"sub_threads": {"12": {"num_run": "4"}}}},
+        {"thread_scheduling_stats": {"sub_threads": [12]}},
+    ],
+)
+def test_what_onnxruntime_tells_of_a_node_may_be_damaged(args: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"raw\.json: is damaged: expected `"):
+        read_foreign(onnxruntime_file(**args), "raw.json")
+
+
+@pytest.mark.parametrize("opening", [b'{"more":', b'[{"args":{"input_type_shape":'])
+def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
+    content = opening + b"[" * 3000 + b"]" * 3000
+    with pytest.raises(UsageError, match=r"raw\.json: is no profile: it is nested too deeply"):
+        read_foreign(content, "raw.json")
+
+
 @pytest.mark.parametrize(
     ("times", "said"),
     [

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lar
+from lar.errors import UsageError
 from lar.profiling.profile import Profile, Span
 from lar.profiling.ranges import (
     MOST_ENDED,
@@ -62,6 +64,37 @@ def test_a_range_around_a_run_is_added_when_it_ends(
     assert profile.steps[-1].end_ns < inner.end_ns <= outer.end_ns
     assert {each.thread for each in (outer, inner)} == {PYTHON_THREAD}
     assert profile.threads == {0: "python", 1: "host"}
+
+
+@pytest.mark.parametrize(
+    ("color", "told"),
+    [(0xFF0000, "#ff0000"), (0x8012_34AB, "#1234ab"), (0, "#000000"), ("teal", "teal")],
+)
+def test_a_color_may_be_a_number_as_nvtx_takes_it(
+    write_script: WriteScript, tmp_path: Path, color: str | int, told: str
+) -> None:
+    path = tmp_path / "p.json"
+    with lar.range("outer", color=color):
+        lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
+    assert [each.color for each in ranges_in(lar.read_profile(path))] == [told]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": 5}, "lar.range: name: 5 is no text"),
+        ({"name": "half \udc80"}, r"lar.range: name: 'half \\udc80' is no text"),
+        ({"name": "n", "color": (1, 2, 3)}, r"lar.range: color: \(1, 2, 3\) is no color"),
+        ({"name": "n", "color": True}, "lar.range: color: True is no color"),
+        ({"name": "n", "color": -1}, "lar.range: color: -1 is no color"),
+        ({"name": "n", "color": 1 << 32}, "lar.range: color: 4294967296 is no color"),
+    ],
+)
+def test_what_is_no_name_and_no_color_is_refused_at_the_call(
+    arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        lar.range(**arguments)
 
 
 def test_a_range_that_ends_during_a_run_is_in_its_profile(
@@ -202,7 +235,7 @@ def test_where_nvtx_is_installed_a_range_is_one_of_its_too_in_the_worker_as_well
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "nvtx", raising=False)
     script = write_script()
-    with lar.range("head", color="blue"):
+    with lar.range("head", color=0x0000FF):
         assert lar.run(script, iter=1).status == "ok"
     lar.run(script, iter=1)
     del sys.modules["nvtx"]
@@ -211,7 +244,7 @@ def test_where_nvtx_is_installed_a_range_is_one_of_its_too_in_the_worker_as_well
     )
     assert first == last == str(os.getpid())
     assert worker == other != first
-    assert begun == ["start", "head", "blue"]
+    assert begun == ["start", "head", "255"]
     assert again[:2] == ["start", "head"]
     assert done == ended == ["end", "head"]
 

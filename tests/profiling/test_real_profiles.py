@@ -24,6 +24,7 @@ from lar.engines import load_name
 from lar.profiling.breakdown import breakdown_of
 from lar.profiling.intervals import merge_intervals, total_of
 from lar.profiling.profile import Profile
+from lar.profiling.range_members import executions_in_ranges
 from lar.profiling.recorder import SHORTEST_CPU_SECONDS
 from lar.profiling.styles import STYLES
 from lar.profiling.totals import group_by_operator
@@ -180,7 +181,21 @@ def test_memory_is_taken_and_given_back(profile: Profile) -> None:
         held += each.size_bytes
         most = max(most, held)
     assert most > 0
+    told = {
+        step.number
+        for step in profile.steps
+        for each in profile.allocations
+        if step.start_ns <= each.at_ns < step.end_ns
+    }
+    assert {step.number for step in profile.timed_steps()} <= told
     assert any(sample.name == "rss" and sample.value > 0 for sample in profile.counters)
+
+
+def test_a_range_holds_the_operators_whose_names_match(profile: Profile) -> None:
+    names = [profile.operators[each.operator].name for each in profile.timed_executions()]
+    matching = [place for place, name in enumerate(names) if re.search("conv|relu", name)]
+    held = [place for _, places in executions_in_ranges(profile) for place in places]
+    assert sorted(held) == matching
 
 
 def test_every_style_says_the_same(profile: Profile) -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from lar.profiling.tensorboard_trace import export_tensorboard, tensorboard_trac
 from lar.profiling.trace_file import write_profile
 from tests.profiling.plugin_runs import RUNS, TIMES, TYPES, device_run, timed_run
 from tests.profiling.synthetic import operator_of, profile_of_times
-from tests.profiling.timelines import HOST, WORKER, execution_of, profile_of, step_of
+from tests.profiling.timelines import (
+    HOST,
+    WORKER,
+    execution_of,
+    profile_of,
+    span_of,
+    step_of,
+)
 
 needs_plugin = pytest.mark.skipif(
     importlib.util.find_spec("torch_tb_profiler") is None, reason="the plugin is not installed"
@@ -222,6 +230,32 @@ def test_warmup_is_left_out() -> None:
     steps = [e["name"] for e in events_of(timed_run(), "user_annotation")]
     assert steps == ["ProfilerStep#1", "ProfilerStep#2"]
     assert len(events_of(timed_run(), "cpu_op")) == 6
+
+
+def test_ranges_of_the_program_are_there_where_something_was_timed() -> None:
+    """The steps are at 1000, which is the warm-up, 2000 and 3000 us."""
+    ranges = [
+        span_of("user_annotation", name, start, end, step=None, thread=0)
+        for name, start, end in (
+            ("around", -50, 9000),
+            ("within", 2100, 2200),
+            ("of the warm-up", 900, 1500),
+            ("after", 4000, 4100),
+        )
+    ]
+    run = timed_run()
+    profile = replace(run, spans=(*run.spans, *ranges))
+    found = {e["name"]: e["ts"] for e in events_of(profile, "user_annotation")}
+    assert found == {
+        "ProfilerStep#1": 2050,
+        "ProfilerStep#2": 3050,
+        "around": 0,
+        "within": 2150,
+    }
+
+
+def test_a_profile_that_has_lost_its_iterations_has_a_trace() -> None:
+    assert len(events_of(replace(timed_run(), steps=()), "cpu_op")) == 6
 
 
 def test_on_a_cpu_nothing_is_called_a_kernel_or_a_call_of_the_runtime() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 from lar.errors import UsageError
 from lar.profiling.profile import (
@@ -21,6 +22,7 @@ from lar.profiling.profile import (
     CpuUse,
     DeviceFacts,
     Execution,
+    Machine,
     MemoryChunk,
     MemoryPlan,
     Peak,
@@ -30,6 +32,7 @@ from lar.profiling.profile import (
     Step,
 )
 from lar.profiling.trace_file import decode_profile, encode_profile, read_profile, write_profile
+from lar.records import MachineFacts
 from tests.profiling.synthetic import operator_of, profile_of_times
 
 # Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
@@ -105,6 +108,44 @@ def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], nam
     assert decode_profile(encode_profile(profile), "p.json") == profile
 
 
+def begun_before_zero() -> Profile:
+    """A profile in which some of everything lies before the zero of its clock."""
+    return Profile(
+        facts=ProfileFacts(
+            clock=Clock("perf_counter_ns", 10**12, 10**18, (Alignment("device", -5, None),))
+        ),
+        operators=(operator_of("a", "A"),),
+        steps=(Step(0, -7_500, 4_000, True), Step(1, 4_000, 9_000)),
+        executions=(
+            Execution(0, 0, 2, -6_000, 100, 0, -7_000, -6_500, 1, True),
+            Execution(0, 1, 2, 5_000, 6_000),
+        ),
+        spans=(
+            Span(category="user_annotation", name="outer", start_ns=-600_000_001, end_ns=10_000),
+            Span(category="phase", name="forward", start_ns=4_500, end_ns=5_000, thread=1),
+        ),
+        counters=(CounterSample("rss", -1, 1e9),),
+        allocations=(Allocation(-3, 100), Allocation(9, -100)),
+    )
+
+
+def test_no_event_is_before_0_and_the_profile_reads_back_equal() -> None:
+    profile = begun_before_zero()
+    content = encode_profile(profile)
+    assert decode_profile(content, "p.json") == profile
+    document = json.loads(content)
+    times = {event["name"]: event["ts"] for event in document["traceEvents"] if "ts" in event}
+    assert (times["outer"], times["forward"]) == (0, 600_004.501)
+    assert min(times.values()) == 0
+    # The clock of the file is the one that its times count from.
+    assert document["otherData"]["clock"] == {
+        "base": "perf_counter_ns",
+        "t0_ns": 10**12 - 600_000_001,
+        "unix_ns": 10**18 - 600_000_001,
+        "align": [{"domain": "device", "offset_ns": 600_000_001 - 5, "error_ns": None}],
+    }
+
+
 def test_the_file_is_a_chrome_trace() -> None:
     profile = profile_of_times(
         {"conv": "Conv"}, [{"conv": 10}, {"conv": 12}], step_us=50, warmup=1, dispatch_us=3
@@ -152,8 +193,20 @@ WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_u
         (b" \n", "the profile is empty"),
         (WHOLE[: len(WHOLE) // 2], "was cut short"),
         (b"\x80\x81", "is no profile"),
-        (b"[]", "is no profile"),
+        (b"[]", "is JSON, but no profile of lar; this lar reads lar.profile/1"),
+        (b"[1, 2]", "is JSON, but no profile of lar"),
+        (b"[1, 2", "was cut short"),
+        (b'{"schema": 1, "trace', "was cut short"),
+        (b'"text"', "is JSON, but no profile of lar"),
         (b'{"traceEvents": []}', "is JSON, but no profile of lar"),
+        (b"[" * 3000 + b"]" * 3000, "is no profile: it is nested too deeply"),
+        (
+            WHOLE.replace(b'"traceEvents":[', b'"traceEvents":[' + b"[" * 3000 + b"]" * 3000),
+            "is no profile: it is nested too deeply",
+        ),
+        (WHOLE.replace(b'"type":"Conv"', b'"type":"Conv","flops":-1'), "is damaged"),
+        (WHOLE.replace(b'"type":"Conv"', b'"type":"Conv","bytes":-1'), "is damaged"),
+        (WHOLE.replace(b'"host":{}', b'"host":{"memory_bytes":"much"}'), "is damaged"),
         (WHOLE.replace(b"lar.profile/1", b"lar.profile/9"), "has the schema 'lar.profile/9'"),
         (WHOLE.replace(b'"op":0', b'"op":7'), "an event names operator 7, and there are 1"),
         (WHOLE.replace(b'"op":0', b'"op":-1'), "an event names operator -1"),
@@ -173,6 +226,18 @@ def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> No
     assert caught.value.message.startswith("p.json: ")
     assert said in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_the_file_has_all_facts_of_the_machine() -> None:
+    assert Machine.__annotations__.keys() == {field.name for field in fields(MachineFacts)}
+
+
+def test_two_iterations_of_one_number_are_damage() -> None:
+    profile = profile_of_times({"conv": "Conv"}, [{"conv": 10}] * 3, step_us=50)
+    first, second, third = profile.steps
+    twice = encode_profile(replace(profile, steps=(first, replaced(second, number=0), third)))
+    with pytest.raises(UsageError, match=r"p\.json: is damaged: two iterations are number 0"):
+        decode_profile(twice, "p.json")
 
 
 @settings(max_examples=150, deadline=None)

@@ -91,3 +91,10 @@ def test_what_was_not_measured_is_an_empty_cell(result: RunResult) -> None:
     samples = Samples(end_to_end=(0.1,), host=(0.05,), device=(None,), queue_delay=(None,))
     rows = rows_of_text(format_csv(replace(result, warmup=Samples(), samples=samples)))
     assert [rows[0][name] for name in SAMPLE_COLUMNS] == ["0.1", "0.05", "", ""]
+
+
+def test_the_variables_of_the_engine_are_one_cell(result: RunResult) -> None:
+    assert rows_of_text(format_csv(result))[0]["environment"] == ""
+    environment = {"MKL_DEBUG_CPU_TYPE": "5", "A": "b=c"}
+    result = replace(result, spec=replace(result.spec, environment=environment))
+    assert rows_of_text(format_csv(result))[0]["environment"] == "MKL_DEBUG_CPU_TYPE=5 A=b=c"

@@ -55,6 +55,26 @@ def test_the_limit_and_the_first_error(folders: tuple[str, str]) -> None:
     assert "000002" in text
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "text"),
+    [
+        (1e200, 1.0, "v0=1e+200 v1=1.0 err=1.0"),
+        (0.1, 0.2, "v0=0.10000000149011612 v1=0.20000000298023224 err=0.10000000149011612"),
+        (3 + 4j, 0j, "v0=(3+4j) v1=0j err=1.0"),
+        (True, False, "v0=1.0 v1=0.0 err=1.0"),
+        (1 << 40, 1, "v0=1099511627776.0 v1=1.0 err=1.0"),
+    ],
+)
+def test_types_that_megengine_lacks(
+    one: complex, other: complex, text: str, tmp_path: Path
+) -> None:
+    for name, value in (("one", one), ("other", other)):
+        write_tensor(tmp_path / name, np.array([value, value]), "x")
+    code, printed = run(str(tmp_path / "one"), str(tmp_path / "other"))
+    assert code == 0
+    assert f"nonequal_idx=(0,) {text}" in printed
+
+
 def test_what_megengines_tool_refuses(tmp_path: Path) -> None:
     array = np.arange(64, dtype=np.float32).reshape(1, 8, 2, 4)
     names = [name_of(1, "1(64),8(8),2(4),4(1)"), name_of(7, "1(64),2(32),2(16),4(4),4(1)")]

@@ -1,8 +1,8 @@
 """The choice of algorithms: fast-run, its cache file, and what an algorithm must promise.
 
 The engine's strategies and their numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
-4 REPRODUCIBLE, 8 OPTIMIZED. It takes 1, 2, 3, 5, 6 and 10; PROFILE | HEURISTIC reads the cache and
-measures nothing.
+4 REPRODUCIBLE, 8 OPTIMIZED. It takes 1, 2, 3, 5, 6, 7 and 10; PROFILE | HEURISTIC reads the cache
+and measures nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
+from lar.options import flag_of
 from lar.records import RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
@@ -26,24 +27,12 @@ def is_search(settings: Mapping[str, Any]) -> bool:
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
-    """Return the engine's strategy for the options set.
-
-    Raises:
-        UsageError: the engine has none for them.
-    """
-    reproducible = bool(settings.get("reproducible"))
+    """Return the engine's strategy for the options set."""
+    reproducible = REPRODUCIBLE if settings.get("reproducible") else 0
     if is_search(settings):
-        if reproducible:
-            return PROFILE | REPRODUCIBLE
-        return PROFILE | (OPTIMIZED if settings.get("fast_run") else 0)
-    if settings.get("fast_run_algo_policy"):
-        if reproducible:
-            raise UsageError(
-                "--reproducible cannot go with a cache that is only read",
-                "add --fast-run, or leave out one of them",
-            )
-        return PROFILE | HEURISTIC
-    return HEURISTIC | (REPRODUCIBLE if reproducible else 0)
+        return PROFILE | (reproducible or (OPTIMIZED if settings.get("fast_run") else 0))
+    cached = PROFILE if settings.get("fast_run_algo_policy") else 0
+    return HEURISTIC | cached | reproducible
 
 
 def choose_algorithms(driver: Any) -> None:
@@ -55,13 +44,22 @@ def choose_algorithms(driver: Any) -> None:
     strategy = strategy_of(settings)
     batch = int(settings.get("fast_run_shared_batch_size") or 0)
     equal = bool(settings.get("binary_equal_between_batch"))
-    searching = bool(strategy & PROFILE and not strategy & HEURISTIC)
-    if (batch or equal) and not searching:
-        flag = "--fast-run-shared-batch-size" if batch else "--binary-equal-between-batch"
-        raise UsageError(f"{flag} says how to measure, and nothing is measured", "add --fast-run")
+    searching = is_search(settings)
+    # A cache that was searched with it is read with it: it is part of the keys.
+    if batch and not strategy & PROFILE:
+        raise UsageError(
+            "--fast-run-shared-batch-size is for a search or its cache, and there is none",
+            "add --fast-run, or --fast-run-algo-policy FILE",
+        )
     driver.begins_alone = searching
     spec = driver.spec
-    if searching and spec.runners > 1 and spec.iterations and not spec.warmup_iterations:
+    if searching and not spec.warmup_iterations + spec.iterations:
+        flag = flag_of("fast_run" if settings.get("fast_run") else "full_run")
+        raise UsageError(
+            f"{flag}: the search is made in the first iteration, and there is none",
+            "give --warmup-iter 1",
+        )
+    if searching and spec.runners > 1 and not spec.warmup_iterations:
         raise UsageError(
             "--thread: runners would search at once, and damage what they find",
             "give --warmup-iter 1: then the first one searches",
@@ -90,6 +88,10 @@ def use_cache(driver: Any, path: Path | None, *, searching: bool) -> None:
     copy = work_copy(driver.spec)
     copy.write_bytes(path.read_bytes() if path and known else bytes(4))  # no categories
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
+    if not searching:
+        from lar.engines.megengine.cache_use import listen_to_choices  # few runs need it
+
+        listen_to_choices(driver)
 
 
 def check_cache(path: Path, *, searching: bool) -> bool:

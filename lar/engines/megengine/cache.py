@@ -131,7 +131,7 @@ def cache_of(data: bytes, name: str = "the cache") -> AlgorithmCache:
     except ValueError as error:
         raise UsageError(
             f"{name}: is not a fast-run cache of MegEngine, or is damaged: {error}",
-            "a new search makes a damaged cache again; an empty one has 4 bytes, all zero",
+            "remove it and search again, or choose another; an empty cache has 4 bytes, all zero",
         ) from None
     return AlgorithmCache(categories)
 

@@ -118,11 +118,20 @@ def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> Al
     Raises:
         UsageError: none or more than one operator or algorithm is meant.
     """
+    return merge_caches(cache, pick_entry(cache, operator, algorithm))
+
+
+def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
+    """Return a cache of one operator alone, with another choice for it.
+
+    Raises:
+        UsageError: none or more than one operator or algorithm is meant.
+    """
     found = find_operator(cache, operator)
     chosen = find_algorithm(found, algorithm)
     others = tuple(each for each in found.entry.algorithms if each is not chosen)
     entry = replace(found.entry, algorithms=(chosen, *others))
-    return merge_caches(cache, AlgorithmCache((Category(found.category, (entry,)),)))
+    return AlgorithmCache((Category(found.category, (entry,)),))
 
 
 def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:

@@ -18,7 +18,7 @@ import numpy as np
 
 from lar.engines.base import Driver
 from lar.engines.megengine.lean_import import lean_import
-from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.model_dump import open_graph
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError
@@ -103,15 +103,21 @@ class GraphDriver(Driver):
             set_up(self.graph)
         self.output_vars = list(self.loaded.output_vars_list)
         names = [var.name for var in self.output_vars]
+        # An operator's number is its place in the file, until the graph is optimised.
+        order = [var.name for var in sorted(self.find_inputs(), key=lambda var: var.owner.id)]
         if self.inference_options is not None:
             optimized, self.optimize_options = self.graph_api.optimize_for_inference(
                 self.output_vars, **self.inference_options
             )
             self.output_vars = list(optimized)
         self.output_names = names
-        found = self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy")
-        self.input_vars = {var.name: var for var in found}
+        found = {var.name: var for var in self.find_inputs()}
+        self.input_vars = {name: found[name] for name in order if name in found}
         self.fire_hooks("after_load")
+
+    def find_inputs(self) -> list[Any]:
+        """Return the variables that are inputs, in the order in which the outputs lead to them."""
+        return list(self.tools.get_dep_vars(self.output_vars, "Host2DeviceCopy"))
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(
@@ -132,8 +138,8 @@ class GraphDriver(Driver):
                 tensors[name] = tensor._dev_tensor()
         shapes = {name: array.shape for name, array in arrays.items()}
         if shapes != self._shapes:
-            self._compile(arrays)
             self._shapes = shapes
+            self._compile(arrays)
         self._tensors = tensors
         if self.rearm is None:
             self.rearm = self._arm
@@ -185,5 +191,9 @@ class GraphDriver(Driver):
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return explain_megengine(
-            str(error), self.spec.model, loading=loading, settings=self.spec.settings
+            str(error),
+            self.spec.model,
+            loading=loading,
+            settings=self.spec.settings,
+            resized=resized_inputs(self.inputs(), self._shapes or {}),
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from lar.engines.base import Driver
 from lar.engines.megengine.lean_import import lean_import
-from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
@@ -75,12 +75,15 @@ class LiteDriver(Driver):
         self.lite = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
+        self.infos: tuple[TensorInfo, ...] = ()
+        self.fed_shapes: dict[str, tuple[int, ...]] = {}
         # What the hooks of the options set.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
         self.load_file: Callable[[LiteDriver], None] = load_from_path
         self.mapping: Any = None  # of a file that the network computes on
         self.algorithms_chosen = False
+        self.choices: list[bytes] = []  # what the engine says of those that it chose
         self.profile_clock: Any = None
 
     def facts(self) -> EngineFacts:
@@ -125,6 +128,21 @@ class LiteDriver(Driver):
         self.load_file(self)
         self.check_device()
         self.fire_hooks("after_load")
+        self.read_tensors()
+
+    def read_tensors(self) -> None:
+        """Learn what the inputs are, and see that the outputs can be had.
+
+        Raises:
+            UsageError: one is of a type that lite's Python lacks.
+        """
+        try:
+            self.infos = tuple(self.read_inputs())
+            for name in self.outputs():
+                self.network.get_io_tensor(name)  # fails where the name is damaged
+        except KeyError as error:
+            # Of the types that lite has, its tables in Python lack this one.
+            raise type_error(self.spec.model, "Uint16") from error
 
     def check_device(self) -> None:
         """Check that the network is on the device of the spec: a packed model can name another.
@@ -146,13 +164,21 @@ class LiteDriver(Driver):
                 "give --cuda" if device.startswith("cuda") else "pack it again for this device",
             )
 
+    def read_inputs(self) -> Iterator[TensorInfo]:
+        """Describe the inputs, in the order of the file."""
+        names = self.network.get_all_input_name() or ()
+        if len(names) > 1:
+            from lar.engines.megengine.input_order import sort_inputs  # few runs need it
+
+            names = sort_inputs(names, self.spec.model)
+        for name in names:
+            yield info_of(name, self.network.get_io_tensor(name))
+
     def inputs(self) -> tuple[TensorInfo, ...]:
-        return tuple(
-            info_of(name, self.network.get_io_tensor(name))
-            for name in self.network.get_all_input_name() or ()
-        )
+        return self.infos
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.fed_shapes = {name: array.shape for name, array in arrays.items()}
         if self.lite_options.get("const_shape"):
             self.check_shapes(arrays)
         for name, array in arrays.items():
@@ -176,7 +202,7 @@ class LiteDriver(Driver):
             UsageError: it is not; the engine would crash, or complain of something else.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
-        for info in self.inputs():
+        for info in self.infos:
             shape = arrays[info.name].shape
             if shape != info.shape:
                 fed, fixed = (",".join(map(str, each)) for each in (shape, info.shape))
@@ -225,7 +251,11 @@ class LiteDriver(Driver):
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return explain_megengine(
-            str(error), self.spec.model, loading=loading, settings=self.spec.settings
+            str(error),
+            self.spec.model,
+            loading=loading,
+            settings=self.spec.settings,
+            resized=resized_inputs(self.infos, self.fed_shapes),
         )
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from lar.engines.megengine.dump_options import DUMPS
 from lar.engines.megengine.profile_options import PROFILES
 from lar.errors import CheckFailed, LarError, UsageError
 from lar.options import LAYOUT_CHOICES, flag_of
+
+if TYPE_CHECKING:
+    from lar.records import TensorInfo
 
 BROKEN = "copy or export it again"
 
@@ -26,11 +31,20 @@ BROKEN_FILE: tuple[tuple[str, str], ...] = (
         r"invalid model format|access invalid Maybe value",
         "this is not a MegEngine model, or it is damaged",
     ),
+    (
+        r"tensor name must be .* input tensor name",
+        "its content is damaged: it does not have a tensor that it names",
+    ),
     (r"device < nr_gpu", "it asks for a CUDA device, and this machine has no such one"),
 )
 
 FULL_DISK = re.compile(
     r"failed to write to .*(No space left on device|Disk quota exceeded|File too large)"
+)
+
+# Of a variable of bytes, which the dumps do not know.
+UNDUMPED = re.compile(
+    r"is_contiguous\(\)' failed at .*\bdump_tensor\(|can not handle dtype \w+ in print_host_val"
 )
 
 # What the checkers say: the graph's variable and the place of its first wrong element, as in
@@ -65,22 +79,71 @@ def explain_check(message: str) -> CheckFailed | None:
     return None
 
 
+def type_error(model: str, type_name: str) -> UsageError:
+    """Return the error of a model with an input or output of a type that lite lacks."""
+    return UsageError(
+        f"{model}: an input or output is of type {type_name}, which MegEngine's lite lacks",
+        "--driver graph takes it; or cast it to float32 or int32 in the model, and dump it again",
+    )
+
+
+def resized_inputs(
+    infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[TensorInfo, tuple[int, ...]]]:
+    """Return the inputs that are fed with another shape than their file's, with that shape."""
+    fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
+    return [(info, shape) for info, shape in fed if shape != info.shape]
+
+
+def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]]) -> UsageError:
+    """Return the error of a model that cannot be computed with the shapes that are fed."""
+    from lar.inputs.images import image_size  # imports NumPy
+    from lar.inputs.loaded import format_shape
+    from lar.inputs.matching import hint_to_generate
+
+    fed = ", ".join(f"{info.name} of shape {format_shape(shape)}" for info, shape in resized)
+    own = ", ".join(format_shape(info.shape) for info, _ in resized)
+    (info, shape), *_ = resized
+    hint = f"feed it that shape: {hint_to_generate(info)}"
+    if len(shape) == 4 and image_size(shape) != image_size(info.shape):
+        height, width = image_size(info.shape)
+        hint += f", --resize {height}x{width} makes an image fit"
+    return UsageError(
+        f"{model}: MegEngine cannot compute it with {fed}; it was dumped for {own}", hint
+    )
+
+
 def explain_megengine(
-    message: str, model: str, *, loading: bool, settings: Iterable[str] = ()
+    message: str,
+    model: str,
+    *,
+    loading: bool,
+    settings: Iterable[str] = (),
+    resized: Sequence[tuple[TensorInfo, tuple[int, ...]]] = (),
 ) -> LarError | None:
-    """Return the clear error behind a message of the engine, None for an unknown one."""
+    """Return the clear error behind a message of the engine, None for an unknown one.
+
+    `resized` are the inputs fed with other shapes than those of the model file.
+    """
     if failed := explain_check(message):
         return failed
     if lacking := re.search(r"unsupport dtype in lite : \{.* (\w+)\}", message):
-        return UsageError(
-            f"{model}: an input or output is of type {lacking[1]}, which MegEngine's lite lacks",
-            "cast it to float32 or int32 in the model, and dump it again",
-        )
+        return type_error(model, lacking[1])
     for pattern, what in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", BROKEN)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
+    if (dump := next((key for key in DUMPS if key in settings), "")) and UNDUMPED.search(message):
+        return UsageError(
+            f"{flag_of(dump)}: {model} has a variable that MegEngine cannot dump, as batch "
+            "normalisation has that is not folded",
+            "dump the model with optimize_for_inference, which folds it; --bin-out-dump DIR writes "
+            "the outputs alone",
+        )
+    # The engine's checks of shapes say so, or stand in functions that are called so.
+    if resized and re.search("shape|layout", message):
+        return shape_error(model, resized)
     if full := FULL_DISK.search(message):
         why = full[1].lower()
         return LarError(f"MegEngine cannot write a file: {why}", "make room on the disk")
@@ -119,15 +182,16 @@ def explain_megengine(
             f"leave the flag out; it says: {said}",
         )
     for key in LAYOUT_CHOICES.intersection(settings):
-        if "fake_first" in settings:
+        if "fake_first" in settings and "value.initialized()" in message:
             return UsageError(
                 f"--fake-first and {flag_of(key)} cannot go together on {model}: MegEngine "
                 "computes weights in that layout in executions of their own",
                 f"leave one of them out; it says: {said}",
             )
+        fold = ", or fold batch normalisation before the dump" if "batch_norm" in message else ""
         return UsageError(
             f"{flag_of(key)}: MegEngine cannot run {model} in this layout",
-            f"leave the flag out, or fold batch normalisation before the dump; it says: {said}",
+            f"leave the flag out{fold}; it says: {said}",
         )
     if "map.find(desc) != map.end()" in message:
         return UsageError(

@@ -28,14 +28,16 @@ def dump_model(driver: Any, _: str) -> None:
     )
 
 
-def open_graph(path: str) -> Any:
+def open_graph(path: str) -> io.BytesIO:
     """Return what MegEngine's load_graph takes for a model file, which may be a packed one.
+
+    Of a path it would leave the file open.
 
     Raises:
         UsageError: the packed file is damaged or encrypted.
     """
     if not is_packed(path):
-        return path
+        return io.BytesIO(Path(path).read_bytes())
     return io.BytesIO(plain_graph(open_packed(path), path))
 
 

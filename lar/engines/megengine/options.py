@@ -120,6 +120,28 @@ def limit_workspace(driver: Any, size_bytes: int) -> None:
     driver.network.set_network_algo_workspace_limit(size_bytes)
 
 
+def fake_first_execution(driver: Any, _: bool) -> None:
+    spec = driver.spec
+    if not spec.iterations and spec.warmup_iterations == 1:
+        raise UsageError(
+            "--fake-first and --iter 0 cannot go together: the only execution computes nothing",
+            "give --iter 1, or leave --fake-first out",
+        )
+    if spec.iterations and not spec.warmup_iterations:
+        raise UsageError(
+            "--fake-first and --warmup-iter 0 cannot go together: the first execution computes "
+            "nothing, and its outputs would be taken for results",
+            "give --warmup-iter 1, or leave --fake-first out",
+        )
+    if "bin_out_dump" in spec.settings:
+        raise UsageError(
+            "--fake-first and --bin-out-dump cannot go together: the first execution computes "
+            "nothing, and what is in memory would be dumped as run 0",
+            "leave one of them out",
+        )
+    driver.lite_options["fake_next_exec"] = 1
+
+
 def skip_sanity_check(driver: Any, _: bool) -> None:
     if driver.name == "lite":
         driver.lite_options["var_sanity_check_first_run"] = 0
@@ -219,7 +241,11 @@ ROWS = (
     OptionRow("fast_run", LITE, "PROFILE | OPTIMIZED", before_load=choose_algorithms),
     OptionRow("full_run", LITE, "PROFILE", before_load=choose_algorithms),
     OptionRow(
-        "fast_run_algo_policy", LITE, "the engine's cache file", before_load=choose_algorithms
+        "fast_run_algo_policy",
+        LITE,
+        "the engine's cache file",
+        before_load=choose_algorithms,
+        after_run=calling("lar.engines.megengine.cache_use:tell_missed"),
     ),
     OptionRow("fast_run_shared_batch_size", LITE, "fast-run batch", before_load=choose_algorithms),
     OptionRow(
@@ -296,12 +322,7 @@ ROWS = (
     OptionRow(
         "const_shape", LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
     ),
-    OptionRow(
-        "fake_first",
-        LITE,
-        "LiteOptions.fake_next_exec",
-        before_load=set_lite_option(fake_next_exec=1),
-    ),
+    OptionRow("fake_first", LITE, "LiteOptions.fake_next_exec", before_load=fake_first_execution),
     OptionRow("no_sanity_check", BOTH, "var_sanity_check_first_run", before_load=skip_sanity_check),
     OptionRow(
         "record_comp_seq",

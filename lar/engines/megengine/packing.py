@@ -217,8 +217,8 @@ def check_packed_model(driver: Any) -> PackedModel:
     if packed.cache is not None:
         try:
             cache_of(packed.cache)
-        except UsageError as error:
-            raise UsageError(f"{model}: its fast-run cache is damaged", error.hint) from None
+        except UsageError:
+            raise UsageError(f"{model}: its fast-run cache is damaged", "pack it again") from None
         if "fast_run_algo_policy" in settings:
             # The steps of --winograd-transform have the other set without the user's doing.
             keys = ("winograd_transform", "fast_run_algo_policy")

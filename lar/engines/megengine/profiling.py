@@ -7,6 +7,7 @@ the iteration ends at lite's finish callback, which comes before that. The graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,10 @@ class MegEngineProfiler:
         self._graphs = ProfiledGraphs()
         self._iterations: list[Iteration] = []
         self._threads: dict[int, str] = {}
-        self._plan = MemoryPlan()  # of the first timed iteration
-        self._planned_step: int | None = None
+        self._plan = MemoryPlan()  # the largest
+        # That of each iteration, where its memory is asked for; most have one and the same.
+        self._plans: dict[int, MemoryPlan] = {}
+        self._known_plans: dict[MemoryPlan, MemoryPlan] = {}
         self._last = b""
         self._choices: list[bytes] = []
         self._listener = ChoiceListener(self._choices.append)
@@ -127,9 +130,10 @@ class MegEngineProfiler:
         self._threads |= threads_of(raw)
         executions = executions_of(raw, places, step=step.number, warmup=step.warmup)
         self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, executions))
-        if self._planned_step is None:
-            self._plan = placed_plan(memory_plan_of(raw), [*places.values()])
-            self._planned_step = None if step.warmup else step.number
+        plan = placed_plan(memory_plan_of(raw), [*places.values()])
+        self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
+        if "profile_memory" in self.driver.spec.settings:
+            self._plans[step.number] = self._known_plans.setdefault(plan, plan)
 
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
@@ -143,9 +147,9 @@ class MegEngineProfiler:
         if not device.startswith("cpu"):
             spans += kernel_spans(operators, self._graphs, executions, device)
         allocations: list[Allocation] = []
-        if "profile_memory" in self.driver.spec.settings:
-            first = [each for each in executions if each.step == self._planned_step]
-            allocations = allocations_of(self._plan, first, device)
+        for number, group in groupby(executions, key=lambda each: each.step):
+            if plan := self._plans.get(number):
+                allocations += allocations_of(plan, [*group], device)
         chosen = {kernel.type for kernel in algorithms}
         untold = sum(each.type in chosen and each.algorithm is None for each in operators)
         return EngineTrace(

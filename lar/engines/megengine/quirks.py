@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from lar.engines.megengine.dump_options import DUMPS, check_dumps
+from lar.engines.megengine.dump_options import check_dumps
 from lar.engines.megengine.profile_options import check_profile
 from lar.environment import read_field
 from lar.errors import LarError, UsageError
@@ -67,12 +67,20 @@ LAST_WORDS = (
 )
 
 
+# What a model may have that a quirk depends on; quirk_operators.py reads it from the file.
+FLOAT_PRODUCTS = "dense float32 convolutions in nchw, or large float32 matrix products"
+MAX_POOLING = "max-pooling"
+QUANTISED = "quantised tensors"
+GROUPED = "grouped convolutions"
+
+
 class Quirk(NamedTuple):
     """A defect of the engine.
 
     `applies` tells it from the processor, as `read_processor` gives it, and the environment that
     the engine will run in. The quirk concerns runs with one of `settings`, all runs where there
-    are none, but no run with one of `spared`. A `safe` way round may be taken unasked.
+    are none, but no run with one of `spared`. A run is told of those that have a `trait`, where
+    its model has it. A `slow` one costs nothing but time. A `safe` way round may be taken unasked.
     """
 
     name: str
@@ -83,6 +91,8 @@ class Quirk(NamedTuple):
     applies: Callable[[str, Mapping[str, str]], bool]
     settings: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
+    trait: str = ""
+    slow: bool = False
 
 
 def is_amd_with_avx2(processor: str) -> bool:
@@ -112,8 +122,8 @@ def always(processor: str, environment: Mapping[str, str]) -> bool:
 QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "mkl-generic-path",
-        "MKL runs generic code on AMD: convolutions take 1.5 to 3 times as long",
-        f"vendor {AMD} with AVX2, {MKL_VARIABLE} not set",
+        "MKL runs generic code on AMD, which takes 1.5 to 3 times as long",
+        f"{AMD} with AVX2, no {MKL_VARIABLE}; float32 products in nchw",
         f"--engine-env {MKL_VARIABLE}=5",
         safe=True,
         applies=takes_generic_path,
@@ -121,14 +131,19 @@ QUIRKS: tuple[Quirk, ...] = (
         spared=frozenset(
             {
                 "binary_equal_between_batch",
+                "enable_ioc16",
                 "enable_nchw44",
                 "enable_nchw44_dot",
                 "enable_nchw88",
+                "enable_nhwcd4",
                 "fast_run",
                 "fast_run_algo_policy",
                 "full_run",
+                "layout_transform",
             }
         ),
+        trait=FLOAT_PRODUCTS,
+        slow=True,
     ),
     Quirk(
         "nchw88-x2apic",
@@ -142,34 +157,37 @@ QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "ioc16-max-pool",
         "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
-        "always, on the CPU",
+        "always, on the CPU; the model has max-pooling",
         "leave --enable-ioc16 out",
         safe=False,
         applies=always,
         settings=frozenset({"enable_ioc16"}),
+        trait=MAX_POOLING,
     ),
     Quirk(
         "int8-nchw4",
         "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models",
-        "always, on the CPU",
+        "always, on the CPU; the model has quantised tensors",
         "--enable-nchw44, or no layout",
         safe=False,  # what goes wrong: a tensor is flattened with its channels still in blocks
         applies=always,
         settings=frozenset({"enable_nchw4", "enable_nchw32"}),
+        trait=QUANTISED,
     ),
     Quirk(
         "nhwcd4-depthwise",
         "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow",
-        "always, on the CPU",
+        "always, on the CPU; the model has grouped convolutions",
         "leave --enable-nhwcd4 out",
         safe=False,  # seen on mobilenet_v2; models without depthwise convolutions come out right
         applies=always,
         settings=frozenset({"enable_nhwcd4"}),
+        trait=GROUPED,
     ),
     Quirk(
         "unfused-batch-norm",
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
-        "always, on the CPU",
+        "always, on the CPU; the engine's error tells it",
         "dump the model with optimize_for_inference, which fuses it",
         safe=False,
         applies=always,
@@ -180,7 +198,7 @@ QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "layout-8-channels",
         "--layout-transform may give wrong numbers in convolutions of 8 channels",
-        "a run reads the layouts that were found, and warns",
+        "always, on the CPU; a run reads the layouts that were found, and warns",
         "--enable-nchw88",
         safe=False,  # the search takes plain inputs there, which the kernel reads as blocks of 8
         applies=always,
@@ -271,34 +289,6 @@ def refuse_without_cuda(settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{flag_of(key)}: {what}", "add --cuda, or leave the flag out")
 
 
-def hints_for(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """Return what a finished run should know: the quirks that it met for certain, and what it
-    left undone."""
-    certain = ("mkl-generic-path", "ioc16-max-pool", "int8-nchw4", "nhwcd4-depthwise")
-    hints = [
-        f"{quirk.effect}; way round: {quirk.way_round}"
-        for quirk in quirks_here(settings, environment)
-        if quirk.name in certain
-    ]
-    if dumped := next((key for key in DUMPS if key in settings), ""):
-        hints.append(
-            f"the times are those of a run with {flag_of(dumped)}: MegEngine dumps in every "
-            "iteration; --warmup-iter 0 --iter 1 dumps once"
-        )
-    searched = {"fast_run", "full_run", "fast_run_algo_policy"} & settings.keys()
-    if "winograd_transform" in settings and not searched:
-        hints.append(
-            "without a search or its cache --winograd-transform prefers no algorithm; "
-            "add --fast-run, or --fast-run-algo-policy FILE"
-        )
-    if "check_var_value" in settings:
-        hints.append(
-            "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
-            "--iter reaches more"
-        )
-    return hints
-
-
 def refuse_hanging(
     settings: Mapping[str, Any], environment: Mapping[str, str], fixes: Collection[str]
 ) -> None:
@@ -328,13 +318,14 @@ def explain_log(log: bytes) -> LarError | None:
 
 def format_quirks(environment: Mapping[str, str]) -> list[str]:
     """Return the lines of the table of quirks: each one's name, whether it applies here, its
-    effect and, below that, the way round it."""
+    effect and, below that, how it is detected and the way round it."""
     processor = read_processor()
     width = max(len(quirk.name) for quirk in QUIRKS)
-    lines = [f"{'quirk':{width}}  here  effect, and the way round"]
+    lines = [f"{'quirk':{width}}  here  effect, how it is detected, and the way round"]
     for quirk in QUIRKS:
         here = "yes" if quirk.applies(processor, environment) else "no"
         lines.append(f"{quirk.name:{width}}  {here:4}  {quirk.effect}")
+        lines.append(f"{'':{width + 8}}{quirk.detection}")
         lines.append(f"{'':{width + 8}}-> {quirk.way_round}")
     return lines
 

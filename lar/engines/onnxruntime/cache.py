@@ -71,7 +71,9 @@ def open_cached(driver: Any, path: Path) -> Any:
     refuse_unwritable(path)
     if cache is not None:
         fields = ", ".join(differing_fields(cache.record.key, key)).replace("_", " ")
-        driver.notes.append(f"{FLAG}: {path}: was made for another {fields}: it is built again")
+        driver.notes.append(
+            f"{FLAG}: {path}: was made for a run that differs in {fields}: it is built again"
+        )
     try:
         return build(driver, real, key)
     except OSError as error:

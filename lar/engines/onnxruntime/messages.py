@@ -8,7 +8,8 @@ from lar.errors import LarError, UsageError
 
 BROKEN = "copy or export it again"
 
-# Pattern in the engine's message, what is wrong, what to do; the first that matches counts.
+# Pattern in the engine's message, what is wrong (\1 is the pattern's group), what to do; the first
+# that matches counts.
 WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
     (
         r"contains compiled nodes",
@@ -24,6 +25,11 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         r"Protobuf parsing failed|INVALID_PROTOBUF",
         "this is not an ONNX model, or it is damaged or cut short",
         BROKEN,
+    ),
+    (
+        r"cannot get file size: .*\[(?:\./)?(.+)\]",
+        r"its weights file \1 is missing",
+        "keep it beside the model",
     ),
     (
         r"[Ee]xternal data|external_data|external initializer|initializer\.cc",
@@ -57,8 +63,10 @@ def explain_onnxruntime(message: str, model: str, *, loading: bool) -> LarError 
             "(--verbose shows what ONNX Runtime says), or choose another provider",
         )
     for pattern, what, hint in WHILE_LOADING if loading else ():
-        if re.search(pattern, message):
-            return UsageError(f"{model}: {what}", f"{hint} (ONNX Runtime: {one_line(message)})")
+        if found := re.search(pattern, message):
+            return UsageError(
+                f"{model}: {found.expand(what)}", f"{hint} (ONNX Runtime: {one_line(message)})"
+            )
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")
     return None

@@ -104,20 +104,22 @@ def set_optimization_level(driver: Any, level: str) -> None:
     )
 
 
-def leave_out_optimizer(driver: Any, name: str) -> None:
-    """Leave out an optimiser.
+def leave_out_optimizers(driver: Any, text: str) -> None:
+    """Leave out optimisers, which are named with commas between.
 
     Raises:
         UsageError: the engine has none of that name; it would say nothing.
     """
-    if name not in OPTIMIZERS:
+    names = sorted(set(text.split(",")))
+    if unknown := [name for name in names if name not in OPTIMIZERS]:
+        name = unknown[0]
         by_lower = {known.lower(): known for known in OPTIMIZERS}
         near = by_lower.get(nearest(name.lower(), sorted(by_lower)))
         raise UsageError(
             f"--disable-optimizer: ONNX Runtime has no optimiser {name!r} to leave out",
             f"did you mean {near}?" if near else "names are as NchwcTransformer, ConvBNFusion",
         )
-    driver.disabled_optimizers.append(name)
+    driver.disabled_optimizers = names
 
 
 def use_blocked_layout(driver: Any, _: bool) -> None:
@@ -133,7 +135,7 @@ def use_blocked_layout(driver: Any, _: bool) -> None:
             f"--enable-nchw88 and --graph-optimization-level {level} exclude each other",
             "the layout is part of the level all",
         )
-    if settings.get("disable_optimizer") == BLOCKED_LAYOUT:
+    if BLOCKED_LAYOUT in driver.disabled_optimizers:
         raise UsageError(
             f"--enable-nchw88 and --disable-optimizer {BLOCKED_LAYOUT} exclude each other"
         )
@@ -295,7 +297,9 @@ ROWS = (
         "graph_optimization_level; all by default",
         before_load=set_optimization_level,
     ),
-    OptionRow("disable_optimizer", SESSION, "disabled_optimizers", before_load=leave_out_optimizer),
+    OptionRow(
+        "disable_optimizer", SESSION, "disabled_optimizers", before_load=leave_out_optimizers
+    ),
     OptionRow(
         "enable_nchw88",
         SESSION,

@@ -9,6 +9,8 @@ An event is written when it has ended, and no more of them than a limit.
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,11 +18,13 @@ from typing import NamedTuple
 import msgspec
 
 from lar.errors import UsageError
+from lar.profiling.profile import Count
 
 MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
 NODE_SUFFIX = "_kernel_time"
 RUN = "model_run"
 INNER = "SequentialExecutor::Execute"
+NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
 HINT = "ONNX Runtime's file is what --profile-raw wrote, lar's what --profile wrote"
 
 # The engine's names of element types, and how many bytes an element has.
@@ -37,7 +41,7 @@ TYPES = {
     },
 }
 
-Tensors = list[dict[str, tuple[int, ...]]]
+Tensors = list[dict[str, tuple[Count, ...]]]
 
 
 class RawArgs(msgspec.Struct, gc=False):
@@ -128,13 +132,22 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
     if not data.strip():
         raise UsageError(f"{name}: the profile is empty", "make it again")
     try:
-        return profile_in(DECODER.decode(data))
+        try:
+            events = DECODER.decode(data)
+        except msgspec.DecodeError:
+            events = DECODER.decode(NAMES.sub(escape_name, data))
+        return profile_in(events)
     except msgspec.ValidationError as error:
         why = str(error).lower()
         raise UsageError(f"{name}: is JSON, but no profile that lar knows: {why}", HINT) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error).lower()
         raise UsageError(f"{name}: is no profile, or was cut short: {why}", HINT) from None
+
+
+def escape_name(found: re.Match[bytes]) -> bytes:
+    """Return a name as JSON has it: the engine writes those of nodes as they are."""
+    return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 
 def profile_in(events: Sequence[RawEvent]) -> RawProfile:

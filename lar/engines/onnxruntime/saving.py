@@ -9,7 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
+from lar.engines.onnxruntime.model_fields import (
+    ATTRIBUTE_GRAPHS,
+    GRAPH_NODE,
+    MODEL_GRAPH,
+    NODE_ATTRIBUTE,
+    is_ort_format,
+    mapped,
+    weights_files,
+)
+from lar.engines.onnxruntime.wire import fields_in, messages_in
 from lar.errors import UsageError
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
@@ -45,6 +54,53 @@ def save_optimized(driver: Any, path: Path, weights: str, *, prepacked: bool = F
         options.add_session_config_entry(WEIGHTS, "")
         if prepacked:
             options.add_session_config_entry(PREPACKED, "0")
+    drop_repeated_constants(path)
+
+
+def drop_repeated_constants(path: Path) -> None:
+    """Leave each constant inside control flow once in a saved model.
+
+    With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
+    them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
+    weights outside are, and stays.
+    """
+    with mapped(path) as data:
+        if not has_control_flow(data):
+            return
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    drop_repeated_in(model.graph)
+    onnx.save(model, path)
+
+
+def drop_repeated_in(graph: Any) -> None:
+    """Leave each constant of a graph once, and of the graphs inside its control flow."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                drop_repeated_in(inner)
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    constants = [
+        node for node in graph.node if node.op_type == "Constant" and node.output[0] in tensors
+    ]
+    for node in constants:
+        graph.node.remove(node)
+    if len(tensors) < len(graph.initializer):
+        kept = type(graph)(initializer=tensors.values())
+        graph.ClearField("initializer")
+        graph.MergeFrom(kept)
+
+
+def has_control_flow(data: bytes | memoryview) -> bool:
+    """Tell whether a node of a model holds graphs of its own, as If and Loop do."""
+    return any(
+        field.number in ATTRIBUTE_GRAPHS
+        for graph in messages_in(data, MODEL_GRAPH)
+        for node in messages_in(data, GRAPH_NODE, *graph)
+        for attribute in messages_in(data, NODE_ATTRIBUTE, *node)
+        for field in fields_in(data, *attribute)
+    )
 
 
 def open_saved(driver: Any, model: SavedModel) -> Any:

@@ -17,7 +17,6 @@ from lar.engines.megengine.algorithms import strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache
 from lar.engines.megengine.cache_choices import Operator, choose_algorithm
 from lar.engines.megengine.cache_key import winograd_of
-from lar.errors import UsageError
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
 
 if TYPE_CHECKING:
@@ -87,6 +86,7 @@ def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         ({"fast_run": True, "reproducible": True}, 2 | 4),
         ({"full_run": True, "reproducible": True}, 2 | 4),
         ({"fast_run_algo_policy": "f"}, 2 | 1),
+        ({"fast_run_algo_policy": "f", "reproducible": True}, 2 | 1 | 4),
         ({"fast_run_algo_policy": "f", "fast_run": True}, 2 | 8),
         ({"fast_run_algo_policy": "f", "full_run": True}, 2),
         ({"fast_run_algo_policy": "f", "full_run": True, "reproducible": True}, 2 | 4),
@@ -96,12 +96,7 @@ def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 )
 def test_the_strategy_for_the_options(settings: Mapping[str, Any], strategy: int) -> None:
     assert strategy_of(settings) == strategy
-    assert strategy in (1, 2, 3, 5, 6, 10)  # those that the engine takes
-
-
-def test_the_engine_has_no_strategy_for_reproducible_with_a_cache_alone() -> None:
-    with pytest.raises(UsageError, match="--reproducible"):
-        strategy_of({"fast_run_algo_policy": "f", "reproducible": True})
+    assert strategy in (1, 2, 3, 5, 6, 7, 10)  # those that the engine takes
 
 
 # What a search leaves
@@ -163,6 +158,23 @@ def test_a_search_with_a_shared_batch_is_for_any_batch(
     assert [each.entry for each in after] == [each.entry for each in convolutions]
 
 
+@pytest.mark.parametrize("flag", ["--fast-run", "--full-run"])
+def test_no_timed_iteration_leaves_the_search_alone(
+    run_lar: RunLar, tmp_path: Path, flag: str
+) -> None:
+    cache = tmp_path / "new.cache"
+    done = run_lar("run", DIGITS, flag, POLICY, str(cache), "--iter", "0")
+    assert done.returncode == 0, done.stderr
+    assert "\nwarmup 0: " in done.stdout
+    assert "\niter " not in done.stdout
+    assert f"hint: {flag}: the warm-up alone was run, which makes the search" in done.stderr
+    assert operators_in(cache)
+    done = run_lar("run", DIGITS, flag, "--iter", "0", "--warmup-iter", "0")
+    assert done.returncode == 2
+    assert f"{flag}: the search is made in the first iteration, and there is none" in done.stderr
+    assert "hint: give --warmup-iter 1" in done.stderr
+
+
 # A cache that is read
 
 
@@ -176,6 +188,35 @@ def test_a_run_with_the_file_alone_takes_its_choices(
     operators = [each for each in operators_in(cache) if each.name == "ConvolutionForward"]
     assert names_of(operators) <= names_in(done.stderr)
     assert cache.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--fast-run-shared-batch-size", "4"],
+        ["--binary-equal-between-batch"],
+        ["--reproducible"],
+        ["--binary-equal-between-batch", "--reproducible"],
+    ],
+)
+def test_a_cache_is_read_with_the_flags_of_its_search(
+    run_lar: RunLar, search: Callable[..., Search], flags: list[str]
+) -> None:
+    found = search("--fast-run", *flags)
+    done = run_lar("run", DIGITS, POLICY, str(found.cache), *flags, "--iter", "1", "--verbose")
+    assert done.returncode == 0, done.stderr
+    assert names_in(done.stderr) == names_of(found.operators)
+
+
+def test_equal_batches_leave_out_what_a_cache_has_for_others(
+    run_lar: RunLar, search: Callable[..., Search]
+) -> None:
+    flags = ["--binary-equal-between-batch", "--iter", "1", "--verbose"]
+    for cache in ([], [POLICY, str(search("--fast-run").cache)]):
+        done = run_lar("run", DIGITS, *cache, *flags)
+        assert done.returncode == 0, done.stderr
+        assert chosen_in(done.stderr)
+        assert not any(each.attribute & DEPENDS_ON_BATCH for each in chosen_in(done.stderr))
 
 
 @pytest.mark.parametrize("searching", [False, True])
@@ -237,6 +278,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(
     done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *arguments)
     assert done.returncode == 2
     assert f"{cache}: is not a fast-run cache" in done.stderr
+    assert "hint: remove it and search again, or choose another" in done.stderr
     assert cache.read_bytes() == before
 
 
@@ -250,21 +292,11 @@ def test_a_report_does_not_overwrite_the_cache(
     assert cache.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--fast-run-shared-batch-size", "4"],
-        ["--binary-equal-between-batch"],
-        ["--binary-equal-between-batch", "--reproducible"],
-    ],
-)
-def test_how_to_measure_is_refused_where_nothing_is_measured(
-    run_lar: RunLar, arguments: list[str]
-) -> None:
-    done = run_lar("run", DIGITS, *arguments)
+def test_a_shared_batch_is_refused_without_a_search_or_its_cache(run_lar: RunLar) -> None:
+    done = run_lar("run", DIGITS, "--fast-run-shared-batch-size", "4")
     assert done.returncode == 2
-    assert arguments[0] in done.stderr
-    assert "--fast-run" in done.stderr
+    assert "--fast-run-shared-batch-size is for a search or its cache" in done.stderr
+    assert "hint: add --fast-run, or --fast-run-algo-policy FILE" in done.stderr
 
 
 # Winograd

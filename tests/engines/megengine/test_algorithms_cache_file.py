@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.engines.megengine.chosen import operators_in
+from lar.cli import dispatch
+from lar.errors import UsageError
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+MODELS = REPOSITORY / "models"
+DIGITS = str(MODELS / "digits_cnn.mge")
 POLICY = "--fast-run-algo-policy"
 
 
@@ -57,8 +59,27 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
     assert "cannot be written" in done.stderr
 
 
-def test_a_search_without_a_run_leaves_no_damage(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = tmp_path / "new.cache"
-    done = run_lar("run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
-    assert done.returncode == 0, done.stderr
-    assert not cache.exists() or operators_in(cache) == []
+@pytest.mark.parametrize(
+    ("cache", "others"),
+    [
+        ("w", "--json w"),
+        ("w", "--csv ./w"),
+        ("w", "--profile w"),
+        ("w", "--io-dump w"),
+        ("w", "--packed-model-dump w"),
+        ("d/w", "--bin-out-dump d"),
+        ("d/w", "--bin-io-dump d"),
+    ],
+)
+@pytest.mark.parametrize("model", ["digits_cnn.mge", "digits_cnn.onnx"])
+def test_what_is_written_does_not_take_the_place_of_the_cache(
+    model: str, cache: str, others: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    monkeypatch.chdir(tmp_path)
+    if model.endswith(".onnx"):
+        others = others.replace("--packed-model-dump", "--model-dump")
+    words = [str(MODELS / model), "--fast-run", POLICY, cache, *others.split(), "--iter", "1"]
+    with pytest.raises(UsageError, match=f"this is the file of {POLICY}|is inside d, where "):
+        dispatch(words)
+    assert [*tmp_path.rglob("w")] == []

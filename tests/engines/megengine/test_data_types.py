@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lar
+from tests.commands.failures import check_error
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -29,12 +30,24 @@ def double(x):
 def tell_positive(x):
     return x > 0
 
+@jit.trace(symbolic=True, capture_as_const=True)
+def narrow(x):
+    return x.astype("float32")
+
+@jit.trace(symbolic=True, capture_as_const=True)
+def widen(x):
+    return x.astype("uint16")
+
 half = mge.tensor(np.ones((2, 3), np.float16))
 double(half)
 double.dump(sys.argv[1] + "/half.mge", arg_names=["data"], output_names=["out"])
 whole = mge.tensor(np.ones((2, 3), np.float32))
 tell_positive(whole)
 tell_positive.dump(sys.argv[1] + "/bool.mge", arg_names=["data"], output_names=["out"])
+widen(whole)
+widen.dump(sys.argv[1] + "/uint16_out.mge", arg_names=["data"], output_names=["out"])
+narrow(whole.astype("uint16"))
+narrow.dump(sys.argv[1] + "/uint16_in.mge", arg_names=["data"], output_names=["out"])
 """
 
 
@@ -62,9 +75,16 @@ def test_float16_goes_in_and_comes_out(
             np.testing.assert_array_equal(array, expected * np.float16(2))
 
 
-def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path) -> None:
-    done = run_lar(str(folder / "bool.mge"))
-    assert done.returncode == 2
-    error, hint = done.stderr.splitlines()[-2:]
-    assert error.endswith("an input or output is of type Bool, which MegEngine's lite lacks")
-    assert "cast it to float32 or int32" in hint
+@pytest.mark.parametrize("name", ["bool", "uint16_in", "uint16_out"])
+def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path, name: str) -> None:
+    done = run_lar(str(folder / f"{name}.mge"))
+    kind = name.partition("_")[0].capitalize()
+    check_error(done, 2, f"an input or output is of type {kind}, which MegEngine's lite lacks")
+    check_error(done, 2, "--driver graph takes it", "cast it to float32 or int32")
+    assert "load model" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["bool", "uint16_in"])
+def test_the_graph_driver_takes_what_lite_lacks(run_lar: RunLar, folder: Path, name: str) -> None:
+    done = run_lar(str(folder / f"{name}.mge"), "--driver", "graph", "--iter", "1")
+    assert done.returncode == 0, done.stderr

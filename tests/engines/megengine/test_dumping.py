@@ -124,7 +124,7 @@ def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: 
     arguments = ["--input", SEVEN, "--iter", "2", "--bin-io-dump", "cpu", "--json", "r.json"]
     done = run_lar(DIGITS, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "hint: the times are those of a run with --bin-io-dump" in done.stderr
+    assert "the times are those of a run with --bin-io-dump" in done.stderr
     dump, result = lar.open_dump(tmp_path / "cpu"), json.loads((tmp_path / "r.json").read_text())
     index = dump.index
     assert (index.complete, index.iteration, index.driver, index.device) == (True, 2, "lite", "cpu")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,14 +117,20 @@ def test_a_faked_execution_computes_nothing_and_the_next_one_all() -> None:
     assert difference(faked, plain, iteration=1) < 1e-4
 
 
-def test_a_faked_execution_can_be_all_there_is(run_lar: RunLar, tmp_path: Path) -> None:
-    hashes = []
-    for count in ("1", "2"):
-        file = tmp_path / f"{count}.json"
-        arguments = ["--warmup-iter", "0", "--iter", count, "--fake-first", "--json", str(file)]
-        assert run_lar("run", DIGITS, *arguments).returncode == 0
-        hashes.append(json.loads(file.read_text())["outputs"][0]["sha256"])
-    assert hashes[0] != hashes[1]
+def test_a_faked_execution_is_no_result(run_lar: RunLar, tmp_path: Path) -> None:
+    done = run_lar("run", DIGITS, "--fake-first", "--warmup-iter", "0", "--iter", "1")
+    assert done.returncode == 2
+    assert "error: --fake-first and --warmup-iter 0 cannot go together: the first" in done.stderr
+    assert "hint: give --warmup-iter 1, or leave --fake-first out" in done.stderr
+    done = run_lar("run", DIGITS, "--fake-first", "--bin-out-dump", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "error: --fake-first and --bin-out-dump cannot go together: the first" in done.stderr
+    assert not [*tmp_path.iterdir()]
+    done = run_lar("run", DIGITS, "--fake-first", "--iter", "0", "--warmup-iter", "1")
+    assert done.returncode == 2
+    assert "error: --fake-first and --iter 0 cannot go together: the only" in done.stderr
+    assert run_lar("run", DIGITS, "--fake-first", "--iter", "0").returncode == 0
+    assert run_lar("run", DIGITS, "--fake-first", "--iter", "1").returncode == 0
 
 
 def test_a_recorded_execution_is_replayed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ def data_set(
 ) -> Made:
     """A data set in which the shape changes and changes back, on each driver."""
     folder = tmp_path_factory.mktemp("set") / request.param
-    return Made(folder, DIGITS, shapes, driver=request.param, iter=2)
+    return Made(folder, DIGITS, shapes, driver=request.param, iter=2, profile_memory=True)
 
 
 @pytest.fixture(scope="module")
@@ -184,19 +184,27 @@ def test_calls_and_copies_of_lite_are_spans(mobilenet: Made) -> None:
     ]
 
 
-def test_memory_is_taken_and_given_back_in_the_first_timed_iteration(mobilenet: Made) -> None:
-    profile = mobilenet.profile
-    step = profile.timed_steps()[0]
-    held = most = 0
-    for each in profile.allocations:
-        assert step.start_ns <= each.at_ns <= step.end_ns
-        assert each.source == "static plan"
-        assert each.operator is not None
-        held += each.size_bytes
-        most = max(most, held)
-    assert held == 0
-    assert profile.memory_plan.static_bytes is not None
-    assert 0 < most <= profile.memory_plan.static_bytes
+def most_held(profile: Profile) -> list[int]:
+    """The most memory that each iteration holds, which gives all of it back."""
+    assert all(each.source == "static plan" for each in profile.allocations)
+    most = []
+    for step in profile.steps:
+        own = [each for each in profile.allocations if step.start_ns <= each.at_ns <= step.end_ns]
+        *_, last = held = [*accumulate(each.size_bytes for each in own)]
+        assert last == 0
+        most.append(max(held))
+    return most
+
+
+def test_memory_is_taken_and_given_back_in_each_iteration(mobilenet: Made) -> None:
+    (most,) = {*most_held(mobilenet.profile)}
+    assert 0 < most <= (mobilenet.profile.memory_plan.static_bytes or 0)
+
+
+def test_each_shape_has_a_memory_plan(data_set: Made) -> None:
+    one, *_, three, _, _ = most = most_held(data_set.profile)
+    assert most == [one] * 5 + [three] * 2 + [one] * 2
+    assert one < three <= (data_set.profile.memory_plan.static_bytes or 0)
 
 
 def test_the_engines_own_profile_is_that_of_the_last_iteration(mobilenet: Made) -> None:

@@ -24,7 +24,6 @@ from lar.engines.megengine import quirks, x2apic
 from lar.engines.megengine.quirks import (
     QUIRKS,
     format_quirks,
-    hints_for,
     quirks_here,
     read_processor,
     refuse_hanging,
@@ -148,11 +147,8 @@ class TestDetection:
             ({"enable_nchw88": True}, ["nchw88-x2apic", "unfused-batch-norm"]),
             ({"enable_nchw44": True}, ["unfused-batch-norm"]),
             ({"enable_nchw32": True}, ["mkl-generic-path", "int8-nchw4"]),
-            ({"enable_ioc16": True}, ["mkl-generic-path", "ioc16-max-pool"]),
-            (
-                {"layout_transform": "cpu"},
-                ["mkl-generic-path", "nchw88-x2apic", "layout-8-channels"],
-            ),
+            ({"enable_ioc16": True}, ["ioc16-max-pool"]),
+            ({"layout_transform": "cpu"}, ["nchw88-x2apic", "layout-8-channels"]),
         ],
     )
     def test_what_a_run_meets(
@@ -191,25 +187,18 @@ class TestRefusal:
         refuse_hanging(self.SETTINGS, {}, ())
 
 
-class TestHints:
-    @pytest.mark.parametrize("layout", ["enable_nchw4", "enable_nchw32"])
-    def test_a_layout_that_may_give_wrong_numbers_is_told(
-        self, layout: str, monkeypatch: pytest.MonkeyPatch
+class TestFormat:
+    def test_shows_each_quirk_how_it_is_detected_and_the_way_round(
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
-        (hint,) = hints_for({layout: True}, {})
-        assert "wrong numbers on int8 models; way round: --enable-nchw44" in hint
-
-
-class TestFormat:
-    def test_shows_each_quirk_and_the_way_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
         lines = format_quirks({})
-        assert len(lines) == 1 + 2 * len(QUIRKS)
-        assert lines[0] == "quirk               here  effect, and the way round"
+        assert len(lines) == 1 + 3 * len(QUIRKS)
+        assert lines[0].endswith("here  effect, how it is detected, and the way round")
         assert lines[1].startswith("mkl-generic-path    no    MKL runs generic code")
-        assert lines[2] == " " * 26 + "-> --engine-env MKL_DEBUG_CPU_TYPE=5"
-        assert lines[5].startswith("ioc16-max-pool      yes   ")
+        assert lines[2].startswith(" " * 26 + "AuthenticAMD with AVX2, no MKL_DEBUG_CPU_TYPE")
+        assert lines[3] == " " * 26 + "-> --engine-env MKL_DEBUG_CPU_TYPE=5"
+        assert lines[7].startswith("ioc16-max-pool      yes   ")
         assert max(map(len, lines)) <= 100
 
 

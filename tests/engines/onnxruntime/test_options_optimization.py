@@ -93,6 +93,24 @@ def test_a_disabled_rule_is_left_out(small_network: Path, tmp_path: Path) -> Non
     assert without[":BatchNormalization"] == 1
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--disable-optimizer", "ConvBNFusion", "--disable-optimizer", "ConvActivationFusion"],
+        ["--disable-optimizer", "ConvActivationFusion,ConvBNFusion"],
+    ],
+)
+def test_several_optimisers_are_left_out(
+    run_lar: RunLar, small_network: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    place = tmp_path / "optimized.onnx"
+    level = ["--graph-optimization-level", "extended"]
+    ended = run_lar(str(small_network), *flags, *level, "--model-dump", str(place), "--iter", "1")
+    assert ended.returncode == 0, ended.stderr
+    nodes = {f"{node.domain}:{node.op_type}" for node in onnx.load(place).graph.node}
+    assert nodes == {":Conv", ":BatchNormalization", ":Relu"}
+
+
 def registered(capfd: pytest.CaptureFixture[str], disabled: list[str]) -> set[str]:
     """Return the optimisers that a session has when some are disabled, as its log tells."""
     driver = make_driver(DIGITS, verbose=True)
@@ -128,15 +146,26 @@ def test_a_misspelt_optimiser_is_refused_with_the_nearest_name(run_lar: RunLar) 
     assert ended.returncode == 2
     assert "no optimiser 'nchwcTransfomer'" in ended.stderr
     assert "did you mean NchwcTransformer?" in ended.stderr
+    ended = run_lar(str(DIGITS), "--disable-optimizer", "ConvBNFusion,")
+    assert ended.returncode == 2
+    assert "no optimiser ''" in ended.stderr
 
 
 @pytest.mark.parametrize(
-    "other", ["--graph-optimization-level extended", "--disable-optimizer NchwcTransformer"]
+    ("flags", "other"),
+    [
+        (["--graph-optimization-level", "extended"], "--graph-optimization-level extended"),
+        (["--disable-optimizer", "NchwcTransformer"], "--disable-optimizer NchwcTransformer"),
+        (["--disable-optimizer", "ConvBNFusion,NchwcTransformer"], "--disable-optimizer Nchwc"),
+    ],
 )
-def test_the_blocked_layout_needs_what_gives_it(run_lar: RunLar, other: str) -> None:
-    ended = run_lar(str(DIGITS), "--enable-nchw88", *other.split())
+def test_the_blocked_layout_needs_what_gives_it(
+    run_lar: RunLar, flags: list[str], other: str
+) -> None:
+    ended = run_lar(str(DIGITS), "--enable-nchw88", *flags)
     assert ended.returncode == 2
-    assert f"--enable-nchw88 and {other} exclude each other" in ended.stderr
+    assert f"--enable-nchw88 and {other}" in ended.stderr
+    assert " exclude each other" in ended.stderr
 
 
 def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:

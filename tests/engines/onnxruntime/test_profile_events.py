@@ -59,6 +59,17 @@ def test_nodes_belong_to_the_run_around_them() -> None:
     ]
 
 
+def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
+    """No JSON, but what ONNX Runtime makes of a line break, a quote and a backslash."""
+    line = '{{"cat" : "{}","tid" :7,"dur" :2,"ts" :{},"ph" : "X","name" :"{}","args" : {{{}}}}}'
+    given = '"op_name" : "Relu","provider" : "CPUExecutionProvider","node_index" : "0"'
+    names = ("a\nb", 'c"d\\q', "plain")
+    lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
+    content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
+    (run,) = decode_raw(content.encode(), "raw.json").runs
+    assert tuple(each.event.node for each in run.nodes) == names
+
+
 def test_threads_without_work_are_not_counted() -> None:
     stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
     told = [

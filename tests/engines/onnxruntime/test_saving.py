@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import pytest
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, helper, numpy_helper
 
+import lar
 from lar.engines.onnxruntime import saving
+from lar.engines.onnxruntime.dump_graph import instrument
+from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,3 +114,89 @@ def test_a_model_too_large_for_one_file_is_an_error(
     monkeypatch.setattr(onnx, "save", refuse)
     with pytest.raises(UsageError, match="--model-dump: the model cannot stand in one file"):
         driver.load()
+
+
+def control_flow_model(path: Path) -> Path:
+    """Write a model with constants inside control flow: weights, numbers, one that is a branch's
+    output, one inside a loop inside a branch."""
+
+    def value(name: str, shape: list[int], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    def constant(name: str, array: Any) -> onnx.NodeProto:
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
+
+    numbers = np.random.default_rng(0).random((32, 32), np.float32)
+    body = helper.make_graph(
+        [
+            constant("two", np.float32(2)),
+            helper.make_node("Mul", ["before", "two"], ["after"]),
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+        ],
+        "body",
+        [
+            value("turn", [], TensorProto.INT64),
+            value("going", [], TensorProto.BOOL),
+            value("before", [2, 32]),
+        ],
+        [value("goes_on", [], TensorProto.BOOL), value("after", [2, 32])],
+    )
+    then_branch = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["r", "weight"], ["product"]),
+            constant("turns", np.int64(3)),
+            helper.make_node("Loop", ["turns", "", "product"], ["looped"], body=body),
+        ],
+        "then",
+        [],
+        [value("looped", [2, 32])],
+        [numpy_helper.from_array(numbers, "weight")],
+    )
+    else_branch = helper.make_graph(
+        [constant("fixed", np.ones((2, 32), np.float32))], "else", [], [value("fixed", [2, 32])]
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node("ReduceSum", ["r"], ["sum"], keepdims=0),
+            helper.make_node("Cast", ["sum"], ["asked"], to=TensorProto.BOOL),
+            helper.make_node(
+                "If", ["asked"], ["chosen"], then_branch=then_branch, else_branch=else_branch
+            ),
+            helper.make_node("Tanh", ["chosen"], ["y"]),
+        ],
+        "control_flow",
+        [value("x", [2, 32])],
+        [value("y", [2, 32])],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("level", ["all", "disable"])
+def test_constants_inside_control_flow_are_saved_once(
+    load_driver: MakeDriver, run_driver: Run, tmp_path: Path, level: str
+) -> None:
+    model = control_flow_model(tmp_path / "model.onnx")
+    expected = bits_of(run_driver(load_driver(model, graph_optimization_level=level)))
+    cache = {"fast_run": True, "fast_run_algo_policy": str(tmp_path / "model.cache")}
+    for settings in (cache, cache):  # built, and read
+        driver = load_driver(model, graph_optimization_level=level, **settings)
+        assert bits_of(run_driver(driver)) == expected
+
+    driver = load_driver(model, graph_optimization_level=level)
+    run_driver(driver)
+    saved, producers = instrument(driver)
+    names = [each.tensor for each in producers]
+    assert names[-2:] == ["chosen", "y"]
+    values = open_saved(driver, saved).run_with_ort_values(names, driver.fed)
+    assert values[-1].numpy().tobytes() == expected["y"]
+
+
+def test_models_with_control_flow_are_dumped(run_lar: RunLar, tmp_path: Path) -> None:
+    control_flow_model(tmp_path / "model.onnx")
+    flags = ("--iter", "1", "--bin-io-dump", "dump", "--io-dump", "dump.txt", "--range", "1e6")
+    ended = run_lar("model.onnx", *flags, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [each.name for each in lar.open_dump(tmp_path / "dump")][-1] == "y"

@@ -197,10 +197,34 @@ def test_no_time_at_all_has_no_shares() -> None:
     text = build(profile, {"type": ["ConvBiasForward"]}).text
     assert "%" not in text
     assert "inf" in text  # as the tool prints the speed of what took no time
-    columns, rows = (build(profile, {}).tables[1].columns, build(profile, {}).tables[1].rows)
+    columns, rows = build(profile, {}).tables[1].columns, build(profile, {}).tables[1].rows
     assert rows[0][columns.index("flo_per_second")] is None
     assert rows[0][columns.index("time_percent")] is None
     assert build(profile, {"confluence": True}).text.count("#") == 1
+
+
+@pytest.mark.parametrize("order", ["flops", "+flops", "bandwidth", "+bandwidth"])
+def test_the_speed_of_what_took_no_time_is_not_known(order: str) -> None:
+    profile = profile_of_times(TYPES, [{"conv": 0, "relu": 20}], step_us=50)
+    profile = replace(
+        profile,
+        facts=msgspec.structs.replace(profile.facts, lar_version="0.1.0"),
+        operators=tuple(
+            msgspec.structs.replace(each, flops=5000, size_bytes=8) for each in profile.operators
+        ),
+    )
+    assert names_of(profile, sort=order) == ["relu Relu relu", "conv Convolution conv"]
+    for options in ({}, {"confluence": True}, {"aggregate": "sum", "type": ["Convolution"]}):
+        text = build(profile, options).text
+        assert "inf" not in text.replace("operator info", "")
+        assert "N/A" in text
+
+
+def test_in_the_engines_own_file_it_is_infinite_as_its_tool_has_it(own: Profile) -> None:
+    told = json.loads(own.engine_raw)["profiler"]["device"]
+    still = {key for key in told for it in told[key].values() if it["end"] == it["start"]}
+    assert still
+    assert {name.split()[-1] for name in names_of(own, sort="bandwidth")[: len(still)]} == still
 
 
 def test_putting_together_needs_to_know_how(own: Profile) -> None:
@@ -232,6 +256,7 @@ def test_tables_have_plain_values(own: Profile) -> None:
     )
 
 
+MEANS = "times, computation and memory are the mean of 2 iterations"
 TYPES = {"conv": "Convolution", "relu": "Relu"}
 TIMES = [{"conv": 900, "relu": 100}, {"conv": 30, "relu": 6}, {"conv": 20, "relu": 4}]
 
@@ -240,7 +265,7 @@ def test_several_iterations_are_averaged_without_the_warm_up() -> None:
     profile = profile_of_times(TYPES, TIMES, step_us=2000, warmup=1, dispatch_us=3)
     lines = lines_of(profile)
     assert lines[:6] == [
-        "times are the mean of 2 iterations",
+        MEANS,
         "",
         "-----------------  -----",
         "total device time  3e-05",
@@ -250,7 +275,7 @@ def test_several_iterations_are_averaged_without_the_warm_up() -> None:
     table = build(profile, {}).tables[1]
     seconds = [row[table.columns.index("time_seconds")] for row in table.rows]
     assert seconds == pytest.approx([25e-6, 5e-6])
-    assert "times are the mean of 2 iterations" in table.notes
+    assert MEANS in table.notes
     assert names_of(profile) == ["conv Convolution conv", "relu Relu relu"]
 
 
@@ -261,6 +286,23 @@ def test_an_operator_that_is_not_in_every_iteration_counts_with_its_share() -> N
     assert [row[table.columns.index("time_seconds")] for row in table.rows] == pytest.approx(
         [25e-6, 3e-6]
     )
+
+
+def test_its_speed_is_that_of_the_iterations_in_which_it_ran() -> None:
+    """On two threads at once it runs once."""
+    profile = profile_of_times(TYPES, TIMES[1:], step_us=100)
+    conv, relu = (
+        msgspec.structs.replace(each, flops=3_000_000, size_bytes=24_000)
+        for each in profile.operators
+    )
+    first, _, second, _ = profile.executions
+    beside = msgspec.structs.replace(first, thread=9)
+    for ran, runs, flops in (((first, beside), 1, 1e11), ((first, second), 2, 1.2e11)):
+        table = build(replace(profile, operators=(conv, relu), executions=ran), {}).tables[1]
+        (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        assert row["flo_per_second"] == pytest.approx(flops)
+        assert row["bytes_per_second"] == pytest.approx(flops * 24_000 / 3_000_000)
+        assert row["computation_flo"] == 3_000_000 * runs // 2
 
 
 def test_an_operator_on_two_threads_takes_the_longer_time_on_one_their_sum() -> None:

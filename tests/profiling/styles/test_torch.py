@@ -146,11 +146,12 @@ class TestRows:
             Allocation(1_001_000, 2048, 0),
             Allocation(1_500_000, -1024, 0),
             Allocation(1_500_000, 300, 2),
+            Allocation(2_500_000, 100, 1),
         )
         spans = (*profile.spans, annotation("head", 1000, 1400))
         profile = replace(profile, allocations=allocations, spans=spans)
         rows = rows_of(profile)
-        assert rows["Convolution"]["Self CPU Mem (bytes)"] == 1024
+        assert rows["Convolution"]["Self CPU Mem (bytes)"] == 1024 + 100
         assert rows["head"]["CPU Mem (bytes)"] == 1024
         assert rows["head"]["Self CPU Mem (bytes)"] is None
         lines = build(profile, {}).text.splitlines()
@@ -158,13 +159,30 @@ class TestRows:
         (line,) = (line for line in lines if "Elemwise" in line)
         assert line.endswith("       300 b         300 b             2  ")
 
+    def test_memory_of_an_iteration_that_tells_none_is_not_known(self) -> None:
+        """The second iteration's, and so the sum."""
+        profile = replace(small_profile(), allocations=(Allocation(1_001_000, 2048, 0),))
+        rows = rows_of(profile)
+        assert rows["Convolution"]["CPU Mem (bytes)"] is None
+        assert rows["Elemwise"]["CPU Mem (bytes)"] is None
+
+    def test_an_operator_that_takes_no_time_is_within_no_other(self) -> None:
+        """It has the same begin as the one after it, where the clock is coarse."""
+        profile = profile_of_times(TYPES, [{"conv1": 0, "relu": 7}], step_us=1000)
+        rows = rows_of(replace(profile, allocations=(Allocation(1_002_000, 2048, 0),)))
+        assert rows["Convolution"]["CPU Mem (bytes)"] == 2048
+        assert rows["Elemwise"]["CPU Mem (bytes)"] == 0
+
     def test_memory_that_is_not_known_has_no_column(self) -> None:
         assert "Mem" not in build(small_profile(), {}).text
         assert "Mem" not in build(small_profile(device="cuda0", dispatch_us=1), {}).text
 
     def test_memory_of_a_device(self) -> None:
         profile = small_profile(device="cuda0", dispatch_us=10)
-        taken = (Allocation(1_001_000, 5 * 1024**3, 0, device="cuda0"),)
+        taken = (
+            Allocation(1_001_000, 3 * 1024**3, 0, device="cuda0"),
+            Allocation(2_001_000, 2 * 1024**3, 0, device="cuda0"),
+        )
         text = build(replace(profile, allocations=taken), {}).text
         (line,) = (line for line in text.splitlines() if "Convolution" in line and "5.00" in line)
         assert line.endswith(

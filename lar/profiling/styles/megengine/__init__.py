@@ -2,6 +2,8 @@
 
 Of one iteration of MegEngine the text is the tool's, byte for byte, wherever the tool does not
 fail: it does on --copy-time without copies and where unknown figures are sorted or put together.
+But what took no time is infinitely fast only where the engine's own file is read: in a profile of
+lar's its speed is not known.
 The device is what the engine computes on, which may be a CPU; the host is what dispatches to it.
 """
 
@@ -48,7 +50,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     chosen = filter_records(records, options)
     totals = {place: total_seconds(records, (place, "end")) for place in ("device", "host")}
     iterations = iterations_of(profile)
-    lines = [f"times are the mean of {iterations} iterations"] if iterations > 1 else []
+    means = f"times, computation and memory are the mean of {iterations} iterations"
+    lines = [means] if iterations > 1 else []
     parts = [] if options.get("dump_only_opr") else list(lines)
     notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
     tables = []
@@ -59,7 +62,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
             tables.append(summary_table_of(rows, notes))
         else:
             key: TimeKey = part, options.get("top_end_key", "end")
-            selected = select_records(chosen, key, options)
+            # Of the engine's own file the text is the tool's; in a profile of lar's unknown is N/A.
+            is_infinite = not profile.facts.lar_version
+            selected = select_records(chosen, key, options, is_infinite=is_infinite)
             parts.append(format_operators(selected, part, totals[part], options))
             tables.append(operators_table_of(selected, part, totals[part], notes))
     return ProfileReport(style="megengine", text="\n\n".join(parts) + "\n", tables=tuple(tables))

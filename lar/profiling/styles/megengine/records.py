@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,31 +47,34 @@ class Record:
 
 @dataclass(frozen=True)
 class TimedRecord:
-    """A record and the time that it is judged by."""
+    """A record and the time that it is judged by.
+
+    What took no time has no speed that is known; MegEngine's tool has it infinitely fast, and so it
+    is where `is_infinite` says that.
+    """
 
     record: Record
     time: float
+    is_infinite: bool = False
 
     @property
     def flops(self) -> float | None:
         """Floating point operations per second."""
-        return divide(self.record.computation, self.time)
+        return self._divide(self.record.computation)
 
     @property
     def bandwidth(self) -> float | None:
         """Bytes per second."""
-        return divide(self.record.memory, self.time)
+        return self._divide(self.record.memory)
 
-
-def divide(amount: float | None, seconds: float) -> float | None:
-    """Divide; in no time at all, something is infinitely fast."""
-    if amount is None:
-        return None
-    return amount / seconds if seconds else math.inf if amount else math.nan
+    def _divide(self, amount: float | None) -> float | None:
+        if amount is None or (not self.time and not self.is_infinite):
+            return None
+        return amount / self.time if self.time else math.inf if amount else math.nan
 
 
 def records_of(profile: Profile) -> list[Record]:
-    """Return the records of a profile, of several iterations with the mean times.
+    """Return the records of a profile, of several iterations with the means of an iteration.
 
     Of one iteration of MegEngine they are made from the engine's own file, which has more: what
     the host waited for, and the times to the last digit.
@@ -139,11 +143,12 @@ def record_of(operator: ProfiledOperator, executions: list[Execution], steps: in
         if seconds is not None:
             times[key] = seconds
     layouts = [fact.layout.split(",") if fact.layout else [] for fact in operator.inputs]
+    runs = count_runs(executions)
     return Record(
         info={"name": operator.name, "type": operator.type, "id": operator.id},
         times=times,
-        computation=operator.flops or None,
-        memory=operator.size_bytes,
+        computation=mean_amount(operator.flops, runs, steps) or None,
+        memory=mean_amount(operator.size_bytes, runs, steps),
         in_shapes=[fact.shape for fact in operator.inputs],
         in_layouts=layouts if any(layouts) else None,
         out_shapes=[fact.shape for fact in operator.outputs],
@@ -189,6 +194,23 @@ def mean_seconds(
     return sum(busiest_ns(intervals) for intervals in by_step.values()) / steps / 1e9
 
 
+def count_runs(executions: Iterable[Execution]) -> int:
+    """Return how often an operator has run; on several threads at once it has run once."""
+    by_thread = Counter((each.step, each.thread) for each in executions)
+    by_step: dict[int, int] = {}
+    for (step, _), count in by_thread.items():
+        by_step[step] = max(by_step.get(step, 0), count)
+    return sum(by_step.values())
+
+
+def mean_amount(amount: int | None, runs: int, steps: int) -> int | float | None:
+    """Return what an iteration has on average of an amount in each run, whole where it is."""
+    if amount is None or not steps:
+        return None
+    whole, rest = divmod(amount * runs, steps)
+    return amount * runs / steps if rest else whole
+
+
 def busiest_ns(intervals: Collection[Interval]) -> int:
     """Return the time on the thread with the most."""
     by_thread: dict[int, int] = {}
@@ -213,16 +235,17 @@ def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> lis
 
 
 def select_records(
-    records: Iterable[Record], key: TimeKey, options: Mapping[str, Any]
+    records: Iterable[Record], key: TimeKey, options: Mapping[str, Any], *, is_infinite: bool
 ) -> list[TimedRecord]:
-    """Return the records with the time of a key, as the options put together, sort and cut.
+    """Return the records with the time of a key, as the options put together, sort and cut;
+    `is_infinite` says how fast those are that took no time.
 
     Raises:
         UsageError: it is not said how to put them together.
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [
-        TimedRecord(record, record.times[key])
+        TimedRecord(record, record.times[key], is_infinite)
         for record in records
         if key in record.times and least <= record.times[key] <= most
     ]
@@ -251,6 +274,7 @@ def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> lis
                 count=len(group),
             ),
             aggregate([each.time for each in group], how) or 0.0,
+            group[0].is_infinite,
         )
         for name, group in groups.items()
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from lar.profiling.kernels import Extent
 from lar.profiling.launches import Launch, launches_of, ranges_of
 from lar.profiling.profile import Profile, Span
+from lar.profiling.range_members import members_of_ranges
 from lar.profiling.roofline import Work, work_of
 
 OUTSIDE = "outside the ranges"
@@ -62,7 +62,7 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
     """
     matches = re.compile(pattern).search
     ranges = ranges_of(profile)
-    launches = put_in_ranges(launches_of(profile), ranges)
+    launches = put_in_ranges(profile, launches_of(profile))
     total_ns = sum(launch.piece.duration_ns for launch in launches)
     rows = [
         row_of_range(profile, spans, [launch for launch in launches if name in launch.ranges])
@@ -77,41 +77,17 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
     return rows + [row_of_group(group, group_by, total_ns) for group in groups.values()]
 
 
-def put_in_ranges(launches: Sequence[Launch], ranges: dict[str, list[Span]]) -> list[Launch]:
-    """Return the launches with the ranges around each.
-
-    One belongs to a range on the thread where it ran, or was dispatched from, if it began there
-    within the range; a range on another thread holds all that began to run meanwhile.
-    """
-    starts = starts_by_thread(launches)
-    around: list[list[str]] = [[] for _ in launches]
-    for name, spans in ranges.items():
-        inside: set[int] = set()
-        for span in spans:
-            known = starts.get(span.thread, starts[None])
-            first = bisect_left(known, (span.start_ns, -1))
-            last = bisect_left(known, (span.end_ns, -1))
-            inside.update(number for _, number in known[first:last])
-        for number in inside:
-            around[number].append(name)
+def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
+    """Return the launches with the ranges that each belongs to, in one order for all."""
+    members: dict[str, set[int]] = {}
+    for span, places in members_of_ranges(profile, [launch.begun for launch in launches]):
+        members.setdefault(span.name, set()).update(places)
+    if not members:
+        return [*launches]
     return [
-        launch._replace(ranges=tuple(names)) if names else launch
-        for launch, names in zip(launches, around, strict=True)
+        launch._replace(ranges=tuple(name for name in members if place in members[name]))
+        for place, launch in enumerate(launches)
     ]
-
-
-def starts_by_thread(launches: Sequence[Launch]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return when which launches began, sorted: by the thread where they ran, else by that where
-    they were dispatched; under None where they ran, whichever thread that was."""
-    ran: dict[int | None, list[tuple[int, int]]] = {None: []}
-    dispatched: dict[int | None, list[tuple[int, int]]] = {}
-    for number, launch in enumerate(launches):
-        (thread, start_ns), *earlier = launch.starts
-        ran.setdefault(thread, []).append((start_ns, number))
-        ran[None].append((start_ns, number))
-        for thread, start_ns in earlier:
-            dispatched.setdefault(thread, []).append((start_ns, number))
-    return {thread: sorted(starts) for thread, starts in (dispatched | ran).items()}
 
 
 def row_of_range(profile: Profile, spans: Sequence[Span], launches: Sequence[Launch]) -> Row:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lar.profiling.kernels import kernel_name_of
 from lar.profiling.profile import Execution, Profile, Span
+from lar.profiling.range_members import executions_in_ranges
 from lar.profiling.styles.nsys.groups import range_style_of, spans_without_warmup
 
 
@@ -111,49 +111,20 @@ def calls_around(profile: Profile, launches: Iterable[Launch]) -> list[str | Non
     return names
 
 
-def launches_by_thread(profile: Profile) -> Mapping[int, list[Launch]]:
-    """Return by thread what was launched there, and what was executed there, in timed iterations.
-
-    A range may be around either: the user's own is around dispatches, one of operators on a stream
-    or a worker around executions.
-    """
-    own = [
-        Launch(each.thread, each.start_ns, each.end_ns, each) for each in profile.timed_executions()
-    ]
-    launches: dict[int, list[Launch]] = {}
-    for launch in sorted([*dispatches_of(profile), *own], key=lambda launch: launch.start_ns):
-        launches.setdefault(launch.thread, []).append(launch)
-    return launches
-
-
 def launches_in_ranges(profile: Profile) -> list[RangeLaunches]:
-    """Return the user's ranges, each with what was launched within.
-
-    A range around whole iterations is on no thread of the engine and has those of all.
-    """
-    by_thread = launches_by_thread(profile)
-    found = []
-    for each in nest_ranges(spans_without_warmup(profile, "user_annotation")):
-        span = each.span
-        threads = by_thread if span.step is None else [span.thread]
-        executions = {
-            id(launch.execution): launch.execution
-            for thread in threads
-            for launch in launches_within(by_thread.get(thread, []), span)
-        }
-        found.append(
-            RangeLaunches(
-                span, range_style_of(span), each.level, each.children, list(executions.values())
-            )
+    """Return the user's ranges, each with what was launched within."""
+    executions = profile.timed_executions()
+    members = {id(span): places for span, places in executions_in_ranges(profile)}
+    return [
+        RangeLaunches(
+            each.span,
+            range_style_of(each.span),
+            each.level,
+            each.children,
+            [executions[place] for place in members[id(each.span)]],
         )
-    return found
-
-
-def launches_within(launches: list[Launch], span: Span) -> Iterable[Launch]:
-    """Return those that begin and end within a span."""
-    first = bisect_left(launches, span.start_ns, key=lambda launch: launch.start_ns)
-    last = bisect_right(launches, span.end_ns, key=lambda launch: launch.start_ns)
-    return (launch for launch in launches[first:last] if launch.end_ns <= span.end_ns)
+        for each in nest_ranges(spans_without_warmup(profile, "user_annotation"))
+    ]
 
 
 def nest_ranges(spans: Iterable[Span]) -> list[OpenRange]:
@@ -162,7 +133,9 @@ def nest_ranges(spans: Iterable[Span]) -> list[OpenRange]:
     around: list[OpenRange] = []
     for span in sorted(spans, key=lambda span: (span.thread, span.start_ns, -span.end_ns)):
         while around and (
-            around[-1].span.thread != span.thread or span.end_ns > around[-1].span.end_ns
+            around[-1].span.thread != span.thread
+            or span.start_ns >= around[-1].span.end_ns
+            or span.end_ns > around[-1].span.end_ns
         ):
             around.pop()
         if around:

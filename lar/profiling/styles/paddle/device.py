@@ -11,6 +11,7 @@ from lar.profiling.device_times import execution_of, places_of
 from lar.profiling.devices import device_number, is_of_device
 from lar.profiling.kernels import kernel_name_of
 from lar.profiling.profile import Execution, Profile
+from lar.profiling.range_members import Starts, starts_of
 
 KINDS = {"kernel": "Kernel", "memcpy": "Memcpy", "memset": "Memset"}
 
@@ -18,7 +19,8 @@ KINDS = {"kernel": "Kernel", "memcpy": "Memcpy", "memset": "Memset"}
 class Activity(NamedTuple):
     """A kernel, copy or fill on a device; `execution` counts in the timed executions.
 
-    `launch_ns` is when the host had it begun as far as that is known, else when it began.
+    `launch_ns` is when the host had it begun as far as that is known, else when it began; `starts`
+    is on which threads it began when.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Activity(NamedTuple):
     device: int
     step: int
     execution: int | None
+    starts: Starts
 
     @property
     def duration_ns(self) -> int:
@@ -64,13 +67,15 @@ def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Act
         if not is_of_device(profile, span) or span.step is None:
             continue
         index = execution_of(span, places)
-        launch = span.start_ns
-        if index is not None and executions[index].dispatch_start_ns is not None:
-            launch = executions[index].dispatch_start_ns or 0
+        dispatch = None if index is None else executions[index].dispatch_start_ns
+        launch = span.start_ns if dispatch is None else dispatch
+        starts: Starts = ((span.thread, span.start_ns),)
+        if index is not None:
+            starts += starts_of(executions[index])[1:]
         number = device_number(span.device or profile.facts.device)
         times = span.start_ns, span.end_ns, launch
         activities.append(
-            Activity(KINDS[span.category], span.name, *times, number, span.step, index)
+            Activity(KINDS[span.category], span.name, *times, number, span.step, index, starts)
         )
     if not any(activity.kind == "Kernel" for activity in activities):
         number = device_number(profile.facts.device)
@@ -79,5 +84,7 @@ def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Act
             launch = start if each.dispatch_start_ns is None else each.dispatch_start_ns
             times = start, each.end_ns, launch
             name = kernel_name_of(profile.operators[each.operator])
-            activities.append(Activity("Kernel", name, *times, number, each.step, index))
+            activities.append(
+                Activity("Kernel", name, *times, number, each.step, index, starts_of(each))
+            )
     return activities

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lar.profiling.devices import is_of_device, streams_of
 from lar.profiling.intervals import merge_intervals, total_of
 from lar.profiling.profile import Execution, Profile, Span, Step
+from lar.profiling.range_members import Begun, members_of_ranges
 from lar.profiling.styles.paddle.device import Activity, WorkSums, activities_of
 
 
@@ -95,8 +96,19 @@ class TimedRun:
         """Return how long a span kept the host busy; None for one on a device's stream."""
         return None if span.thread in self.streams else span.duration_ns
 
+    @cached_property
+    def _range_ns(self) -> dict[int, int]:
+        """The device's work of each of the user's ranges, by its identity."""
+        begun = [Begun(each.execution, each.starts) for each in self.activities]
+        return {
+            id(span): sum(self.activities[place].duration_ns for place in places)
+            for span, places in members_of_ranges(self.profile, begun)
+        }
+
     def device_ns_of(self, span: Span) -> int:
-        """Return the device's work of a span: what it had begun, or on a stream what began in
-        it."""
+        """Return the device's work of a span: that of what belongs to a range of the user's, of any
+        other what it had begun, or on a stream what began in it."""
+        if span.category == "user_annotation":
+            return self._range_ns[id(span)]
         work = self._begun if span.thread in self.streams else self._launched
         return work.total_between(span.start_ns, span.end_ns)

@@ -102,11 +102,13 @@ def sum_known(values: Iterable[int | None]) -> int | None:
 
 
 def sum_memory(calls: Iterable[Call], memory: Callable[[Call], Memory | None]) -> Memory | None:
-    """Return the sum of what is known, None where nothing is."""
+    """Return the sum, None where that of an operator is not known, or nothing is."""
     total = None
     for call in calls:
         if (own := memory(call)) is not None:
             total = own.plus(total)
+        elif call.kind == "operator":
+            return None
     return total
 
 

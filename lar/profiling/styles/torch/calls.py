@@ -6,21 +6,17 @@ time less the union of its direct children, so that it is never negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from lar.profiling.device_times import device_times_of
 from lar.profiling.devices import is_of_device, streams_of
-from lar.profiling.intervals import (
-    Interval,
-    intersect_intervals,
-    merge_intervals,
-    subtract_intervals,
-    total_of,
-)
+from lar.profiling.intervals import Interval, intersect_intervals, merge_intervals, total_of
 from lar.profiling.kernels import kernel_runs
 from lar.profiling.profile import Profile, Span
+from lar.profiling.range_members import executions_in_ranges
 
 Kind = Literal["range", "runtime", "operator", "kernel"]
 # Of two that take the same time, the first is around the second.
@@ -70,33 +66,59 @@ class Piece(NamedTuple):
 
 def calls_of(profile: Profile) -> list[Call]:
     """Return the calls of timed iterations, those of operators first and then in time's order."""
-    pieces = [*pieces_of_executions(profile), *pieces_of_spans(profile)]
+    operators = calls_of_executions(profile)
+    ranges = calls_of_ranges(profile, operators)
+    pieces = [*pieces_of_executions(profile, operators), *pieces_of_spans(profile, ranges)]
     nest_pieces(pieces)
     calls = {id(piece.call): piece.call for piece in pieces}
     for call in calls.values():
         if call.cpu_ns is not None:
             call.self_cpu_ns = call.cpu_ns - total_of(merge_intervals(call.children))
-    return [*calls.values(), *outer_ranges(profile, pieces), *device_calls(profile)]
+    return [*calls.values(), *outer_ranges(profile, ranges, pieces), *device_calls(profile)]
 
 
-def pieces_of_executions(profile: Profile) -> Iterator[Piece]:
-    """Yield where operators keep the host busy: an execution, unless a device has it, and its
-    dispatch."""
+def calls_of_executions(profile: Profile) -> list[Call]:
+    """Return the calls of the timed executions, with their times and memory."""
     names = [operator.type for operator in profile.operators]
-    memory = memory_by_operator(profile)
-    on_device = profile.on_device
-    known = bool(memory)
+    memory = memory_by_step(profile)
+    calls = []
     times_ns = device_times_of(profile)
     for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
-        begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-        dispatched = begin is not None and done is not None
         call = Call("operator", names[execution.operator], execution.operator)
-        if dispatched or not on_device:
+        if execution.dispatch_ns is not None or not profile.on_device:
             call.cpu_ns = profile.host_ns(execution)
         call.device_ns = call.self_device_ns = device_ns
-        if known:
-            # All that an operator takes counts for its first execution: only sums are shown.
-            call.memory = call.self_memory = memory.pop(execution.operator, Memory())
+        if (told := memory.get(execution.step)) is not None:
+            # Of several executions in a step the first has it all: only sums are shown.
+            call.memory = call.self_memory = told.pop(execution.operator, Memory())
+        calls.append(call)
+    return calls
+
+
+def calls_of_ranges(profile: Profile, operators: Sequence[Call]) -> dict[int, Call]:
+    """Return the calls of the user's ranges by the identity of their spans.
+
+    A range around operators on a device is there, as they are, and keeps no CPU busy. Any other
+    has what the operators that belong to it do on a device, and their memory.
+    """
+    streams = streams_of(profile)
+    calls = {}
+    for span, places in executions_in_ranges(profile):
+        if span.thread in streams:
+            calls[id(span)] = device_call("range", span.name, span.duration_ns)
+            continue
+        calls[id(span)] = call = Call("range", span.name, cpu_ns=span.duration_ns)
+        for place in places:
+            add_to_outer(call, operators[place])
+    return calls
+
+
+def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
+    """Yield where operators keep the host busy: an execution, unless a device has it, and its
+    dispatch."""
+    on_device = profile.on_device
+    for execution, call in zip(profile.timed_executions(), calls, strict=True):
+        begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
         if begin is not None and done is not None:
             thread = execution.dispatch_thread
             host = execution.thread if thread is None else thread
@@ -111,24 +133,20 @@ def pieces_of_executions(profile: Profile) -> Iterator[Piece]:
 NOWHERE = -1
 
 
-def pieces_of_spans(profile: Profile) -> Iterator[Piece]:
-    """Yield the engine's API calls, and the user's ranges of one iteration.
-
-    A range around operators on a device is there, as they are, and keeps no CPU busy.
-    """
+def pieces_of_spans(profile: Profile, ranges: Mapping[int, Call]) -> Iterator[Piece]:
+    """Yield the engine's API calls, and the user's ranges of one iteration."""
     streams = streams_of(profile)
     for span in profile.spans_of("runtime", "user_annotation"):
-        kind: Kind = "runtime" if span.category == "runtime" else "range"
+        call, thread = ranges.get(id(span)), span.thread
         if span.thread in streams:
-            call = device_call(kind, span.name, span.duration_ns)
-            yield Piece(NOWHERE, span.start_ns, span.end_ns, call)
-        else:
-            call = Call(kind, span.name, cpu_ns=span.duration_ns)
-            yield Piece(span.thread, span.start_ns, span.end_ns, call)
+            call, thread = call or device_call("runtime", span.name, span.duration_ns), NOWHERE
+        call = call or Call("runtime", span.name, cpu_ns=span.duration_ns)
+        yield Piece(thread, span.start_ns, span.end_ns, call)
 
 
 def nest_pieces(pieces: Iterable[Piece]) -> None:
-    """Note for each call its direct children, and for all around it what it does on a device."""
+    """Note for each call its direct children, and for the calls around it what it does on a device
+    and its memory."""
     around: list[Piece] = []
     ranks = {kind: rank for rank, kind in enumerate(KINDS)}
     for piece in sorted(
@@ -144,10 +162,22 @@ def nest_pieces(pieces: Iterable[Piece]) -> None:
         if around and around[-1].call is not call:
             around[-1].call.children.append((start, end))
         if main and call.kind == "operator":
-            for outer in {id(each.call): each.call for each in around}.values():
-                if outer is not call:
-                    add_to_outer(outer, call)
+            outers = {id(each.call): each.call for each in around if counts_for(piece, each)}
+            for outer in outers.values():
+                add_to_outer(outer, call)
         around.append(piece)
+
+
+def counts_for(piece: Piece, outer: Piece) -> bool:
+    """Tell whether an operator counts for the call around it; what counts for a range is known.
+
+    One that lasts no time is within no other that begins with it: where clocks are coarse, it is
+    rather before.
+    """
+    if outer.call.kind == "operator":
+        begins_later = piece.start_ns < piece.end_ns or outer.start_ns < piece.start_ns
+        return outer.call is not piece.call and begins_later
+    return outer.call.kind == "runtime"
 
 
 def add_to_outer(outer: Call, call: Call) -> None:
@@ -157,7 +187,9 @@ def add_to_outer(outer: Call, call: Call) -> None:
         outer.memory = call.self_memory.plus(outer.memory)
 
 
-def outer_ranges(profile: Profile, pieces: Iterable[Piece]) -> Iterator[Call]:
+def outer_ranges(
+    profile: Profile, calls: Mapping[int, Call], pieces: Iterable[Piece]
+) -> Iterator[Call]:
     """Yield the user's ranges around whole iterations, which are on no thread of the engine.
 
     Only what they have in common with timed iterations counts; there, all others are within.
@@ -169,12 +201,9 @@ def outer_ranges(profile: Profile, pieces: Iterable[Piece]) -> Iterator[Call]:
     for span in ranges:
         own = intersect_intervals(steps, [(span.start_ns, span.end_ns)])
         if own:
-            call = Call("range", span.name, cpu_ns=total_of(own))
-            call.self_cpu_ns = total_of(subtract_intervals(own, busy))
-            for piece in pieces:
-                inside = span.start_ns <= piece.start_ns and piece.end_ns <= span.end_ns
-                if inside and piece.main and piece.call.kind == "operator":
-                    add_to_outer(call, piece.call)
+            call = calls[id(span)]
+            call.cpu_ns = total_of(own)
+            call.self_cpu_ns = call.cpu_ns - total_of(intersect_intervals(own, busy))
             yield call
 
 
@@ -186,9 +215,8 @@ def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield what a device has done; nothing where there is none."""
     if not profile.on_device:
         return
-    memory = (
-        Memory() if memory_by_operator(profile) else None
-    )  # where it is told, kernels take none
+    # Where memory is told, kernels take none.
+    memory = Memory() if memory_by_step(profile) else None
     for run in kernel_runs(profile):
         duration_ns = run.end_ns - run.start_ns
         yield device_call("kernel", run.name, duration_ns, run.operator, memory)
@@ -217,13 +245,19 @@ def device_call(
     )
 
 
-def memory_by_operator(profile: Profile) -> dict[int, Memory]:
-    """Sum up what operators have taken and given back outside of the warm-up."""
-    sums: dict[int, Memory] = {}
-    for each in profile.timed_allocations():
-        if each.operator is None:
-            continue
+def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
+    """Sum up what operators have taken and given back: by the timed steps in which that is told,
+    and by operator."""
+    steps = sorted(profile.steps, key=lambda step: step.start_ns)
+    starts = [step.start_ns for step in steps]
+    sums: dict[int, dict[int, Memory]] = {}
+    for each in profile.allocations:
         size = each.size_bytes
+        # What is given back as one step ends and the next begins is of the one that ends.
+        index = bisect_right(starts, each.at_ns - (size < 0)) - 1
+        if each.operator is None or index < 0 or steps[index].warmup:
+            continue
         own = Memory(size) if each.device.startswith("cpu") else Memory(0, size)
-        sums[each.operator] = own.plus(sums.get(each.operator))
+        told = sums.setdefault(steps[index].number, {})
+        told[each.operator] = own.plus(told.get(each.operator))
     return sums

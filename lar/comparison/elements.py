@@ -1,0 +1,106 @@
+"""The elements of a tensor one after the other, in plain axes, however they are stored.
+
+They come in blocks, so that a large tensor takes no more memory than its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lar.dumps.dump import Stored
+from lar.dumps.layouts import plain_pieces, to_plain
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Elements of a block: four buffers of it fit the second-level cache of any processor.
+BLOCK = 1 << 16
+
+# Bytes from which on a tensor is brought into plain axes block by block. As a whole it is faster.
+LARGE = 1 << 24
+
+
+class Elements(NamedTuple):
+    """The elements of a tensor of a shape: `blocks` begins with the first one each time.
+
+    A block holds its elements until the next one is asked for. `raw` is what the blocks are made
+    of, where it lies in their order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    blocks: Callable[[], Iterator[Array]]
+    raw: Array | None = None
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] | None = None) -> Elements:
+    """Return the elements of a tensor; one of a blocked layout is cut to its plain shape.
+
+    Raises:
+        ValueError: no tensor of this layout has this shape.
+    """
+    if layout and shape is not None and stored.raw.nbytes > LARGE:
+        return Elements(shape, stored.dtype, lambda: blocks_in_plain_order(stored, layout, shape))
+    if layout:
+        stored = stored._replace(raw=to_plain(stored.raw, layout, shape))
+    flat = np.ascontiguousarray(stored.raw).reshape(-1)
+    return Elements(
+        stored.raw.shape, stored.dtype, lambda: map(stored.decode, blocks_of(flat)), flat
+    )
+
+
+def blocks_of(flat: Array) -> Iterator[Array]:
+    for start in range(0, flat.size, BLOCK):
+        yield flat[start : start + BLOCK]
+
+
+def blocks_in_plain_order(stored: Stored, layout: str, shape: tuple[int, ...]) -> Iterator[Array]:
+    pieces = plain_pieces(stored.raw, layout, shape, BLOCK)
+    return map(stored.decode, regroup(pieces, stored.raw.dtype))
+
+
+def regroup(pieces: Iterable[Array], dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Make blocks of flat pieces of any size."""
+    block = np.empty(BLOCK, dtype)
+    filled = 0
+    for piece in pieces:
+        taken = 0
+        while taken < piece.size:
+            count = min(BLOCK - filled, piece.size - taken)
+            block[filled : filled + count] = piece[taken : taken + count]
+            filled, taken = filled + count, taken + count
+            if filled == BLOCK:
+                yield block
+                filled = 0
+    if filled:
+        yield block[:filled]
+
+
+def with_bias_of(actual: Elements, expected: Elements) -> Elements:
+    """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
+    channels, pixels = expected.shape[1], prod(expected.shape[2:])
+
+    def numbered(blocks: Iterable[Any]) -> Iterator[tuple[Array, Any]]:
+        """Yield blocks, or pairs of them, with the channel of each element."""
+        for number, block in enumerate(blocks):
+            places = np.arange(number * BLOCK, min((number + 1) * BLOCK, expected.size))
+            yield places // pixels % channels, block
+
+    sums = np.zeros(channels)
+    for places, (one, other) in numbered(zip(actual.blocks(), expected.blocks(), strict=True)):
+        sums += np.bincount(places, np.subtract(one, other, dtype=np.float64), channels)
+    bias = sums * channels / expected.size
+    return expected._replace(
+        blocks=lambda: (
+            (block + bias[places]).astype(block.dtype)
+            for places, block in numbered(expected.blocks())
+        ),
+        raw=None,
+    )

@@ -1,0 +1,114 @@
+"""The places that a command writes to and reads from: no one may spoil another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from lar.errors import UsageError
+
+INDEX_SUFFIX = ".index.json"  # behind a dump's folder
+
+
+class Place(NamedTuple):
+    """A file or folder; `flag` has it written, and is empty where it is only read.
+
+    `what` says what stands there, where that is something else than the flag's own.
+    """
+
+    path: str
+    flag: str = ""
+    what: str = ""
+
+
+def places_of_dump(folder: str, flag: str = "", what: str = "") -> tuple[Place, Place]:
+    """Return the places of a dump: the folder, and the index beside it."""
+    index = os.path.abspath(folder) + INDEX_SUFFIX
+    return Place(folder, flag, what), Place(index, flag, f"the index of {what or flag}")
+
+
+def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
+    """Refuse to write where something else goes or is read, or inside another's folder.
+
+    `read` are paths of files that are only read, and of folders with ONNX tensors.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    for first, second in combinations(places, 2):
+        refuse_clash(first, second)
+    replaced = {file_at(place.path): place for place in places if place.flag}
+    replaced.pop(None, None)
+    if not replaced:
+        return  # without looking at each file of a data set
+    for path in paths_of_files(read):
+        if place := replaced.get(file_at(path)):
+            raise UsageError(
+                f"{place.flag}: {place.path}: this file is read by the same command",
+                "choose another name",
+            )
+
+
+def refuse_clash(first: Place, second: Place) -> None:
+    """Refuse two places of which one would spoil the other.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    if not first.flag and not second.flag:
+        return
+    if is_same(first.path, second.path):
+        # What is only read is named by what it is, else an index.
+        taken = min(first, second, key=lambda place: (bool(place.flag), not place.what))
+        if not taken.what:
+            raise UsageError(
+                f"{first.flag} and {second.flag} go to the same place, {second.path}",
+                "give each its own",
+            )
+        written = second if taken is first else first
+        raise UsageError(
+            f"{written.flag}: {written.path}: this is {taken.what}", "choose another name"
+        )
+    for inner, outer in ((first, second), (second, first)):
+        folder = os.path.realpath(outer.path) + os.sep
+        if inner.flag and os.path.realpath(inner.path).startswith(folder):
+            what = outer.what or f"where {outer.flag} goes"
+            raise UsageError(
+                f"{inner.flag}: {inner.path}: is inside {outer.path}, {what}",
+                "choose a place beside it",
+            )
+
+
+def is_same(path: str, other: str) -> bool:
+    """Tell whether two paths lead to the same place, which need not exist."""
+    file = file_at(path)
+    return os.path.realpath(path) == os.path.realpath(other) or (
+        file is not None and file == file_at(other)
+    )
+
+
+def file_at(path: str) -> tuple[int, int] | None:
+    """Return what a file is told from others by, whatever links lead to it; None without one."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # no path at all, where it holds a zero
+        return None
+    return status.st_dev, status.st_ino
+
+
+def paths_in(texts: Iterable[str]) -> Iterator[str]:
+    """Yield what may be paths in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
+    for text in texts:
+        for item in text.split(";"):
+            for path in (item, item.partition(":")[2]):
+                yield from {path.strip(), path.partition(",")[0].strip()} - {""}
+
+
+def paths_of_files(paths: Iterable[str]) -> Iterator[str]:
+    """Yield paths, and the files of tensors in those that are folders."""
+    for path in paths:
+        yield path
+        if os.path.isdir(path):
+            yield from (entry.path for entry in os.scandir(path) if entry.name.endswith(".pb"))

@@ -1,0 +1,117 @@
+"""A cache that is only read: what a run takes of it is counted, and what it misses told."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.engines.megengine.algorithm_log import LoggedChoice
+from lar.engines.megengine.cache import AlgorithmCache, Category, Entry
+from lar.engines.megengine.cache_use import count_taken, was_missed
+from tests.engines.megengine.caches import algorithm
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+POLICY = "--fast-run-algo-policy"
+
+Read = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def read(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Run with a cache of digits_cnn that this engine has made, and with these flags."""
+    cache = tmp_path_factory.mktemp("use") / "digits.cache"
+    made = run_lar("run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
+    assert made.returncode == 0, made.stderr
+
+    def read(*flags: str) -> subprocess.CompletedProcess[str]:
+        done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return read
+
+
+# Runs
+
+
+@pytest.mark.parametrize("flags", [[], ["--thread", "2"], ["--verbose"]])
+def test_a_run_that_takes_all_is_not_warned(read: Read, flags: list[str]) -> None:
+    assert "warning" not in read(*flags).stderr
+
+
+def test_a_run_in_another_layout_is_warned(read: Read) -> None:
+    said = read("--enable-nchw44").stderr
+    assert f"lar: warning: {POLICY}: the cache has " in said
+    assert " operators that ran: it is of another model, or of a search with other" in said
+    assert "operators that ran" not in read("--enable-nchw44", "--warmup-iter", "0").stderr
+
+
+def test_a_run_of_another_model_is_warned(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = shutil.copy(CACHE, tmp_path)
+    model = str(REPOSITORY / "models" / "mobilenet_v2.mge")
+    done = run_lar("run", model, POLICY, cache, "--iter", "1")
+    assert f"{POLICY}: the cache has none of the " in done.stderr
+    assert Path(cache).read_bytes() == CACHE.read_bytes()
+
+
+def test_winograd_that_is_not_in_the_cache_is_told_so(read: Read) -> None:
+    done = read("--enable-nchw44", "--winograd-transform")
+    assert "winograd: 0 of 3 kinds of convolution" in done.stdout
+    assert f"{POLICY}: the cache has " in done.stderr
+
+
+# Choices
+
+
+CATEGORY = "profile:plat=cpu:ConvBiasForwardv5X0"
+KEY = b"1,8,4,4;Float32|16,8,3,3;Float32|1,16,4,4;Float32|"
+SHAPES = ((1, 8, 4, 4), (16, 8, 3, 3), (1, 16, 4, 4))
+BATCHED, NAIVE, PLAIN = (
+    replace(algorithm(name, workspace=workspace), attribute=attribute)
+    for name, workspace, attribute in (("BATCHED", 64, 9), ("NAIVE", 0, 2), ("PLAIN", 32, 1))
+)
+
+
+def count(name: str, settings: Mapping[str, Any], shapes: Any = SHAPES) -> int:
+    cache = AlgorithmCache((Category(CATEGORY, (Entry(KEY, (BATCHED, NAIVE, PLAIN)),)),))
+    return count_taken(
+        [LoggedChoice("ConvBiasForward", shapes, "Float32", name, 0)], cache, settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "taken"),
+    [
+        ("BATCHED", {}, 1),
+        ("PLAIN", {}, 0),
+        ("BATCHED", {"binary_equal_between_batch": True}, 0),
+        ("PLAIN", {"binary_equal_between_batch": True}, 1),
+        ("BATCHED", {"reproducible": True}, 1),
+        ("NAIVE", {"workspace_limit": 63}, 1),
+        ("PLAIN", {"workspace_limit": 63, "reproducible": True}, 1),
+        ("BATCHED", {"workspace_limit": 64}, 1),
+    ],
+)
+def test_what_is_taken_is_the_first_that_the_options_allow(
+    name: str, settings: dict[str, Any], taken: int
+) -> None:
+    assert count(name, settings) == taken
+
+
+def test_another_shape_is_another_operator() -> None:
+    assert count("BATCHED", {}, ((2, 8, 4, 4), *SHAPES[1:])) == 0
+
+
+def test_other_warnings_are_of_other_things() -> None:
+    assert not was_missed(["--fast-run-algo-policy: f: cannot be read"])

@@ -1,0 +1,164 @@
+"""What MegEngine says is put into the user's words, by both drivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lar.engines.megengine.messages import explain_megengine, resized_inputs
+from lar.errors import UsageError
+from lar.records import TensorInfo
+from tests.commands.failures import check_error
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+each_driver = pytest.mark.parametrize("driver", ["lite", "graph"])
+
+ROW = TensorInfo(name="data", dtype="float32", shape=(1, 16), resizable=True)
+IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 224, 200, 3), resizable=True)
+# What the operators say of shapes that they cannot take.
+OF_SHAPES = (
+    "assertion `A1 == B0' failed at matrix_mul.cpp:70: void megdnn::MatrixMulForward::"
+    "deduce_layout(const megdnn::TensorLayout&)",
+    "assertion `inp + 2 * pad >= flt' failed at utils.cpp:133: size_t megdnn::infer_conv_shape()",
+    "assertion `size == ishp.shape[axis]' failed at tensor_manip.cpp:1035",
+    "bad input shape for polyadic operator: {2,17}, {2,16}",
+    "Concat input shapes mismatch: accum_out_shape={3,16} cur_inp_shape={2,3}",
+    "number of elements do not match in reshape: src={2,17} dest={4,8}",
+    "broadcast on dim with shape not equal to 1: src_shape={2(17),17(1) Float32}",
+)
+
+
+def explain(message: str, info: TensorInfo, fed: tuple[int, ...]) -> UsageError | None:
+    resized = resized_inputs([info], {"data": fed})
+    error = explain_megengine(message, "m.mge", loading=False, resized=resized)
+    assert error is None or isinstance(error, UsageError)
+    return error
+
+
+@pytest.mark.parametrize("message", OF_SHAPES)
+def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
+    error = explain(message, ROW, (2, 17))
+    assert error is not None
+    assert error.message == (
+        "m.mge: MegEngine cannot compute it with data of shape (2,17); it was dumped for (1,16)"
+    )
+    assert error.hint == "feed it that shape: data:{1,16} generates data that fits"
+    # The shape is not to blame where it is the file's own, nor for another message.
+    assert explain(message, ROW, (1, 16)) is None
+    assert explain("something else", ROW, (2, 17)) is None
+
+
+def test_an_image_of_another_size_may_be_resized() -> None:
+    error = explain(OF_SHAPES[0], IMAGE, (1, 64, 64, 3))
+    assert error is not None
+    assert error.hint.endswith(", --resize 224x200 makes an image fit")
+    error = explain(OF_SHAPES[0], IMAGE, (2, 224, 200, 3))
+    assert error is not None
+    assert "--resize" not in error.hint
+
+
+@each_driver
+@pytest.mark.parametrize(
+    ("words", "pieces"),
+    [
+        (
+            ["digits_cnn.mge", "--input", "inputs/cat.pgm", "--input-layout", "nchw"],
+            ["data of shape (1,1,224,224)", "dumped for (1,1,8,8)", "--resize 8x8"],
+        ),
+        (
+            ["multi_input.mge", "--input", "a:{3,2};b:{3,4}"],
+            ["a of shape (3,2); it was dumped for (2,3)", "a:{2,3} generates"],
+        ),
+    ],
+)
+def test_a_run_with_a_shape_that_the_model_cannot_take(
+    run_lar: RunLar, root: Path, driver: str, words: list[str], pieces: list[str]
+) -> None:
+    done = run_lar(f"models/{words[0]}", *words[1:], "--iter", "1", "--driver", driver, cwd=root)
+    check_error(done, 2, f"models/{words[0]}: MegEngine cannot compute it with", *pieces)
+
+
+def test_the_model_file_is_closed(run_lar: RunLar, root: Path) -> None:
+    command = ("models/one_operator.mge", "--driver", "graph", "--iter", "1", "--verbose")
+    done = run_lar(*command, cwd=root, env={"PYTHONWARNINGS": "always"})
+    assert done.returncode == 0
+    assert "ResourceWarning" not in done.stderr
+
+
+# Bits of the length of a tensor's name.
+@pytest.mark.parametrize(
+    ("model", "bit"), [("one_operator", 224 * 8 + 7), ("multi_input", 621 * 8)]
+)
+@each_driver
+def test_a_damaged_name_is_found_before_anything_is_timed(
+    run_lar: RunLar, root: Path, tmp_path: Path, model: str, bit: int, driver: str
+) -> None:
+    data = bytearray((root / f"models/{model}.mge").read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    (tmp_path / "model.mge").write_bytes(data)
+    done = run_lar(str(tmp_path / "model.mge"), "--iter", "1", "--driver", driver)
+    check_error(done, 2, "model.mge: ", "damaged", "copy or export it again")
+    assert "load model" not in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+# Flags that are, and are not, to blame
+
+NOT_FOLDED = "assertion `inp_shape[0].ndim == 4' failed at /src/opr/impl/dnn/batch_norm.cpp:191"
+NOT_DENSE = "assertion `ndim == 4' failed at /src/gopt/impl/padding_channel.cpp:344"
+NOT_COMPUTED = "assertion `value.initialized()' failed at /src/opr/impl/io.cpp:574"
+NOT_CONTIGUOUS = (
+    "assertion `value.layout().is_contiguous()' failed at /src/core/impl/utils/debug.cpp:443: "
+    "std::string mgb::debug::dump_tensor(const HostTensorND&, const string&)"
+)
+NOT_PRINTED = "can not handle dtype Byte in print_host_val"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "blamed", "hint"),
+    [
+        (
+            ["enable_nchw44"],
+            NOT_FOLDED,
+            "--enable-nchw44: MegEngine cannot",
+            ", or fold batch norm",
+        ),
+        (
+            ["enable_nchw64"],
+            NOT_DENSE,
+            "--enable-nchw64: MegEngine cannot",
+            "leave the flag out; it",
+        ),
+        (["enable_nchw44", "fake_first"], NOT_FOLDED, "--enable-nchw44: MegEngine", ", or fold "),
+        (
+            ["enable_nchw44", "fake_first"],
+            NOT_COMPUTED,
+            "--fake-first and --enable-nchw44",
+            "leave",
+        ),
+        (["enable_nchw4", "bin_io_dump"], NOT_CONTIGUOUS, "--bin-io-dump: m.mge has a var", "dump"),
+        (["io_dump"], NOT_PRINTED, "--io-dump: m.mge has a variable that", "--bin-out-dump DIR"),
+        (["io_dump_stderr"], NOT_PRINTED, "--io-dump-stderr: m.mge has", "optimize_for_inference"),
+    ],
+)
+def test_the_flag_that_is_to_blame_is_named(
+    settings: list[str], message: str, blamed: str, hint: str
+) -> None:
+    error = explain_megengine(message, "m.mge", loading=False, settings=settings)
+    assert isinstance(error, UsageError)
+    assert error.message.startswith(blamed)
+    assert hint in error.hint
+    assert ("fold batch" in error.hint) == ("batch_norm" in message)
+
+
+def test_a_dump_is_not_blamed_on_the_shape_that_is_fed() -> None:
+    resized = resized_inputs([ROW], {"data": (2, 16)})
+    error = explain_megengine(
+        NOT_CONTIGUOUS, "m.mge", loading=False, settings=["bin_io_dump"], resized=resized
+    )
+    assert error is not None
+    assert error.message.startswith("--bin-io-dump: ")

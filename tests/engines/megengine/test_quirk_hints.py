@@ -1,0 +1,129 @@
+"""The hint behind a finished run: only what this run of this model has suffered from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.engines.megengine import quirks
+from lar.engines.megengine.cache_use import MISSED
+from lar.engines.megengine.packed_model import write_packed
+from lar.engines.megengine.quirk_hints import hints_for
+from lar.records import RunResult, RunSpec, Samples
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+CACHE = Path(__file__).resolve().parents[2] / "data" / "digits_cnn.cache"
+MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
+WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
+ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))
+
+
+@pytest.fixture(autouse=True)
+def amd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quirks, "read_processor", lambda: "AuthenticAMD fpu avx2")
+
+
+def result_of(
+    model: str | Path,
+    settings: dict[str, Any] | None = None,
+    *,
+    samples: Samples = ONE,
+    warmup: Samples = ONE,
+    warnings: tuple[str, ...] = (),
+) -> RunResult:
+    path = str(model if isinstance(model, Path) else MODELS / f"{model}.mge")
+    spec = RunSpec(model=path, engine="megengine", driver="lite", settings=settings or {})
+    return RunResult(
+        spec=spec, status="ok", phase="finish", samples=samples, warmup=warmup, warnings=warnings
+    )
+
+
+def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
+    """Return what a hint tells of, without the ways round."""
+    hint = hints_for(result_of(*arguments, **keywords), {})
+    return [each.partition("; way round: ")[0] for each in hint.split("; also: ") if each]
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "expected"),
+    [
+        ("digits_cnn", {}, [MKL]),
+        ("mobilenet_v2", {}, [MKL]),
+        ("one_operator", {}, []),
+        ("int8", {}, []),
+        ("digits_cnn", {"fast_run": True}, []),
+        ("digits_cnn", {"enable_nchw44": True}, []),
+        ("digits_cnn", {"layout_transform": "cpu"}, []),
+        ("digits_cnn", {"enable_nchw4": True}, [MKL]),
+        ("int8", {"enable_nchw4": True}, [WRONG_INT8]),
+        ("int8", {"enable_nchw32": True}, [WRONG_INT8]),
+        ("digits_cnn", {"enable_nhwcd4": True}, []),
+        (
+            "mobilenet_v2",
+            {"enable_nhwcd4": True},
+            ["--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"],
+        ),
+        (
+            "digits_cnn",
+            {"enable_ioc16": True},
+            ["--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"],
+        ),
+        ("uint8_input", {"enable_ioc16": True}, []),
+    ],
+)
+def test_a_quirk_is_told_where_the_model_meets_it(
+    model: str, settings: dict[str, Any], expected: list[str]
+) -> None:
+    assert effects_of(model, settings) == expected
+
+
+def test_several_stand_on_one_line_and_wrong_numbers_first() -> None:
+    hint = hints_for(result_of("int8", {"enable_nchw4": True, "io_dump": "d"}), {})
+    assert hint.startswith(f"{WRONG_INT8}; way round: --enable-nchw44, or no layout; also: the ")
+    assert "the times are those of a run with --io-dump: MegEngine dumps in" in hint
+    settings = {"enable_nchw4": True, "check_var_value": "3"}
+    assert [each[:17] for each in effects_of("digits_cnn", settings)] == [
+        "MKL runs generic ",
+        "--check-var-value",
+    ]
+
+
+def test_nothing_is_said_of_times_that_were_not_taken() -> None:
+    none = Samples()
+    assert effects_of("digits_cnn", {"io_dump": "d"}, samples=none) == []
+    assert effects_of("int8", {"enable_nchw4": True}, samples=none) == [WRONG_INT8]
+    for settings in ({}, {"enable_nchw4": True}, {"check_var_value": "3"}):
+        assert effects_of("int8", settings, samples=none, warmup=none) == []
+
+
+def test_a_cache_spares_only_a_run_that_takes_it() -> None:
+    settings = {"fast_run_algo_policy": "f"}
+    assert effects_of("digits_cnn", settings, warnings=("another",)) == []
+    assert effects_of("digits_cnn", settings, warnings=(f"{MISSED}none of",)) == [MKL]
+
+
+def test_what_prefers_winograd_can_be_done(tmp_path: Path) -> None:
+    settings = {"winograd_transform": True, "enable_nchw44": True}
+    assert hints_for(result_of("digits_cnn", settings), {}).endswith(
+        "add --fast-run, or --fast-run-algo-policy FILE"
+    )
+    packed = tmp_path / "packed.lite"
+    graph = (MODELS / "digits_cnn.mge").read_bytes()
+    write_packed(packed, graph, "digits", cache=CACHE.read_bytes())
+    assert hints_for(result_of(packed, settings), {}).endswith(
+        "a model with a fast-run cache in it; give the model that was packed, and --fast-run"
+    )
+
+
+def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:
+    flags = ["--enable-nchw4", "--io-dump", str(tmp_path / "d.txt"), "--iter", "1"]
+    done = run_lar("run", str(MODELS / "int8.mge"), *flags)
+    assert done.returncode == 0, done.stderr
+    hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert len(hints) == 1
+    assert run_lar("run", str(MODELS / "one_operator.mge"), "--iter", "1").stderr.count("hint") == 0

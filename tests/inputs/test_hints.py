@@ -1,0 +1,112 @@
+"""Every refusal of an input says what to do about it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from lar.errors import UsageError
+from lar.inputs import feed_of
+from lar.records import ImageSettings, TensorInfo
+
+ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
+WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
+IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
+AGAIN = "copy or save the file again"
+NUMBERS = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
+
+
+def npy_bytes(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def jpg_bytes() -> bytes:
+    return bytes(cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8))[1])
+
+
+def json_of(**entry: Any) -> bytes:
+    return json.dumps({"data": entry}).encode()
+
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "cut.npy": (npy_bytes(np.zeros(4, np.float32))[:-4], AGAIN),
+    "junk.npy": (b"junk", AGAIN),
+    "junk.npz": (b"junk", AGAIN),
+    "empty.npy": (b"", AGAIN),
+    "broken.pgm": (b"P5\n2\n", AGAIN),
+    "cut.ppm": (b"P6\n9 9\n255\n123", AGAIN),
+    "cut.jpg": (jpg_bytes()[:100], AGAIN),
+    "junk.png": (b"junk", AGAIN),
+    "junk.pb": (b"junk", AGAIN),
+    "broken.json": (b"{", "write {"),
+    "count.json": (json_of(shape=[4], raw=[1, 2]), "change the shape, or give as many numbers"),
+    "type.json": (json_of(shape=[1], type="text", raw=[1]), "change the type, or the numbers"),
+    "range.json": (json_of(shape=[1], type="float32", raw=[1e300]), "change the type"),
+    "short.bin": (b"123", "spell dtype and shape as in file.bin,float32,1x3x224x224"),
+}
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def hint_of(text: str, info: TensorInfo = ROW, **settings: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        feed_of([text], [info], image=ImageSettings(**settings), fill="uniform", seed=0)
+    return caught.value.hint
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_fed(name: str) -> None:
+    content, hint = FILES[name]
+    Path(name).write_bytes(content)
+    assert hint_of(name).startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "info", "hint"),
+    [
+        ("nosuch.npy", ROW, "check the path"),
+        ("/dev/null", ROW, "copy the data into a file"),
+        ("[1,2", ROW, NUMBERS),
+        ("[[1],[2,3]]", ROW, NUMBERS),
+        ("[1e300,0,0,0]", ROW, "feed values that float32 holds"),
+        ("[1.5,0,0,0]", WHOLE, "feed values that int32 holds"),
+        (":a.npy", ROW, "write NAME:VALUE"),
+    ],
+)
+def test_a_text_that_cannot_be_fed(text: str, info: TensorInfo, hint: str) -> None:
+    assert hint_of(text, info) == hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"mean": (1.0, 2.0)}, "give one value, or 3"),
+        ({"channels": "rgb"}, "it goes with image files"),
+    ],
+)
+def test_settings_that_do_not_go_with_the_data(settings: dict[str, Any], hint: str) -> None:
+    np.save("image.npy", np.zeros((1, 3, 4, 5), np.float32))
+    assert hint_of("image.npy", IMAGE, **settings).startswith(hint)
+
+
+def test_an_order_of_channels_for_a_gray_image() -> None:
+    Path("gray.pgm").write_bytes(b"P5\n5 4\n255\n" + bytes(20))
+    info = TensorInfo(name="data", dtype="float32", shape=(1, 1, 4, 5))
+    assert hint_of("gray.pgm", info, channels="rgb") == "leave the flag out"
+
+
+def test_a_model_without_inputs() -> None:
+    with pytest.raises(UsageError) as caught:
+        feed_of(["1"], [], image=ImageSettings(), fill="uniform", seed=0)
+    assert caught.value.hint == "leave --input out"
