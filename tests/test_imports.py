@@ -164,6 +164,8 @@ def test_no_module_is_long(name: str) -> None:
         ["info", "models/no_such_model.onnx"],
         ["info", "models/digits_cnn.onnx", "--json", "no/such/folder"],
         ["engines", "--foo"],
+        ["pack", "models/digits_cnn.onnx", "--foo"],
+        ["cache", "show", "--foo"],
         ["models/digits_cnn.onnx", "--json", "no/such/folder"],
         ["models/digits_cnn.onnx", "--csv", "models"],
         ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],

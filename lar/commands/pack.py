@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lar.api import Collector, run_task
-from lar.artifacts import cannot_write, check_place, deliver, folder_beside
 from lar.engines import engine_for, rows_of
-from lar.environment import read_model_file
 from lar.errors import UsageError, printable
-from lar.events import Packed
 from lar.option_values import parse_error, parse_positive
 from lar.options import BY_KEY, add_option, flag_of, is_set
 from lar.places import Place, paths_in, refuse_clashes
 from lar.plan import Plan, check_name, plan_run, spec_of
-from lar.records import FedInput
-from lar.reports.info_text import format_shape
-from lar.testcases.cases import Packing
 from lar.testcases.source import source_of
+
+if TYPE_CHECKING:
+    from lar.events import Packed
+    from lar.records import FedInput
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 DATA = (
@@ -85,6 +81,16 @@ def main(arguments: argparse.Namespace) -> int:
     check_flags(arguments, data)
     plan = plan_packing(arguments)
     model, entry, place = plan.model, plan.engine, Path(arguments.output)
+    # Not before: an error in the command line should cost no more than it must.
+    import tempfile
+    from dataclasses import replace
+
+    from lar.api import Collector, run_task
+    from lar.artifacts import cannot_write, check_place, deliver, folder_beside
+    from lar.environment import read_model_file
+    from lar.events import Packed
+    from lar.testcases.cases import Packing
+
     read_model_file(Path(model))
     packing = Packing(
         max_error=1e-4 if arguments.max_err is None else arguments.max_err,
@@ -206,6 +212,8 @@ def read_lists(data: Sequence[str]) -> list[str]:
 
 def format_packed(name: str, packed: Packed) -> list[str]:
     """Return the lines that tell what was packed."""
+    from lar.reports.info_text import format_shape
+
     lines = [
         f"testcase {number}: {', '.join(map(format_fed, case))}"
         for number, case in enumerate(packed.fed)
