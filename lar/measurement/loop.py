@@ -84,9 +84,11 @@ def device_time_of(reading: Reading, seconds: float, *, alone: bool) -> float:
     where that is not known; `alone` says that the reading covers no other iteration."""
     if alone and reading.busiest_thread <= seconds:
         return reading.busiest_thread
-    if reading.window <= WIDEST_WINDOW * seconds:
-        # Some of it was before the iteration or after it.
-        return reading.busiest_thread * seconds / reading.window
+    # The rest was computed just before or after the iteration, and not while the thread waited
+    # for a CPU.
+    window = reading.window - (reading.waited if alone else 0.0)
+    if window <= WIDEST_WINDOW * seconds:
+        return reading.busiest_thread * seconds / window
     return NAN
 
 

@@ -24,12 +24,14 @@ class Reading:
     """What happened since the last reading, in seconds.
 
     `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
-    the CPU time of the one that computed most, and `window` the time in which it did.
+    the CPU time of the one that computed most, `window` the time in which it did and `waited` how
+    long of that it stood ready without a CPU.
     """
 
     queue_delay: float
     busiest_thread: float
     window: float = math.inf
+    waited: float = 0.0
 
 
 class Meter(Protocol):
@@ -60,7 +62,7 @@ class ThreadMeter:
         return meter
 
     def read(self) -> Reading:
-        delay, busiest, window = 0, -1, 0
+        longest, busiest, window, waited = 0, -1, 0, 0
         for task in self._tasks or os.listdir(TASKS):
             began = time.monotonic_ns()
             try:
@@ -79,11 +81,12 @@ class ThreadMeter:
             computed = cpu_so_far - self._cpu[task]
             # The kernel adds a wait when it is over, all of it: one that began long before the
             # last reading is longer than the time since, of which a part was computed in.
-            delay = max(delay, min(delay_so_far - self._delays[task], passed - computed))
+            delay = min(delay_so_far - self._delays[task], passed - computed)
+            longest = max(longest, delay)
             if computed > busiest:
-                busiest, window = computed, passed
+                busiest, window, waited = computed, passed, max(delay, 0)
             self._delays[task], self._cpu[task] = delay_so_far, cpu_so_far
             self._began[task] = self._last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} tells nothing about any thread")
-        return Reading(delay * 1e-9, busiest * 1e-9, window * 1e-9)
+        return Reading(longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9)

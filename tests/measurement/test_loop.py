@@ -174,6 +174,12 @@ def test_a_thread_that_computed_for_longer_than_the_iteration_did_so_in_part_bef
     assert taken(driver, 2, meter).device == pytest.approx((0.501 * 0.5 / 0.525, 0.5))
 
 
+def test_what_a_thread_waited_beside_the_iteration_hides_no_device_time() -> None:
+    driver = StepDriver(LONG, LONG)
+    meter = StepMeter(driver, Reading(0, 0), Reading(0.24, 0.501, 0.75, waited=0.24))
+    assert taken(driver, 1, meter).device == pytest.approx((0.501 * 0.5 / 0.51,))
+
+
 def test_if_much_of_that_may_have_been_before_it_nothing_is_known() -> None:
     driver = StepDriver(LONG, LONG)
     meter = StepMeter(driver, Reading(0, 0), Reading(0, 0.501, 0.75), Reading(0, 0.625, 0.625))
