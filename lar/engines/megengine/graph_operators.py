@@ -1,0 +1,109 @@
+"""The operators in a MegEngine model file, found without the engine and without its weights.
+
+Both formats are FlatBuffers. The newer one has the graph behind its size, the older one, which the
+graph driver writes in some layouts, behind the weights as well. These are the places of fields in
+tables:
+
+    root        operators, in the order of the file
+    Operator    kind: the number of its parameters' type, parameters, dtype: the outputs' DType,
+                where it is given, tensors: of the newer format its middle tensors, of the older
+                one its blobs; the first field of each is its name
+
+Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs beside it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
+from lar.testcases.packed_file import (
+    GRAPH_HEAD,
+    NEW_IDENTIFIER,
+    OLD_HEAD,
+    OLD_IDENTIFIER,
+    OLD_MAGIC,
+    graphs_in,
+)
+
+
+class Places(NamedTuple):
+    """The places of fields in one of the formats."""
+
+    operators: int
+    kind: int
+    parameters: int
+    dtype: int
+    tensors: int
+
+
+FIELDS = {NEW_IDENTIFIER: Places(2, 3, 4, 10, 11), OLD_IDENTIFIER: Places(3, 1, 2, 6, 7)}
+
+
+class OpenGraph(NamedTuple):
+    """The root of a graph, and where its format has what."""
+
+    root: Table
+    places: Places
+    is_new: bool
+
+    def operators(self) -> Iterator[Table]:
+        """Yield the operators in the order of the file."""
+        return tables_in(self.root, self.places.operators)
+
+
+def graph_in(path: str) -> memoryview:
+    """Map the model's graph in a file, which may be a packed one or have testcases.
+
+    Raises:
+        ValueError, OSError, LarError: there is none.
+    """
+    if is_packed(path):
+        return plain_graph(open_packed(path), path)
+    graphs = graphs_in(path)
+    with open(path, "rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return content[slice(*graphs[0])] if graphs else content
+
+
+def open_graph(graph: memoryview) -> OpenGraph | None:
+    """Return the root of a graph, None of one in another format.
+
+    Raises:
+        ValueError, struct.error: it is damaged.
+    """
+    if graph[: len(OLD_MAGIC)] == OLD_MAGIC:
+        graph = graph[OLD_HEAD.size + OLD_HEAD.unpack_from(graph)[1] :]
+    identifier = GRAPH_HEAD.unpack_from(graph)[1]
+    if identifier not in FIELDS:
+        return None
+    buffer = graph[4:]
+    root = Table(buffer, struct.unpack_from("<I", buffer)[0])
+    return OpenGraph(root, FIELDS[identifier], identifier == NEW_IDENTIFIER)
+
+
+def number_in(table: Table | None, field: int, kind: str = "<I") -> int:
+    """Return a number in a table; one that is left out is 0."""
+    position = table.field(field) if table else None
+    return table.number(kind, position) if table and position is not None else 0
+
+
+def vector(table: Table, field: int) -> range:
+    """Return where the elements of a vector are, 4 bytes each; one that is left out has none."""
+    start = table.pointed(field)
+    if start is None:
+        return range(0)
+    return range(start + 4, start + 4 + 4 * table.number("<I", start), 4)
+
+
+def table_at(table: Table, position: int) -> Table:
+    """Return the table that an element of a vector points to."""
+    return Table(table.data, position + table.number("<I", position))
+
+
+def tables_in(table: Table, field: int) -> Iterator[Table]:
+    """Yield the tables of a vector."""
+    return (table_at(table, position) for position in vector(table, field))
