@@ -19,13 +19,14 @@ those of a profile, each with its part of an iteration's time after the dispatch
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -168,9 +169,16 @@ def read_script(path: Path) -> Script:
         UsageError: it is no JSON, or no script.
     """
     try:
-        return record_from_json(path.read_bytes(), Script)
+        content = path.read_bytes()
+        script = record_from_json(content, Script)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: not a script of the fake engine: {error}") from None
+    known = [each.name for each in fields(Script)]
+    for name in json.loads(content):
+        # A fault that is misspelt would not happen, and whatever counts on it would go well.
+        if name not in known:
+            raise UsageError(f"{path}: a script has no {name!r}", f"it has {', '.join(known)}")
+    return script
 
 
 def read_model(path: Path) -> ModelInfo:

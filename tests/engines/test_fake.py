@@ -41,6 +41,12 @@ def test_an_empty_script_is_a_script(write_script: WriteScript) -> None:
     assert read_script(Path(write_script())) == Script()
 
 
+def test_a_misspelt_part_of_a_script_is_refused(write_script: WriteScript) -> None:
+    script = Path(write_script(fault=[{"at": "start", "do": "hang"}]))
+    with pytest.raises(UsageError, match="a script has no 'fault'"):
+        read_script(script)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"times": 3}', '{"times": [[1]]}', '{"faults": [{"at": "never", "do": "x"}]}'],
