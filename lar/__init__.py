@@ -5,33 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lar.api import read_info, run
-    from lar.comparison.record import Comparison, read_comparison
     from lar.dumps.binary import load_tensor_binary
     from lar.dumps.index import open_dump
     from lar.errors import DumpError, EngineMissing, LarError, UsageError
-    from lar.profiling.profile import Profile
-    from lar.profiling.ranges import range
-    from lar.profiling.trace_file import read_profile
-    from lar.records import RunResult, RunSpec, read_result, schema_of_result
-    from lar.sides import compare
+    from lar.profiles.ranges import range
+    from lar.profiles.trace_file import read_profile
+    from lar.records.comparison import Comparison, read_comparison
+    from lar.records.profile import Profile
+    from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
+    from lar.running.api import read_info, run
+    from lar.running.compared_dumps import compare
 
 __version__ = "0.1.0"
 
 # The public API and where it lives; a name is imported when it is first used.
 _API = {
-    "run": "lar.api",
-    "compare": "lar.sides",
-    "range": "lar.profiling.ranges",
-    "read_profile": "lar.profiling.trace_file",
-    "Profile": "lar.profiling.profile",
-    "RunSpec": "lar.records",
-    "RunResult": "lar.records",
-    "read_info": "lar.api",
-    "read_result": "lar.records",
-    "Comparison": "lar.comparison.record",
-    "read_comparison": "lar.comparison.record",
-    "schema_of_result": "lar.records",
+    "run": "lar.running.api",
+    "compare": "lar.running.compared_dumps",
+    "range": "lar.profiles.ranges",
+    "read_profile": "lar.profiles.trace_file",
+    "Profile": "lar.records.profile",
+    "RunSpec": "lar.records.run",
+    "RunResult": "lar.records.run",
+    "read_info": "lar.running.api",
+    "read_result": "lar.records.run",
+    "Comparison": "lar.records.comparison",
+    "read_comparison": "lar.records.comparison",
+    "schema_of_result": "lar.records.run",
     "load_tensor_binary": "lar.dumps.binary",
     "open_dump": "lar.dumps.index",
     "LarError": "lar.errors",

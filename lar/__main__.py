@@ -1,5 +1,5 @@
 """python -m lar"""
 
-from lar.cli import run_from_shell
+from lar.cli.main import run_from_shell
 
 run_from_shell()

@@ -29,16 +29,36 @@ ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or anoth
 
 
 class LarError(Exception):
-    """An error with one line for the user: what is wrong, where, and what to do."""
+    """An error for the user: `flag: subject: problem`, and a hint that says what to do.
+
+    `flag` is the option that is wrong, `subject` the file, tensor or value that the problem is
+    about; either may be empty. The line is put together here and nowhere else, so that no
+    finished message has to be taken apart.
+    """
 
     exit_code = 4
 
-    def __init__(self, message: str, hint: str = "", detail: str = "") -> None:
+    def __init__(
+        self,
+        problem: str,
+        hint: str = "",
+        detail: str = "",
+        *,
+        flag: str = "",
+        subject: object = "",
+    ) -> None:
         """`detail` is for `--debug` alone: a traceback from another process."""
-        super().__init__(message)
-        self.message = message
+        self.flag = flag
+        self.subject = str(subject)
+        self.problem = problem
         self.hint = hint
         self.detail = detail
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The whole line."""
+        return ": ".join(part for part in (self.flag, self.subject, self.problem) if part)
 
 
 class CheckFailed(LarError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.isolated_runs import workers_of
+from tests.running.isolated_runs import workers_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

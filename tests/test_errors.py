@@ -15,7 +15,7 @@ from lar.errors import (
     error_with_code,
     nearest,
 )
-from lar.records import Status
+from lar.records.run import Status
 
 
 @pytest.mark.parametrize(

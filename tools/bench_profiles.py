@@ -32,7 +32,7 @@ from bench import (
     time_process,
 )
 
-from lar.profiling.styles import STYLES
+from lar.reports.styles import STYLES
 
 RESNET50_ONNX = str(Path(RESNET50).with_suffix(".onnx"))
 ANALYZE = [PYTHON, "-m", "megengine.tools.profile_analyze"]

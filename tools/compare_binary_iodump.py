@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from lar.comparison.compare import compare_dumps
-from lar.comparison.record import Figures, TensorComparison, Tolerance
 from lar.dumps.binary import read_header
 from lar.dumps.index import open_dump
 from lar.errors import LarError
+from lar.records.comparison import Figures, TensorComparison, Tolerance
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from lar.cli import main
+from lar.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["pack", *sys.argv[1:]]))

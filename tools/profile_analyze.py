@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from lar.cli import main as run_lar
+from lar.cli.main import main as run_lar
 
 
 def main(words: Sequence[str]) -> int:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.graph import Graph, Node, region_of
-from lar.comparison.kinds import GROUPS
 from lar.comparison.matching import Matching, Pair, is_generic
-from lar.comparison.record import MatchedBy
+from lar.comparison.operator_kinds import GROUPS
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import DumpedTensor
+from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,7 +11,9 @@ from lar.comparison.elements import elements_of, with_bias_of
 from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.record import (
+from lar.comparison.signatures import Values, squeezed
+from lar.dumps.dump import Dump, DumpedTensor
+from lar.records.comparison import (
     Comparison,
     Culprit,
     Finding,
@@ -23,8 +25,6 @@ from lar.comparison.record import (
     Tolerance,
     UnmatchedTensor,
 )
-from lar.comparison.signatures import Values, squeezed
-from lar.dumps.dump import Dump, DumpedTensor
 
 
 def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:

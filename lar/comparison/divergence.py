@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from lar.comparison.alignment import Alignment
 from lar.comparison.graph import Node, region_of, results_of, sources_of
-from lar.comparison.kinds import DISCRETE, HEAVY, do_same, kind_score
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.record import TensorComparison
+from lar.comparison.operator_kinds import DISCRETE, HEAVY, do_same, kind_score
 from lar.comparison.signatures import NEAR
+from lar.records.comparison import TensorComparison
 
 # An error that is that many times its inputs' was made by the operator. What rounding adds in one
 # operator stays below, and so does what it makes of errors that come in: up to 10 times in a matrix

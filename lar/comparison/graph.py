@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lar.comparison.kinds import Steps, steps_of
+from lar.comparison.operator_kinds import Steps, steps_of
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 
 INPUT: Steps = ("input",)

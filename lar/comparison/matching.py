@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
-from lar.comparison.kinds import HEAVY, Steps, are_apart_by_bias, kind_score
-from lar.comparison.record import MatchedBy
+from lar.comparison.operator_kinds import HEAVY, Steps, are_apart_by_bias, kind_score
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
+from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.elements import BLOCK, Elements, elements_of
-from lar.comparison.lengths import (
+from lar.comparison.norms import (
     Size,
     inner,
     least_energy,
@@ -26,9 +26,9 @@ from lar.comparison.lengths import (
     working,
     working_type,
 )
-from lar.comparison.record import Element, Figures, Tolerance
 from lar.comparison.ulps import most_between
 from lar.dumps.dump import Stored
+from lar.records.comparison import Element, Figures, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

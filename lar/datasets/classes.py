@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lar.datasets.item import Item, ItemClasses
+from lar.records.dataset import Item, ItemClasses
 
 MOST_CLASSES = 5  # told of an item
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.classes import classes_of
-from lar.datasets.item import Item
 from lar.dumps.binary import TensorHeader, read_array, read_header
 from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
-from lar.records import RunResult, RunSpec
+from lar.records.dataset import Item
+from lar.records.run import RunResult, RunSpec
 
 RUN = re.compile(r"run(\d+)-var")
 HINT = "give a new folder, or the same data and options as before"

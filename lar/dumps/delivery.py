@@ -23,8 +23,8 @@ from lar.dumps.index import (
 )
 from lar.dumps.text import filter_blocks
 from lar.errors import UsageError
-from lar.places import paths_in
-from lar.records import RunResult, RunSpec
+from lar.files.path_conflicts import paths_in
+from lar.records.run import RunResult, RunSpec
 
 UNFINISHED = b"not complete: the run ended before\n"
 

@@ -17,7 +17,7 @@ from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.graph import index_of
 from lar.errors import DumpError
-from lar.records import record_from_json, record_to_json
+from lar.records.run import record_from_json, record_to_json
 
 SUFFIX = ".index.json"
 MOST_BYTES = 1 << 30

@@ -12,7 +12,7 @@ from typing import Any
 
 from lar.engines.table import DriverEntry, EngineEntry, OptionRow
 from lar.errors import UsageError, nearest
-from lar.options import flag_of
+from lar.options.table import flag_of
 
 ENGINES: Mapping[str, EngineEntry] = {
     entry.name: entry

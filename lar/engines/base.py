@@ -8,11 +8,11 @@ from _thread import get_native_id
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.profiler import SILENT, EngineProfiler, Silent
 from lar.engines.table import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, ThreadMeter
-from lar.profiling.recorder import SILENT, EngineProfiler, Silent
-from lar.records import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,16 +31,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lar.engines.base import Driver
+from lar.engines.profiler import EngineTrace
 from lar.engines.table import OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
-from lar.profiling.recorder import EngineTrace
-from lar.records import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
+from lar.records.run import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from lar.profiling.profile import Execution, Step
+    from lar.records.profile import Execution, Step
 
 
 def hang() -> None:
@@ -142,7 +142,7 @@ class ScriptedProfiler:
         self.executions: list[Execution] = []
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        from lar.profiling.profile import Execution
+        from lar.records.profile import Execution
 
         at = dispatched_ns
         for index, operator in enumerate(self.operators):
@@ -151,7 +151,7 @@ class ScriptedProfiler:
             at = until
 
     def finish(self) -> EngineTrace:
-        from lar.profiling.profile import ProfiledOperator
+        from lar.records.profile import ProfiledOperator
 
         operators = (
             ProfiledOperator(id=each.name, type=each.type, name=each.name)

@@ -51,8 +51,8 @@ class EngineEntry(NamedTuple):
     settings that are known to fail here, `hints` says of a result, on one line, what its user
     should know, if anything; both take the worker's environment too. `settle` takes the spec when
     the worker has ended, however it did, for runs with one of the options `settles`. `staged` makes
-    a run with one of the options `stages` in several worker processes (`lar.api.run_in_stages`
-    calls it). The options `searches` do their work in the first iteration.
+    a run with one of the options `stages` in several worker processes. The options `searches` do
+    their work in the first iteration.
     `progress` takes the spec of a run that goes on and tells how far its preparation is, in a
     few words or none; it never raises. `explain_log` takes what the engine has printed and returns
     the error of one that is lost, crashed or hanging, None for any other. `unpacker` takes the

@@ -25,7 +25,6 @@ from lar.inputs.images import (
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import LESS, Array, Loaded, format_shape, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
@@ -38,7 +37,8 @@ from lar.inputs.matching import (
     warn_nonfinite,
 )
 from lar.inputs.readers import expected_outputs, read_path, shape_raw
-from lar.records import FedInput, ImageSettings, TensorInfo
+from lar.inputs.reading import LESS, Array, Loaded, format_shape, input_error
+from lar.records.run import FedInput, ImageSettings, TensorInfo
 
 __all__ = ["Feed", "feed_of"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.loaded import Array
-from lar.records import FedInput, TensorInfo
+from lar.inputs.reading import Array
+from lar.records.run import FedInput, TensorInfo
 
 
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:

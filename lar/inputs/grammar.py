@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lar.errors import UsageError
-from lar.inputs.loaded import Loaded, input_error
+from lar.inputs.reading import Loaded, input_error
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)", re.IGNORECASE)

@@ -15,8 +15,8 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs.casting import cast_values, dtype_of, settle
-from lar.inputs.loaded import Array, Loaded, check_memory, input_error
-from lar.records import ImageSettings, TensorInfo
+from lar.inputs.reading import Array, Loaded, check_memory, input_error
+from lar.records.run import ImageSettings, TensorInfo
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from lar.inputs.literals import MOST_AXES
-from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.reading import Array, Loaded, check_memory, format_shape, input_error, pick_names
 
 # NumPy 1 leaves this module untyped.
 npy_format: Any = np.lib.format

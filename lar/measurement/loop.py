@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from lar.measurement.noise import Meter, Reading
 from lar.measurement.rows import NAN, SampleRows
-
-if TYPE_CHECKING:
-    from lar.engines.base import Driver
 
 # A reading costs some 20 us and lets an engine's idle threads cool down. Iterations shorter than
 # this share one, so that at most one in many of them feels it.
@@ -19,7 +17,22 @@ READING_INTERVAL_SECONDS = 1e-3
 WIDEST_WINDOW = 1.1
 
 
-def take_samples(driver: Driver, count: int, rows: SampleRows, meter: Meter | None) -> None:
+class Timed(Protocol):
+    """What the loop needs of an engine's driver (`lar.engines.base.Driver` says what each is)."""
+
+    clock: Callable[[], float]
+    start: Callable[[], object]
+    wait: Callable[[], object]
+    rearm: Callable[[], object] | None
+    after_iteration: Callable[[], object] | None
+    record: Callable[[float, float, float], object] | None
+    own_seconds: Callable[[], float] | None
+    device_seconds: Callable[[], float] | None
+
+    def failure(self) -> Exception: ...
+
+
+def take_samples(driver: Timed, count: int, rows: SampleRows, meter: Meter | None) -> None:
     """Run that many iterations and append one row for each.
 
     End to end is from before `start` to after `wait`; host is `start` alone; device is the

@@ -17,7 +17,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lar.records import Samples
+    from lar.records.run import Samples
 
 HEADER_BYTES = 64
 ROW = struct.Struct("<dddd")
@@ -69,7 +69,7 @@ class SampleRows:
 
     def samples(self, first: int, last: int) -> Samples:
         """Return the rows from `first` up to, not including, `last`, as a record."""
-        from lar.records import Samples  # records are slow to import, and only this needs them
+        from lar.records.run import Samples  # records are slow to import, and only this needs them
 
         last = min(last, self.count)
         if last <= first:
@@ -101,7 +101,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     """Return the samples of all runners as one record; with one runner, those."""
     if len(parts) == 1:
         return parts[0]
-    from lar.records import Samples
+    from lar.records.run import Samples
 
     return Samples(
         **{

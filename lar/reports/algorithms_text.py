@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lar.records import AlgorithmChoice, NumericError, RunResult
+from lar.records.run import AlgorithmChoice, NumericError, RunResult
 from lar.reports.run_text import format_ms
 
 

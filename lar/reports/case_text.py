@@ -5,12 +5,12 @@ What an iteration's outputs are found to be stands before its times, so these wa
 
 from __future__ import annotations
 
-from lar.events import Judged
 from lar.measurement.rows import SampleRows
 from lar.measurement.statistics import statistics_of
-from lar.records import RunResult, RunSpec
+from lar.records.events import Judged
+from lar.records.run import RunResult, RunSpec
+from lar.records.testcase import Verdict, error_of
 from lar.reports.run_text import format_finished, format_ms, format_row
-from lar.testcases.cases import Verdict, error_of
 
 Row = tuple[float, float, float, float]
 

@@ -3,8 +3,8 @@ right."""
 
 from __future__ import annotations
 
-from lar.datasets.item import ItemClasses
-from lar.records import RunResult, RunSpec
+from lar.records.dataset import ItemClasses
+from lar.records.run import RunResult, RunSpec
 
 
 def format_classes(item: ItemClasses, spec: RunSpec) -> str:

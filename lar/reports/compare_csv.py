@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from lar.comparison.record import Comparison, OperatorFacts, TensorComparison
+from lar.records.comparison import Comparison, OperatorFacts, TensorComparison
 
 COLUMNS = (
     *("actual", "expected", "operator", "dtype", "shape", "layout_actual", "layout_expected"),

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from lar.comparison.record import Comparison, TensorComparison
 from lar.errors import printable
+from lar.records.comparison import Comparison, TensorComparison
 from lar.reports.compare_text import (
     HEADER,
     describe_culprit,

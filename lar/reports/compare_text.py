@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from lar.comparison.record import (
+from lar.errors import printable
+from lar.options.table import BY_KEY, flag_of
+from lar.records.comparison import (
     Comparison,
     Culprit,
     Element,
@@ -16,9 +18,7 @@ from lar.comparison.record import (
     TensorComparison,
     TensorFacts,
 )
-from lar.errors import printable
-from lar.options import BY_KEY, flag_of
-from lar.records import record_to_json
+from lar.records.run import record_to_json
 from lar.reports.tables import format_table
 
 # More of a side's unmatched tensors are counted, not named, without --all.

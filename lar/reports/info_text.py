@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lar.engines import ENGINES
 from lar.errors import printable
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 from lar.reports.tables import format_bytes, format_count, format_table
 
 

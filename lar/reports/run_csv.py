@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from lar.records import RunResult, Samples
+from lar.records.run import RunResult, Samples
 
 SAMPLE_COLUMNS = ("end_to_end_seconds", "host_seconds", "device_seconds", "queue_delay_seconds")
 

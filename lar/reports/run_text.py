@@ -12,7 +12,15 @@ import time
 from lar import __version__
 from lar.engines import ENGINES
 from lar.errors import EXIT_CODES, printable
-from lar.events import (
+from lar.measurement.statistics import (
+    PERCENTILES,
+    Statistics,
+    disturbed_of,
+    samples_for,
+    statistics_of,
+)
+from lar.options.table import LAYOUTS
+from lar.records.events import (
     CasesFound,
     CaseStarted,
     EngineStarted,
@@ -23,15 +31,7 @@ from lar.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.measurement.statistics import (
-    PERCENTILES,
-    Statistics,
-    disturbed_of,
-    samples_for,
-    statistics_of,
-)
-from lar.options import LAYOUTS
-from lar.records import RunResult, RunSpec
+from lar.records.run import RunResult, RunSpec
 
 # What load_and_run warns of.
 WARNINGS = {

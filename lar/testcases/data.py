@@ -25,12 +25,12 @@ from lar.inputs import Feed, feed_of
 from lar.inputs.casting import cast_values
 from lar.inputs.generation import shape_to_generate
 from lar.inputs.images import channel_axis_of
-from lar.inputs.loaded import Array, check_memory
 from lar.inputs.matching import check_shape, input_named, model_dtype
 from lar.inputs.pictures import read_image, read_netpbm
 from lar.inputs.readers import READERS
-from lar.records import FedInput, ImageSettings, RunSpec, TensorInfo
-from lar.testcases.cases import Packing
+from lar.inputs.reading import Array, check_memory
+from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
+from lar.records.testcase import Packing
 
 RANDOM = re.compile(r"#rand\(\s*([-+.\deE]+)\s*,\s*([-+.\deE]+)\s*((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")
 RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,224)"

@@ -27,8 +27,8 @@ from network import Array, Network, Node
 from onnx import TensorProto
 from onnx_twin import OnnxGraph, onnx_of
 
-from lar.api import run_spec
-from lar.plan import plan_run, spec_of
+from lar.running.api import run_spec
+from lar.running.plan import plan_run, spec_of
 from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault
 
 

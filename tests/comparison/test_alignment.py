@@ -16,11 +16,11 @@ from lar.comparison.alignment import Alignment, align
 from lar.comparison.compare import compare_dumps
 from lar.comparison.graph import Graph
 from lar.comparison.matching import is_generic
-from lar.comparison.record import Comparison
 from lar.comparison.signatures import Values
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 from lar.dumps.layouts import to_blocked
+from lar.records.comparison import Comparison
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lar.comparison.compare import compare_dumps
-from lar.comparison.record import Comparison, Culprit, Tolerance
 from lar.dumps.dump import Dump
+from lar.records.comparison import Comparison, Culprit, Tolerance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from lar.comparison import elements
 from lar.comparison.metrics import Bounds, bounds_of, measure
-from lar.comparison.record import Figures, Tolerance
+from lar.records.comparison import Figures, Tolerance
 
 Array = npt.NDArray[Any]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lar.comparison.compare import compare_dumps
-from lar.comparison.record import Culprit, OperatorFacts
 from lar.dumps.dump import Dump
+from lar.records.comparison import Culprit, OperatorFacts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import lar
-from lar.datasets.item import Item
 from lar.datasets.resume import add_earlier_classes
 from lar.dumps.binary import write_tensor
 from lar.dumps.names import Variable, format_name
-from lar.records import OutputSummary, RunResult, RunSpec
+from lar.records.dataset import Item
+from lar.records.run import OutputSummary, RunResult, RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS_CNN = str(REPOSITORY / "models" / "digits_cnn.onnx")

@@ -26,7 +26,7 @@ import lar
 from lar.engines import ENGINES, load_name, rows_of
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records import RunSpec, record_to_json
+from lar.records.run import RunSpec, record_to_json
 
 Array = npt.NDArray[Any]
 

@@ -22,8 +22,8 @@ from lar.engines import (
 from lar.engines.fake import FakeDriver
 from lar.engines.table import DriverEntry, EngineEntry, Hook, OptionRow
 from lar.errors import UsageError
-from lar.options import BY_KEY
-from lar.records import RunSpec, Setting
+from lar.options.table import BY_KEY
+from lar.records.run import RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
 ONNX = b"\x08\x08\x12\x07pytorch:"

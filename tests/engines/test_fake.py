@@ -15,7 +15,7 @@ from lar.engines.fake import FAULTS, FakeDriver, Script, find_devices, read_mode
 from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records import RunSpec, Samples, TensorInfo
+from lar.records.run import RunSpec, Samples, TensorInfo
 
 WriteScript = Callable[..., str]
 INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}

@@ -21,7 +21,7 @@ import pytest
 from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
 from lar.engines.megengine import graph_file
 from lar.engines.onnxruntime import model_file
-from lar.records import ModelInfo
+from lar.records.run import ModelInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))

@@ -7,7 +7,7 @@ import pytest
 
 from lar.errors import UsageError
 from lar.inputs.batching import repeat_batch, repeat_batches
-from lar.records import FedInput, TensorInfo
+from lar.records.run import FedInput, TensorInfo
 
 FREE = TensorInfo(name="data", dtype="float32", shape=(1, 2), resizable=True)
 

@@ -15,7 +15,7 @@ from lar import inputs
 from lar.errors import UsageError
 from lar.inputs import Feed, feed_of
 from lar.inputs.grammar import PathItem
-from lar.records import FedInput, ImageSettings, TensorInfo
+from lar.records.run import FedInput, ImageSettings, TensorInfo
 
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
 FREE_IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5), resizable=True)

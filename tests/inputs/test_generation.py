@@ -8,7 +8,7 @@ import pytest
 from lar.errors import UsageError
 from lar.inputs.casting import dtype_of
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
-from lar.inputs.loaded import Array
+from lar.inputs.reading import Array
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]

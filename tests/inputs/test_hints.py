@@ -13,7 +13,7 @@ import pytest
 
 from lar.errors import UsageError
 from lar.inputs import feed_of
-from lar.records import ImageSettings, TensorInfo
+from lar.records.run import ImageSettings, TensorInfo
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
 WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))

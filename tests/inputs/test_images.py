@@ -14,8 +14,8 @@ from lar.inputs.images import (
     flags_of,
     hint_at_flags,
 )
-from lar.inputs.loaded import Loaded
-from lar.records import ImageSettings, TensorInfo
+from lar.inputs.reading import Loaded
+from lar.records.run import ImageSettings, TensorInfo
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 8, 3), np.uint8)
 NCHW = TensorInfo(name="data", dtype="float32", shape=(1, 3, 6, 8))

@@ -12,7 +12,7 @@ from lar.engines.base import Driver
 from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
 from lar.measurement.noise import Reading
 from lar.measurement.rows import SampleRows
-from lar.records import EngineFacts, RunSpec, Samples, TensorInfo
+from lar.records.run import EngineFacts, RunSpec, Samples, TensorInfo
 
 LONG = 0.25
 SHORT = 2.0**-12  # less than READING_INTERVAL_SECONDS, and exact in sums

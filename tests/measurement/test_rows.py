@@ -20,7 +20,7 @@ from lar.measurement.rows import (
     open_rows,
     size_of_rows,
 )
-from lar.records import Samples
+from lar.records.run import Samples
 
 SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lar.records import AlgorithmChoice, NumericError, RunResult, RunSpec
+from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
 from lar.reports.algorithms_text import format_algorithms
 
 

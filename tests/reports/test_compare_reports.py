@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lar.comparison.record import (
+from lar.records.comparison import (
     Comparison,
     Culprit,
     Element,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 from lar.reports.info_text import format_info, format_shape
 
 INFO = ModelInfo(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.records import Failure, RunResult, RunSpec, Samples, Setting, read_result
+from lar.records.run import Failure, RunResult, RunSpec, Samples, Setting, read_result
 from lar.reports.run_csv import SAMPLE_COLUMNS, format_csv
 
 DATA = Path(__file__).resolve().parent.parent / "data"

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from lar import __version__
-from lar.events import (
-    EngineStarted,
-    Event,
-    Fed,
-    Loaded,
-    PhaseEntered,
-    Prepared,
-)
 from lar.measurement.rows import NAN
-from lar.records import (
+from lar.records.events import EngineStarted, Event, Fed, Loaded, PhaseEntered, Prepared
+from lar.records.run import (
     EngineFacts,
     FedInput,
     OutputSummary,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lar.errors import UsageError
 from lar.inputs import Feed
-from lar.records import ImageSettings, RunSpec, TensorInfo
-from lar.testcases.cases import Packing
+from lar.records.run import ImageSettings, RunSpec, TensorInfo
+from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum
 
 INPUTS = Path(__file__).resolve().parents[2] / "inputs"

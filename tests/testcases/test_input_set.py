@@ -11,9 +11,9 @@ import pytest
 from onnx import numpy_helper
 
 import lar
-from tests.commands.failures import check_error
-from tests.commands.marks import each_format
-from tests.commands.runs import result_of
+from tests.cli.failures import check_error
+from tests.cli.marks import each_format
+from tests.cli.runs import result_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

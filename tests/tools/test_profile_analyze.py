@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lar.engines.megengine.profile_file import profile_of_raw
-from lar.profiling.styles.megengine import build
+from lar.reports.styles.megengine import build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "tests" / "data" / "megengine_profile.json"

@@ -15,8 +15,8 @@ from typing import Any
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
-from lar.options import flag_of
-from lar.records import RunSpec
+from lar.options.table import flag_of
+from lar.records.run import RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 

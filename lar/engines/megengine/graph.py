@@ -22,7 +22,7 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.model_dump import open_graph
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError
-from lar.records import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunSpec, TensorInfo
 
 # CompNode::DeviceType::CPU
 CPU = 2

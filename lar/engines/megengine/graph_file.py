@@ -25,7 +25,7 @@ from lar.engines.megengine.packed_model import (
     unpack_model,
 )
 from lar.errors import EngineMissing, UsageError
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 from lar.testcases.packed_file import MAGIC, graphs_in
 
 # Operators that are data.

@@ -20,8 +20,8 @@ from lar.engines.megengine.packed_model import is_packed
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
-from lar.options import flag_of
-from lar.records import EngineFacts, RunSpec, TensorInfo
+from lar.options.table import flag_of
+from lar.records.run import EngineFacts, RunSpec, TensorInfo
 
 
 def import_lite() -> Any:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from lar.engines.megengine.dump_options import DUMPS
 from lar.engines.megengine.profile_options import PROFILES
 from lar.errors import CheckFailed, LarError, UsageError
-from lar.options import LAYOUT_CHOICES, flag_of
+from lar.options.table import LAYOUT_CHOICES, flag_of
 
 if TYPE_CHECKING:
-    from lar.records import TensorInfo
+    from lar.records.run import TensorInfo
 
 BROKEN = "copy or export it again"
 
@@ -98,8 +98,8 @@ def resized_inputs(
 def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]]) -> UsageError:
     """Return the error of a model that cannot be computed with the shapes that are fed."""
     from lar.inputs.images import image_size  # imports NumPy
-    from lar.inputs.loaded import format_shape
     from lar.inputs.matching import hint_to_generate
+    from lar.inputs.reading import format_shape
 
     fed = ", ".join(f"{info.name} of shape {format_shape(shape)}" for info, shape in resized)
     own = ", ".join(format_shape(info.shape) for info, _ in resized)

@@ -1,19 +1,20 @@
-"""What MegEngine's own profile file (`lar.profiling.megengine_file`) says, as lar's records."""
+"""What MegEngine's own profile file (`lar.profiles.megengine_file`) says, as lar's records."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from lar.profiling.intervals import merge_intervals, total_of
-from lar.profiling.megengine_file import (
+from lar.engines.profiler import HOST_THREAD
+from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.megengine_file import (
     RawFootprint,
     RawLayout,
     RawProfile,
     RawVariable,
     decode_raw,
 )
-from lar.profiling.profile import (
+from lar.records.profile import (
     Execution,
     MemoryChunk,
     MemoryPlan,
@@ -23,7 +24,6 @@ from lar.profiling.profile import (
     Step,
     TensorFact,
 )
-from lar.profiling.recorder import HOST_THREAD
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')

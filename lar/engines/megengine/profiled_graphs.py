@@ -11,8 +11,8 @@ import msgspec
 
 from lar.dumps.graph import Kernel
 from lar.engines.megengine.profile_file import operators_of
-from lar.profiling.megengine_file import RawProfile, RawVariable
-from lar.profiling.profile import MemoryPlan, ProfiledOperator, TensorFact
+from lar.profiles.megengine_file import RawProfile, RawVariable
+from lar.records.profile import MemoryPlan, ProfiledOperator, TensorFact
 
 Shape: TypeAlias = "tuple[int, ...] | None"
 

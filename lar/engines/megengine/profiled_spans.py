@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lar.engines.megengine.profiled_graphs import COPIES, ProfiledGraphs
-from lar.profiling.profile import (
+from lar.records.profile import (
     Allocation,
     Execution,
     MemoryChunk,

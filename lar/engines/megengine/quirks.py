@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from lar.engines.megengine.dump_options import check_dumps
 from lar.engines.megengine.profile_options import check_profile
-from lar.environment import read_field
 from lar.errors import LarError, UsageError
-from lar.options import BY_KEY, flag_of
+from lar.measurement.machine import read_field
+from lar.options.table import BY_KEY, flag_of
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lar.engines.megengine.algorithms import is_search, work_copy
 from lar.engines.megengine.cache import Reader
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 
 def describe_search(spec: RunSpec) -> str:

@@ -26,8 +26,8 @@ from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.operations import shape_of
 from lar.errors import UsageError, first_line
-from lar.records import RunSpec
-from lar.testcases.cases import Case, Expected, Packing
+from lar.records.run import RunSpec
+from lar.records.testcase import Case, Expected, Packing
 from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
 
 EXPECT = ":expect"

@@ -31,9 +31,9 @@ from lar.engines.megengine.winograd_choices import (
     without_winograd,
 )
 from lar.errors import EXIT_CODES
-from lar.events import Listener
-from lar.options import BY_KEY
-from lar.records import NumericError, OutputSummary, RunResult, RunSpec, Samples
+from lar.measurement.listener import Listener
+from lar.options.table import BY_KEY
+from lar.records.run import NumericError, OutputSummary, RunResult, RunSpec, Samples
 
 Run = Callable[[RunSpec], RunResult]
 Step = Callable[[RunSpec, Listener], RunResult]

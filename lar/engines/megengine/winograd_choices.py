@@ -9,7 +9,7 @@ from lar.engines.megengine.algorithm_log import LoggedChoice
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, Entry
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.engines.megengine.cache_key import winograd_of
-from lar.records import AlgorithmChoice
+from lar.records.run import AlgorithmChoice
 
 SAME_MIB = 0.01  # the log tells a workspace with two decimals
 

@@ -14,8 +14,8 @@ import ctypes
 import os
 from typing import NamedTuple
 
-from lar.environment import read_text
 from lar.errors import UsageError
+from lar.measurement.machine import read_text
 
 LIBRARY = "libmegengine_shared.so"
 

@@ -31,9 +31,9 @@ from lar.engines.onnxruntime.cache_file import (
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
-from lar.environment import read_field
 from lar.errors import UsageError
-from lar.records import RunSpec
+from lar.measurement.machine import read_field
+from lar.records.run import RunSpec
 
 FLAG = "--fast-run-algo-policy"
 

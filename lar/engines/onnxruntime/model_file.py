@@ -17,7 +17,7 @@ from lar.engines.flops import Shape, count_flops
 from lar.engines.onnxruntime.messages import BROKEN
 from lar.engines.onnxruntime.operations import operation_of
 from lar.errors import UsageError
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 
 # Constants of more elements are weights: their values are never needed here.
 MOST_SHAPE_ELEMENTS = 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lar.profiling.profile import TensorFact
+from lar.records.profile import TensorFact
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name

@@ -14,9 +14,9 @@ from lar.engines.onnxruntime.profile_file import (
     decode_raw,
 )
 from lar.engines.onnxruntime.profiled_operators import OperatorTable, bytes_of
+from lar.engines.profiler import HOST_THREAD
 from lar.errors import UsageError
-from lar.profiling.profile import Category, Execution, Profile, ProfileFacts, Span, Step
-from lar.profiling.recorder import HOST_THREAD
+from lar.records.profile import Category, Execution, Profile, ProfileFacts, Span, Step
 
 RELAYOUTS = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from lar.errors import UsageError
-from lar.profiling.profile import Count
+from lar.records.profile import Count
 
 MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
 NODE_SUFFIX = "_kernel_time"

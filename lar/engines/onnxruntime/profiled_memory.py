@@ -12,7 +12,7 @@ from itertools import groupby
 
 from lar.engines.onnxruntime.optimized_graph import GraphNode
 from lar.engines.onnxruntime.profiled_operators import OperatorTable, bytes_of
-from lar.profiling.profile import Allocation, Execution, ProfiledOperator, Step
+from lar.records.profile import Allocation, Execution, ProfiledOperator, Step
 
 SOURCE = "estimate"
 

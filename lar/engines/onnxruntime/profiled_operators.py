@@ -17,7 +17,7 @@ from math import prod
 from lar.engines.flops import Shape, flops_of
 from lar.engines.onnxruntime.optimized_graph import BLOCKED_NAME, GraphNode, OptimizedGraph
 from lar.engines.onnxruntime.profile_file import TYPES, RawEvent, RawProfile, tensors_in
-from lar.profiling.profile import ProfiledOperator, TensorFact
+from lar.records.profile import ProfiledOperator, TensorFact
 
 NodeKey = tuple[str, str, str]
 Listed = list[tuple[str, tuple[int, ...]]]

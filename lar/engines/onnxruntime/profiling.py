@@ -22,9 +22,10 @@ from lar.engines.onnxruntime.profile_file import (
 from lar.engines.onnxruntime.profiled_memory import allocations_of
 from lar.engines.onnxruntime.profiled_operators import OperatorTable
 from lar.engines.onnxruntime.saving import save_optimized
+from lar.engines.profiler import EngineTrace
 from lar.errors import LarError
-from lar.profiling.profile import Alignment, Step
-from lar.profiling.recorder import PROFILES, EngineTrace
+from lar.options.table import PROFILES
+from lar.records.profile import Alignment, Step
 
 ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
 

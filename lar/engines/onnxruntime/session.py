@@ -23,7 +23,7 @@ from lar.engines.onnxruntime.providers import (
 from lar.engines.onnxruntime.saving import SavedModel
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.records import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunSpec, TensorInfo
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {

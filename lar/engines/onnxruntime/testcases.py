@@ -1,6 +1,6 @@
 """Testcases of ONNX models, written as a folder of the form that ONNX's own test data has.
 
-`lar.testcases.source` has the form. What is allowed stands in the doc_string of each expected
+`lar.testcases.paths` has the form. What is allowed stands in the doc_string of each expected
 tensor, a field for readers that other programs pass over: `max_error=0.0001`.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
 from lar.errors import UsageError
-from lar.testcases.cases import Packing
+from lar.records.testcase import Packing
 
 Array = np.ndarray[Any, Any]
 

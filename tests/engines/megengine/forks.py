@@ -17,9 +17,16 @@ import signal
 import sys
 from typing import NoReturn
 
-from lar.cli import run_from_shell
+from lar.cli.main import run_from_shell
 
-NEEDED = ("numpy", "lar.commands.run", "lar.api", "lar.worker", "lar.execution", "lar.inputs")
+NEEDED = (
+    "numpy",
+    "lar.cli.run",
+    "lar.running.api",
+    "lar.worker.main",
+    "lar.worker.execution",
+    "lar.inputs",
+)
 
 
 def start(words: list[str], folder: str, seconds: int) -> int:

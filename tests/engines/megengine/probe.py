@@ -20,7 +20,7 @@ import numpy as np
 from lar.engines import ENGINES, load_name, rows_of
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 
 def read_threads() -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lar.cli import dispatch
+from lar.cli.main import dispatch
 from lar.errors import UsageError
 
 if TYPE_CHECKING:

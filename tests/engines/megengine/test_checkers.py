@@ -26,7 +26,7 @@ from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
 from lar.engines.megengine.messages import explain_check
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
-from lar.options import check_conflicts
+from lar.options.table import check_conflicts
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

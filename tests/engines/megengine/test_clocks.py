@@ -18,7 +18,7 @@ from lar.engines.megengine.clocks import (
     host_window,
     place_executions,
 )
-from lar.profiling.profile import Alignment, Execution, Step
+from lar.records.profile import Alignment, Execution, Step
 
 HOST, WORKER = 1, 2
 

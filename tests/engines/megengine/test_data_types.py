@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lar
-from tests.commands.failures import check_error
+from tests.cli.failures import check_error
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -50,7 +50,7 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
     from lar.engines.megengine.lite import LiteDriver
     from lar.measurement.loop import take_samples
     from lar.measurement.rows import SampleRows
-    from lar.records import RunSpec
+    from lar.records.run import RunSpec
 
     key = "io_dump" if written.endswith(".txt") else "bin_io_dump"
     spec = RunSpec(

@@ -24,7 +24,7 @@ import pytest
 from lar.engines.megengine import graph_file
 from lar.engines.megengine.packed_model import write_packed
 from lar.errors import UsageError
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODELS = REPOSITORY / "models"

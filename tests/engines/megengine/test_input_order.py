@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from lar.engines.megengine.input_order import sort_inputs, tensors_in
 from lar.engines.megengine.packed_model import write_packed
-from tests.commands.runs import result_of
+from tests.cli.runs import result_of
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -17,7 +17,7 @@ from lar.engines.megengine import quirks
 from lar.engines.megengine.layout_result import name_of, wrong_convolutions
 from lar.engines.megengine.quirks import check_settings
 from lar.errors import UsageError
-from lar.records import RunResult
+from lar.records.run import RunResult
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = REPOSITORY / "models" / "digits_cnn.mge"

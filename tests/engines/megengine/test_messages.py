@@ -9,8 +9,8 @@ import pytest
 
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.errors import UsageError
-from lar.records import TensorInfo
-from tests.commands.failures import check_error
+from lar.records.run import TensorInfo
+from tests.cli.failures import check_error
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

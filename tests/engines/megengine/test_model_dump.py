@@ -12,7 +12,7 @@ import pytest
 
 import lar
 from lar.engines.megengine.model_dump import has_blocks
-from lar.records import RunResult
+from lar.records.run import RunResult
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

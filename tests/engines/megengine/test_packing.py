@@ -43,7 +43,7 @@ def main(model: str, settings: str) -> None:
     """Run a model with the lite driver; or with lite itself, where the settings are null."""
     from lar.engines import ENGINES, rows_of
     from lar.engines.megengine.lite import LiteDriver, import_lite
-    from lar.records import RunSpec
+    from lar.records.run import RunSpec
 
     lite = import_lite()
     before = count_threads()

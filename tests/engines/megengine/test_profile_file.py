@@ -21,9 +21,9 @@ from lar.engines.megengine.profile_file import (
     threads_of,
 )
 from lar.errors import UsageError
-from lar.profiling.megengine_file import RawProfile, decode_raw
-from lar.profiling.profile import TensorFact
-from lar.profiling.trace_file import decode_profile, encode_profile
+from lar.profiles.megengine_file import RawProfile, decode_raw
+from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.records.profile import TensorFact
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
 CONVOLUTION = "19"

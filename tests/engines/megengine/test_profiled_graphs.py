@@ -19,8 +19,8 @@ from lar.engines.megengine.profiled_graphs import (
     placed_plan,
 )
 from lar.engines.megengine.profiled_spans import allocations_of, kernel_spans, move_spans
-from lar.profiling.megengine_file import RawProfile, decode_raw
-from lar.profiling.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
+from lar.profiles.megengine_file import RawProfile, decode_raw
+from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
 
 # Written by MegEngine of models/int8.mge.
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"

@@ -15,9 +15,9 @@ import pytest
 
 import lar
 from lar.engines.megengine.profiling import MegEngineProfiler, ProfileClock, thread_count_of
-from lar.profiling.intervals import merge_intervals, total_of
-from lar.profiling.profile import Profile, Step
-from lar.records import RunResult, RunSpec
+from lar.profiles.intervals import merge_intervals, total_of
+from lar.records.profile import Profile, Step
+from lar.records.run import RunResult, RunSpec
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

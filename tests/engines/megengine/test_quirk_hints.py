@@ -11,7 +11,7 @@ from lar.engines.megengine import quirks
 from lar.engines.megengine.cache_use import MISSED
 from lar.engines.megengine.packed_model import write_packed
 from lar.engines.megengine.quirk_hints import hints_for
-from lar.records import RunResult, RunSpec, Samples
+from lar.records.run import RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -29,7 +29,7 @@ from lar.engines.megengine.quirks import (
     refuse_hanging,
 )
 from lar.errors import UsageError
-from lar.options import BY_KEY
+from lar.options.table import BY_KEY
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lar import progress
-from lar.api import run_spec
 from lar.engines.megengine.cache import cache_of
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.search_progress import count_entries, describe_search
-from lar.events import Listener
-from lar.plan import plan_run, spec_of
-from lar.records import RunSpec, Setting
+from lar.measurement.listener import Listener
+from lar.records.run import RunSpec, Setting
+from lar.running import progress
+from lar.running.api import run_spec
+from lar.running.plan import plan_run, spec_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")

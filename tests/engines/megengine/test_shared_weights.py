@@ -44,7 +44,7 @@ def main(count: str, settings: str) -> None:
     """Load a model for each runner."""
     from lar.engines import ENGINES, rows_of
     from lar.engines.megengine.lite import LiteDriver
-    from lar.records import RunSpec
+    from lar.records.run import RunSpec
 
     spec = RunSpec(
         model=str(MODEL), engine="megengine", driver="lite", settings=json.loads(settings)

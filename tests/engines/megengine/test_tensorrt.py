@@ -56,7 +56,7 @@ from pathlib import Path
 from lar.engines import ENGINES, rows_of
 from lar.engines.megengine.lite import LiteDriver
 from lar.errors import UsageError
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 def driver_with(settings, device="cpu"):
     spec = RunSpec(

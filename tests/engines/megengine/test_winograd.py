@@ -17,7 +17,7 @@ from lar.engines.megengine.algorithm_log import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.engines.megengine.cache_key import winograd_of
-from lar.records import RunResult, read_result
+from lar.records.run import RunResult, read_result
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -22,8 +22,8 @@ from lar.engines.megengine.winograd_choices import (
     without_operators,
     without_winograd,
 )
-from lar.events import Listener
-from lar.records import Failure, OutputSummary, RunResult, RunSpec
+from lar.measurement.listener import Listener
+from lar.records.run import Failure, OutputSummary, RunResult, RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")

@@ -12,7 +12,7 @@ import pytest
 
 from lar.engines import ENGINES, rows_of
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lar.engines import ENGINES, rows_of
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 MOBILENET = MODELS / "mobilenet_v2.onnx"

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import build_folder, remove_build
 from lar.engines.onnxruntime.cache_file import read_cache
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 from tests.engines.onnxruntime.conftest import content_of
 
 if TYPE_CHECKING:

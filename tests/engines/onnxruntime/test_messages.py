@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
-from tests.commands.failures import check_error
+from tests.cli.failures import check_error
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime.model_file import read_model
 from lar.errors import UsageError
-from lar.records import ModelInfo, TensorInfo
+from lar.records.run import ModelInfo, TensorInfo
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FLOAT = TensorProto.FLOAT

@@ -48,7 +48,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from lar.engines import ENGINES, rows_of
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.records import RunSpec
+from lar.records.run import RunSpec
 
 def cores():
     found = {}

@@ -11,9 +11,9 @@ from lar.engines.onnxruntime.profile_events import NO_KERNELS, RunEvents, TimedR
 from lar.engines.onnxruntime.profile_file import RawProfile, busy_threads, decode_raw
 from lar.engines.onnxruntime.profiled_operators import OperatorTable
 from lar.engines.onnxruntime.profiling import cut_of
+from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
-from lar.profiling.foreign import read_foreign
-from lar.profiling.profile import Step
+from lar.records.profile import Step
 
 # The file
 

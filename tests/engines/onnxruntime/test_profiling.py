@@ -21,13 +21,13 @@ from lar.engines.onnxruntime.profile_file import decode_raw
 from lar.engines.onnxruntime.profiled_operators import module_of
 from lar.engines.onnxruntime.profiling import SessionProfiler
 from lar.engines.onnxruntime.saving import save_optimized
+from lar.engines.profile_files import read_foreign
 from lar.errors import LarError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.profiling.foreign import read_foreign
-from lar.profiling.profile import Profile, TensorFact
-from lar.profiling.recorder import Recorder
-from lar.profiling.trace_file import read_profile
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Profile, TensorFact
+from lar.worker.recorder import Recorder
 from tests.engines.onnxruntime.conftest import feed_driver
 
 if TYPE_CHECKING:

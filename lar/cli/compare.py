@@ -1,0 +1,137 @@
+"""`lar compare A B`: what differs between two dumps or models, and the operator at fault."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines import load_name
+from lar.errors import UsageError
+from lar.options.table import OPTIONS, add_option
+from lar.options.values import parse_limit
+
+if TYPE_CHECKING:
+    from lar.files.report_file import OutputFile
+    from lar.running.compared_dumps import Side
+
+SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
+
+FORMATS = {
+    ".html": "lar.reports.compare_html:format_html",
+    ".json": "lar.reports.compare_text:format_json",
+    ".csv": "lar.reports.compare_csv:format_csv",
+}
+
+INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.scope == "input")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("actual", metavar="A", help=SIDE)
+    parser.add_argument("expected", metavar="B", help="the same: what A should be")
+    group = parser.add_argument_group("tolerance")
+    group.add_argument(
+        "--rtol",
+        type=parse_tolerance,
+        metavar="R",
+        help="an element may be apart by R times the expected one (default 1e-4 for float32)",
+    )
+    group.add_argument(
+        "--atol",
+        type=parse_tolerance,
+        metavar="D",
+        help="and by D (default R times the tensor's root mean square)",
+    )
+    group.add_argument(
+        "-e",
+        "--max-err",
+        type=parse_tolerance,
+        metavar="E",
+        help="instead of both: |a-e| / max(|a|, |e|, 1) may be E",
+    )
+    group = parser.add_argument_group("report")
+    group.add_argument("--all", action="store_true", help="print every tensor")
+    group.add_argument(
+        "--report",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write all that was found to FILE.html, FILE.json or FILE.csv; may be given again",
+    )
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group = parser.add_argument_group("input of models, on both sides")
+    group.add_argument(
+        "--case",
+        type=int,
+        metavar="N",
+        help="the testcase to compare, of files and folders with several (default 0)",
+    )
+    for option in OPTIONS:
+        if option.key in INPUT_KEYS:
+            # Texts: the runs parse them, as they do those in the sides.
+            parse = str if option.parse else None
+            add_option(group, option._replace(parse=parse, default=None), option.help)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
+    # Not before: the tensors' library would slow down the help.
+    from lar.reports.compare_text import format_comparison
+    from lar.running.compared_dumps import compare, side_of
+
+    if arguments.max_err is not None and (arguments.rtol, arguments.atol) != (None, None):
+        raise UsageError("--max-err and --rtol or --atol exclude each other")
+    for name in arguments.report:
+        if Path(name).suffix.lower() not in FORMATS:
+            raise UsageError(
+                f"--report: {name}: its format is not known", "name it .html, .json or .csv"
+            )
+    with contextlib.ExitStack() as stack:
+        sides = [side_of(arguments.actual), side_of(arguments.expected)]
+        files = open_reports(arguments, sides, stack) if arguments.report else []
+        comparison = compare(
+            *sides,
+            rtol=arguments.rtol,
+            atol=arguments.atol,
+            max_error=arguments.max_err,
+            case=arguments.case,
+            **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
+        )
+        print("\n".join(format_comparison(comparison, everything=arguments.all)), flush=True)
+        for file in files:
+            file.write(load_name(FORMATS[file.path.suffix.lower()])(comparison))
+    return 0 if comparison.same else 1
+
+
+def open_reports(
+    arguments: argparse.Namespace, sides: Sequence[Side], stack: contextlib.ExitStack
+) -> list[OutputFile]:
+    """Open the reports before anything is compared.
+
+    Raises:
+        UsageError: one cannot be written, or would spoil what is compared.
+    """
+    from lar.dumps.dump import Dump
+    from lar.files.path_conflicts import Place, paths_in, places_of_dump
+    from lar.files.report_file import OutputFile, check_places
+    from lar.running.output_files import places_of
+
+    files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
+    read = [*paths_in(arguments.input or ())]
+    places: list[Place] = []
+    for side in sides:
+        if isinstance(side, Dump):
+            places += places_of_dump(side.source, what="a dump that is compared")
+        else:
+            places += places_of(side.model, side.options)
+            read += paths_in(side.options.get("input", ()))
+    check_places(files, read, places)
+    return files
+
+
+def parse_tolerance(text: str) -> float:
+    """Parse a tolerance: 0 or more."""
+    return 0.0 if re.fullmatch(r"0+(\.0*)?", text) else parse_limit(text)

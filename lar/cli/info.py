@@ -1,0 +1,42 @@
+"""`lar info MODEL`: what a model holds."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from lar.running.plan import plan_run, spec_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
+    )
+    parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
+    parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Read and print; return the exit code."""
+    plan = plan_run(arguments.model, {"engine": arguments.engine, "iter": 0})
+    # Not before: an error in the command line should cost no more than it must.
+    from lar.files.report_file import OutputFile, check_places
+
+    with contextlib.ExitStack() as stack:
+        file = None
+        if arguments.json is not None:
+            file = stack.enter_context(OutputFile(arguments.json, "--json"))
+            check_places([file], [arguments.model])
+        from lar.records.run import record_to_json
+        from lar.reports.info_text import format_info
+        from lar.running.api import info_of
+
+        info = info_of(spec_of(plan))
+        if file is None or not file.to_stdout:
+            print("\n".join(format_info(info)))
+        if file is not None:
+            file.write(record_to_json(info).decode() + "\n")
+    return 0

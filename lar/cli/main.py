@@ -1,0 +1,265 @@
+"""The command line: chooses the command, and is the only place that prints errors."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import importlib
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from lar import __version__
+from lar.cli.commands import COMMANDS
+from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
+from lar.running.interrupts import heed_interrupts
+
+STDOUT = "standard output"
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal; argparse would ask for its width at every flag declared."""
+
+    width = 0
+
+    def __init__(self, prog: str) -> None:
+        if not Formatter.width:
+            Formatter.width = max(terminal_width() - 2, 20)
+        super().__init__(prog, width=Formatter.width)
+
+
+def terminal_width() -> int:
+    """Return the number of columns: COLUMNS, else the terminal's, else 100."""
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(1).columns or 100
+    except OSError:
+        return 100
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of printing and leaving."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
+
+    def error(self, message: str) -> NoReturn:
+        # argparse writes "argument --iter: ..."; the flag alone says as much.
+        message = re.sub(r"^argument (\S+?)(/\S+)?:", r"\1:", message)
+        if "required: MODEL" in message:
+            message = "no model is given"
+        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        try:
+            code = dispatch(words)
+        except SystemExit as leaving:  # argparse has printed a help text
+            code = leaving.code if isinstance(leaving.code, int) else 0
+        sys.stdout.flush()
+        return code
+    except LarError as error:
+        if debug:
+            print_traceback(error.detail)
+        print_error(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print_error("interrupted", "")
+        return EXIT_CODES["interrupted"]
+    except BrokenPipeError:
+        # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+        return 141
+    except OSError as error:
+        if debug:
+            print_traceback()
+        print_error(*explain_refusal(error))
+        if error.filename == STDOUT:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+        return LarError.exit_code
+    except Exception as error:  # a defect: it ends as one line all the same
+        if debug:
+            print_traceback()
+        hint = "this is a defect of lar; --debug shows where"
+        print_error(f"{type(error).__name__}: {error}", hint)
+        return LarError.exit_code
+
+
+def explain_refusal(error: OSError) -> tuple[str, str]:
+    """Return what the system refused, and what to do about it."""
+    reason = (error.strerror or str(error)).lower()
+    if error.filename == STDOUT:
+        return f"{STDOUT} cannot be written: {reason}", ""
+    if error.errno == errno.ENOENT and not has_folder():
+        return "the current folder does not exist any more", "change to a folder that exists"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
+    what = "the system refused" if error.filename is None else error.filename
+    return f"{what}: {reason}", "--debug shows where"
+
+
+def has_folder() -> bool:
+    """Tell whether the current folder exists."""
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command, parse its flags and run it."""
+    if not words:
+        print(short_help())
+        return 2
+    if words[0] in ("-h", "--help"):
+        print(full_help())
+        return 0
+    if words[0] == "--version":
+        print(f"lar {__version__}")
+        return 0
+    name, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
+    module: Any = importlib.import_module(COMMANDS[name][0])
+    parser = Parser(prog=f"lar {name}", description=COMMANDS[name][1])
+    module.add_arguments(parser)
+    arguments, unknown = parser.parse_known_args(normalize_flags(rest))
+    if unknown:
+        # A command of several actions says which of their parsers read the words.
+        refuse_unknown(unknown[0], getattr(arguments, "parser", parser))
+    code: int = module.main(arguments)
+    return code
+
+
+def normalize_flags(words: list[str]) -> list[str]:
+    """Return the words as the parser wants them, up to a `--`: flags as declared, and a value
+    that begins with a minus, as in `--mean -1,2`, joined to its flag."""
+    normal: list[str] = []
+    for index, word in enumerate(words):
+        if word == "--":
+            return normal + words[index:]
+        if re.match(r"-[\d.]", word) and normal and re.fullmatch(r"--[a-z-]+", normal[-1]):
+            normal[-1] += "=" + word
+        else:
+            normal.append(normalize_flag(word))
+    return normal
+
+
+def normalize_flag(word: str) -> str:
+    """Return a flag as it is declared: `--warmup_iter=1` is `--warmup-iter=1`, and the device
+    number of `--cuda` and `--cuda:1` becomes its value."""
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    flag = flag.replace("_", "-")
+    if flag.startswith("--cuda:") and not equals:
+        return "--cuda=" + flag.partition(":")[2]
+    return "--cuda=0" if flag + equals == "--cuda" else flag + equals + value
+
+
+def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
+    """Refuse a flag or word that the command does not take, naming the nearest flag.
+
+    Raises:
+        UsageError: always.
+    """
+    if not word.startswith("-"):
+        raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+    flag = word.partition("=")[0]
+    flags = [name for action in parser._actions for name in action.option_strings]
+    if flag in flags:
+        raise UsageError(f"{flag}: stands after --, where no flags do", "leave the -- out")
+    near = nearest(flag, flags)
+    raise UsageError(
+        f"unknown flag {flag}",
+        f"did you mean {near}?" if near else f"`{parser.prog} --help` lists the flags",
+    )
+
+
+def short_help() -> str:
+    """Return what `lar` alone prints."""
+    return (
+        "usage: lar MODEL [--input FILE] [--iter N] [flags]\n"
+        "       lar COMMAND ...\n\n"
+        "  lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10\n\n"
+        "`lar --help` lists the commands, `lar run --help` the flags of a run."
+    )
+
+
+def full_help() -> str:
+    """Return what `lar --help` prints."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        f"lar {__version__}: how fast a model runs, whether its numbers are right, and which "
+        "settings\nmake it fastest.\n\n"
+        f"usage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:\n{commands}\n\n"
+        "`lar COMMAND --help` lists the flags of a command; `lar --version` tells the version."
+    )
+
+
+def print_error(message: str, hint: str) -> None:
+    """Print an error as one line, and what to do as another."""
+    with contextlib.suppress(OSError):  # the exit code tells it all the same
+        print(f"lar: error: {printable(message)}", file=sys.stderr)
+        if hint:
+            print(f"hint: {printable(hint)}", file=sys.stderr)
+
+
+def print_traceback(detail: str = "") -> None:
+    """Print where the error at hand comes from, and where it came from in another process."""
+    import traceback
+
+    traceback.print_exc()
+    print(detail, end="", file=sys.stderr)
+
+
+class StandardOutput(io.FileIO):
+    """Standard output whose errors say so; else they could be those of any file."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+def replace_streams() -> None:
+    """Have somewhere to write where standard output or error was closed, a way to write names that
+    the terminal's encoding lacks, and errors of standard output that say so."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
+        elif name == "stdout":
+            sys.stdout = io.TextIOWrapper(
+                io.BufferedWriter(StandardOutput(stream.fileno(), "w", closefd=False)),
+                encoding=stream.encoding,
+                errors="backslashreplace",
+                line_buffering=stream.line_buffering,
+            )
+        else:
+            stream.reconfigure(errors="backslashreplace")
+
+
+def run_from_shell() -> NoReturn:
+    """The `lar` command."""
+    replace_streams()
+    heed_interrupts()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # while it told of an error
+        code = EXIT_CODES["interrupted"]
+    # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
+    # as parsing the command line did.
+    os._exit(code)

@@ -1,0 +1,52 @@
+"""Where the lines of a run go: a stream whose reader may be slow, or have stopped reading."""
+
+from __future__ import annotations
+
+import io
+import select
+from typing import TextIO
+
+from lar.running.interrupts import uninterrupted
+
+
+class Outlet:
+    """Hands text to a stream in pieces that its reader has room for.
+
+    A write into a full pipe would stand still until someone reads it, and with it all that this
+    process has to do: look at the time, kill the worker, heed Ctrl-C.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.waiting = bytearray()
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        self._file = raw if isinstance(raw, io.FileIO) else None  # none is in memory
+        self._room = select.poll()
+        if self._file is not None:
+            self._room.register(self._file, select.POLLOUT)
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def write(self, text: str) -> None:
+        """Write what there is room for now; the rest waits."""
+        self.stream.flush()  # what was written there before comes first
+        if self._file is None:
+            self.stream.write(text)
+            return
+        self.waiting += text.encode(self.stream.encoding, self.stream.errors or "strict")
+        self.has_room(0)
+
+    def flush(self) -> None:
+        """Nothing is held back but what there is no room for."""
+
+    def has_room(self, seconds: float) -> bool:
+        """Write what waits, for which room may come within that time; tell whether it is gone."""
+        while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
+            # What a pipe with room takes at once, in whole lines.
+            piece = self.waiting[: select.PIPE_BUF]
+            piece = piece[: piece.rfind(b"\n") + 1] or piece
+            with uninterrupted():  # so that nothing is written twice
+                del self.waiting[: self._file.write(piece) or 0]
+            seconds = 0
+        return not self.waiting

@@ -1,0 +1,231 @@
+"""`lar pack MODEL -d DATA -o OUT`: a model with testcases, whose outputs are computed here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines import engine_for, rows_of
+from lar.errors import UsageError, printable
+from lar.files.path_conflicts import Place, paths_in, refuse_clashes
+from lar.options.table import BY_KEY, add_option, flag_of, is_set
+from lar.options.values import parse_error, parse_positive
+from lar.running.plan import Plan, check_name, plan_run, spec_of
+from lar.testcases.paths import source_of
+
+if TYPE_CHECKING:
+    from lar.records.events import Packed
+    from lar.records.run import FedInput
+
+IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
+DATA = (
+    "a testcase: FILE, or NAME:FILE;NAME:FILE for several inputs. A file is what --input of "
+    "`lar run` takes; an image gets the layout that the model takes, its channels blue, green, "
+    "red. #rand(MIN,MAX) or #rand(MIN,MAX,1,3,224,224) is random. @LIST is a file with a testcase "
+    "on each line. May be given several times"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
+    parser.add_argument("-d", "--data", action="append", metavar="DATA", required=True, help=DATA)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        required=True,
+        help="for a MegEngine model the file to write; for an ONNX model the folder",
+    )
+    parser.add_argument(
+        "--optimize", action="store_true", help="optimise the model for inference first"
+    )
+    parser.add_argument(
+        "--max-err",
+        "--maxerr",
+        type=parse_error,
+        metavar="E",
+        help="largest error that a run may have (default 1e-4): |e-a| / max(min(|e|,|a|), 1)",
+    )
+    parser.add_argument(
+        "--no-assert", action="store_true", help="pack the inputs without expected outputs"
+    )
+    parser.add_argument("--silent", action="store_true", help="a run does not print the errors")
+    parser.add_argument(
+        "--resize-input", action="store_true", help="resize images to the size of the input"
+    )
+    parser.add_argument(
+        "--input-transform",
+        default="",
+        metavar="EXPR",
+        help="what to make of data from files: a Python expression on data, a NumPy array, and "
+        "np, as 'data / np.std(data)'. It runs as a program of yours",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=parse_positive,
+        default=1,
+        metavar="N",
+        help="repeat data from files N times along the batch",
+    )
+    for key in IMAGE_OPTIONS:
+        add_option(parser, BY_KEY[key], BY_KEY[key].help)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Pack and say what was packed; return the exit code."""
+    data = read_lists(arguments.data)
+    check_flags(arguments, data)
+    plan = plan_packing(arguments)
+    model, entry, place = plan.model, plan.engine, Path(arguments.output)
+    # Not before: an error in the command line should cost no more than it must.
+    import tempfile
+    from dataclasses import replace
+
+    from lar.measurement.machine import read_model_file
+    from lar.records.events import Packed
+    from lar.records.testcase import Packing
+    from lar.running.api import Collector, run_task
+    from lar.running.output_files import cannot_write, check_place, deliver, folder_beside
+
+    read_model_file(Path(model))
+    packing = Packing(
+        max_error=1e-4 if arguments.max_err is None else arguments.max_err,
+        asserts=not arguments.no_assert,
+        verbose=not arguments.silent,
+        optimize=arguments.optimize,
+        resize=arguments.resize_input,
+        transform=arguments.input_transform,
+        repeat=arguments.repeat,
+    )
+    spec = replace(spec_of(plan), inputs=tuple(data), packing=packing)
+    listener = Collector(Packed)
+    try:
+        if entry.packs == "folder" and place.is_dir() and any(place.iterdir()):
+            raise UsageError(f"-o: {place}: the folder is not empty", "give a new folder")
+        check_place(place, "-o", entry.packs, False)
+        lists = [text.removeprefix("@") for text in arguments.data]
+        taken = [Place(model, what="the model"), Place(str(place), "-o")]
+        refuse_clashes(taken, paths_in([*lists, *data]))
+        beside = folder_beside(place, entry.packs)
+        with tempfile.TemporaryDirectory(prefix=".lar-", dir=beside) as folder:
+            written = Path(folder) / "written"
+            spec = replace(spec, written={"pack": str(written)})
+            run_task(spec, entry.packer, "pack", listener)
+            deliver(written, place, entry.packs)
+    except OSError as error:
+        raise cannot_write("-o", place, error) from None
+    for text in listener.found.warnings:
+        print(printable(f"lar: warning: {text}"), file=sys.stderr)
+    print("\n".join(map(printable, format_packed(arguments.output, listener.found))))
+    return 0
+
+
+def plan_packing(arguments: argparse.Namespace) -> Plan:
+    """Choose the engine, and its driver that packs.
+
+    Raises:
+        UsageError: the model cannot be read, has testcases already, or the engine packs none.
+        EngineMissing: the engine is not installed.
+    """
+    model = arguments.model
+    check_name(model)
+    if source_of(model).case_count:
+        raise UsageError(f"{model}: holds testcases already", "give the model that it was made of")
+    entry = engine_for(Path(model), None)
+    if not entry.packs:
+        raise UsageError(f"{model}: {entry.title} has no testcases")
+    values = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
+    if arguments.optimize and "optimize_for_inference" in rows_of(entry):
+        values["optimize_for_inference"] = True
+    return plan_run(model, {"iter": 0, "driver": entry.packs_with, **values})
+
+
+def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
+    """Refuse flags that exclude each other, or that nothing of the data is for.
+
+    Raises:
+        UsageError: naming them.
+    """
+    check_transform(arguments.input_transform)
+    if arguments.resize_input and arguments.resize:
+        raise UsageError("--resize and --resize-input exclude each other")
+    if arguments.no_assert and (arguments.silent or arguments.max_err is not None):
+        flag = "--silent" if arguments.silent else "--max-err"
+        raise UsageError(f"{flag} and --no-assert exclude each other")
+    parts = [part.strip() for text in data for part in text.split(";")]
+    if any(part and not part.startswith("#") and ":#" not in part for part in parts):
+        return
+    chosen = {
+        "--resize-input": arguments.resize_input,
+        "--input-transform": arguments.input_transform,
+        "--repeat": arguments.repeat > 1,
+        **{flag_of(key): is_set(getattr(arguments, key)) for key in IMAGE_OPTIONS[:-1]},
+    }
+    for flag, given in chosen.items():
+        if given:
+            raise UsageError(f"{flag} is for data from files, and none is given")
+
+
+def check_transform(expression: str) -> None:
+    """Refuse what is no expression, before anything is loaded.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not expression:
+        return
+    try:
+        compile(expression, "--input-transform", "eval")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"--input-transform {expression!r}: is no Python expression: {error}",
+            "write it as 'data / np.std(data)'",
+        ) from None
+
+
+def read_lists(data: Sequence[str]) -> list[str]:
+    """Return the testcases, with those of the lines in place of an @LIST.
+
+    Raises:
+        UsageError: a list cannot be read, or is empty.
+    """
+    found = []
+    for text in data:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            raise UsageError(f"-d {text}: cannot be read: {reason}") from None
+        listed = [line.strip() for line in lines if line.strip()]
+        if not listed:
+            raise UsageError(f"-d {text}: is empty", "write a testcase on each line")
+        found += listed
+    return found
+
+
+def format_packed(name: str, packed: Packed) -> list[str]:
+    """Return the lines that tell what was packed."""
+    from lar.reports.info_text import format_shape
+
+    lines = [
+        f"testcase {number}: {', '.join(map(format_fed, case))}"
+        for number, case in enumerate(packed.fed)
+    ]
+    outputs = ", ".join(f"{info.name} {info.dtype} {format_shape(info)}" for info in packed.outputs)
+    return [
+        *lines,
+        f"{name}: {len(packed.fed)} testcases; expected outputs: {outputs or 'none'}",
+    ]
+
+
+def format_fed(fed: FedInput) -> str:
+    """Return what an input is fed with."""
+    shape = ",".join(map(str, fed.shape))
+    return f"{fed.name} {fed.dtype} {{{shape}}} from {fed.source}"

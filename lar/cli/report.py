@@ -1,0 +1,181 @@
+"""`lar report PROFILE --style NAME`: the tables and pages that profilers make, from one profile."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines import load_name
+from lar.errors import UsageError
+from lar.options.table import flag_of
+from lar.reports.options import (
+    BY_KEY,
+    add_report_options,
+    collect_report_options,
+    describe_choices,
+)
+from lar.reports.styles import EXPORTS, STYLES, Style
+
+if TYPE_CHECKING:
+    from lar.files.report_file import OutputFile
+    from lar.records.profile import Profile
+
+RENDERINGS = {
+    "csv": "lar.reports.rendering:format_csv",
+    "json": "lar.reports.rendering:format_json",
+    "html": "lar.reports.rendering:format_html",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = describe_choices()
+    parser.add_argument(
+        "profile", metavar="PROFILE", help="a file that --profile wrote; - for stdin"
+    )
+    parser.add_argument(
+        "other",
+        metavar="OTHER",
+        nargs="?",
+        help=f"another, which is compared with the first as its baseline [{styles_of_two()}]",
+    )
+    styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
+    parser.add_argument(
+        "--style",
+        choices=tuple(STYLES),
+        help=f"{styles} (default megengine; diff with two profiles)",
+    )
+    add_report_options(parser)
+    group = parser.add_argument_group("where to")
+    for kind in RENDERINGS:
+        group.add_argument(
+            f"--{kind}", metavar="FILE", help=f"write it as {kind.upper()}; - for stdout"
+        )
+    exports = "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items())
+    group.add_argument(
+        "--export",
+        choices=tuple(EXPORTS),
+        help=f"instead of a report, a trace for another program ({exports})",
+    )
+    group.add_argument("-o", "--output", metavar="FILE", help="where --export writes")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def styles_of_two() -> str:
+    return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Make and print a report, or write an export; return the exit code."""
+    # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
+    # of a report's time.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return export(arguments) if arguments.export else report(arguments)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Make and print a report; return the exit code.
+
+    Raises:
+        UsageError: the style does not do what is asked, or a file is no profile.
+    """
+    name = arguments.style or ("diff" if arguments.other else "megengine")
+    style = STYLES[name]
+    if arguments.output:
+        raise UsageError("--output: goes with --export", "--csv, --json or --html write a report")
+    paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
+    if len(paths) not in style.profiles:
+        if len(paths) == 1:
+            raise UsageError(f"--style {name}: compares two profiles", "give a second one")
+        raise UsageError(f"--style {name}: takes one profile", f"two: --style {styles_of_two()}")
+    options = collect_report_options(vars(arguments), name, style)
+    asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
+    with contextlib.ExitStack() as stack:
+        files = open_files(arguments, asked, paths, stack)
+        *baseline, profile = (open_profile(path, style) for path in paths)
+        made = load_name(style.build)(profile, options, *baseline)
+        if not any(file.to_stdout for file in files):
+            sys.stdout.write(printable_lines(made.text))
+            sys.stdout.flush()
+        for kind, file in zip(asked, files, strict=True):
+            file.write(load_name(RENDERINGS[kind])(made))
+    return 0
+
+
+def open_files(
+    arguments: argparse.Namespace, asked: list[str], paths: list[str], stack: contextlib.ExitStack
+) -> list[OutputFile]:
+    """Open what is written, before anything is read.
+
+    Raises:
+        UsageError: it cannot be written, or would replace the profile.
+    """
+    if not asked:
+        return []
+    from lar.files.report_file import OutputFile, check_places
+
+    files = [
+        stack.enter_context(OutputFile(getattr(arguments, kind), f"--{kind}")) for kind in asked
+    ]
+    check_places(files, paths)
+    return files
+
+
+def open_profile(path: str, style: Style | None = None) -> Profile:
+    """Read a profile of lar, or an engine's own where the style takes those.
+
+    Raises:
+        UsageError: there is none, or it is no profile.
+    """
+    from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
+    from lar.reports.printable_names import with_printable_names
+
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{path}: cannot be read: {reason}", "check the path") from None
+    name = "standard input" if path == "-" else path
+    # A profile that another program has written anew may have its schema anywhere.
+    is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
+    read = load_name(style.raw) if style and style.raw and is_foreign else decode_profile
+    return with_printable_names(read(data, name))
+
+
+def printable_lines(text: str) -> str:
+    """Return a text without what would control a terminal: names may hold anything."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(it if it.isprintable() or it == "\n" else "?" for it in text)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a profile as a trace for another program.
+
+    Raises:
+        UsageError: it is not said where to, or cannot be written.
+    """
+    from lar.files.report_file import OutputFile, check_places
+
+    if arguments.other:
+        raise UsageError("--export: takes one profile", f"leave {arguments.other} out")
+    keys = ("style", *RENDERINGS, *BY_KEY)
+    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
+        raise UsageError(f"--export goes without {', '.join(refused)}", "leave that out")
+    if not arguments.output:
+        raise UsageError("--export: where to is not said", "add -o FILE")
+    with OutputFile(arguments.output, "--output") as file:
+        check_places([file], [arguments.profile])
+        file.write(load_name(EXPORTS[arguments.export][0])(open_profile(arguments.profile)))
+    if not file.to_stdout:
+        print(f"wrote {os.fspath(file.path)}")
+    return 0

@@ -1,0 +1,70 @@
+"""`lar run MODEL`: run a model, print its times, write the result."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from lar.engines import support_of_options
+from lar.options.table import add_arguments as add_options
+from lar.running.plan import plan_run
+from lar.running.worker_process import start_worker
+
+MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    add_options(parser, support_of_options())
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run, print and write; return the exit code."""
+    began = time.monotonic()
+    plan = plan_run(arguments.model, vars(arguments))
+    check_files(plan.values)
+    if plan.is_stack:
+        from lar.running.api import settle_stack
+
+        plan = settle_stack(plan, began)
+    if arguments.in_process:
+        from lar.cli.run_console import run_on_console
+
+        return run_on_console(plan, None, began)
+    # The worker loads its libraries while this process loads its own.
+    count, runners = plan.sample_count, plan.runners
+    with start_worker("run", plan.driver.path, count, plan.environment, runners) as worker:
+        from lar.cli.run_console import run_on_console
+
+        return run_on_console(plan, worker, began)
+
+
+def check_files(values: Mapping[str, Any]) -> None:
+    """Refuse, before anything is started, labels that cannot be read and reports that cannot be
+    written: those who will do it are asked then, and say why.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    labels = values["labels"]
+    if labels is not None and not os.access(labels, os.R_OK):
+        from lar.datasets.labels import read_labels
+
+        read_labels(labels, ())
+    for key in ("json", "csv"):
+        name = values[key]
+        if name is not None and name != "-" and not is_writable(name):
+            from lar.files.report_file import OutputFile
+
+            with OutputFile(name, f"--{key}"):
+                pass
+
+
+def is_writable(name: str) -> bool:
+    """Tell whether a file can probably be written."""
+    if os.path.exists(name):
+        return not os.path.isdir(name) and os.access(name, os.W_OK)
+    return os.access(os.path.dirname(name) or os.curdir, os.W_OK | os.X_OK)

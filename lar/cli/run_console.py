@@ -1,0 +1,177 @@
+"""A run on the console: its lines while it goes on, its reports, its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from typing import TextIO
+
+from lar.cli.output_stream import Outlet
+from lar.cli.progress_line import ProgressLine
+from lar.engines import load_name
+from lar.errors import EXIT_CODES, UsageError, printable
+from lar.files.report_file import OutputFile, check_places
+from lar.measurement.listener import Listener
+from lar.measurement.rows import SampleRows
+from lar.records.events import Classified, Event, Judged
+from lar.records.run import RunResult, RunSpec, record_to_json
+from lar.reports.algorithms_text import format_algorithms
+from lar.reports.case_text import CaseLines
+from lar.reports.class_text import format_accuracy, format_classes
+from lar.reports.info_text import format_info
+from lar.reports.run_csv import format_csv
+from lar.reports.run_text import (
+    format_event,
+    format_finish,
+    format_last_words,
+    format_note,
+    format_row,
+    format_summary,
+)
+from lar.running.api import error_of, info_of, run_spec
+from lar.running.isolation import LAST_SECONDS
+from lar.running.output_files import files_read, places_of
+from lar.running.plan import Plan, spec_of
+from lar.running.worker_process import WorkerProcess
+
+FORMATS = {
+    "json": lambda result: record_to_json(result).decode() + "\n",
+    "csv": format_csv,
+}
+
+
+def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> int:
+    """Run, print and write; return the exit code.
+
+    `started` is the worker for it; without one the run is made in this process. The time limit
+    counts from `began` on the monotonic clock.
+    """
+    values, spec, path = plan.values, spec_of(plan), plan.driver.path
+    with contextlib.ExitStack() as stack:
+        outputs = {
+            key: stack.enter_context(OutputFile(values[key], f"--{key}"))
+            for key in FORMATS
+            if values[key] is not None
+        }
+        read = [*files_read(spec), values["labels"] or ""]
+        check_places(list(outputs.values()), read, places_of(spec.model, spec.settings))
+        # A report on standard output stands there alone.
+        on_stdout = [f"--{key}" for key, file in outputs.items() if file.to_stdout]
+        if on_stdout and "io_dump_stdout" in spec.settings:
+            raise UsageError(
+                f"--io-dump-stdout and {on_stdout[0]} both go to standard output",
+                "give one of them a file: --io-dump FILE",
+            )
+        printer = LinePrinter(spec, sys.stderr if on_stdout else sys.stdout)
+        if values["model_info"]:
+            print_lines(printer.lines, format_info(info_of(spec, began)))
+        result = run_spec(
+            spec,
+            path,
+            printer,
+            started=started,
+            in_process=started is None,
+            overwrite=bool(values["overwrite"]),
+            resume=bool(values["resume"]),
+            began=began,
+        )
+        printer.finish(result)
+        if result.status == "ok" and plan.engine.hints:
+            hint = load_name(plan.engine.hints)(result, {**os.environ, **spec.environment})
+            print_lines(printer.notes, [f"hint: {hint}"] if hint else [])
+        for key, file in outputs.items():
+            file.write(FORMATS[key](result))
+    if result.failure is not None:
+        raise error_of(result)
+    return EXIT_CODES[result.status]
+
+
+def print_lines(outlet: Outlet, lines: list[str]) -> None:
+    """Print lines at once, so that those of a fast run cost one system call."""
+    if lines:
+        outlet.write("\n".join(lines) + "\n")
+
+
+class LinePrinter(Listener):
+    """Prints the lines of a run while it goes on."""
+
+    def __init__(self, spec: RunSpec, lines: TextIO) -> None:
+        self.spec = spec
+        self.notes = Outlet(sys.stderr)
+        self.lines = self.notes if lines is sys.stderr else Outlet(lines)
+        self.show_log = bool(spec.settings.get("verbose"))
+        self.began = time.monotonic()
+        self.progress = ProgressLine(self.notes)
+        self.told: set[str] = set()  # of the result's warnings
+        self.told_rows = 0
+        self.cases = CaseLines(spec) if spec.cases else None
+
+    def has_room(self, seconds: float) -> bool:
+        return self.lines.has_room(seconds) and self.notes.has_room(seconds)
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        self.progress.clear()
+        self.told.update(result.warnings)
+        line = format_event(event, self.spec)
+        lines = [line] if line else []
+        if self.cases and isinstance(event, Judged):
+            lines += self.cases.take(event)
+        if isinstance(event, Classified):
+            lines.append(printable(format_classes(event.classes, self.spec)))
+        print_lines(self.lines, lines)
+        print_lines(self.notes, format_note(event, self.spec))
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        self.progress.clear()
+        self.told_rows += last - first
+        if self.cases:
+            self.cases.add(rows, first, last)  # printed when they are judged
+            return
+        spec = result.spec
+        print_lines(
+            self.lines,
+            [format_row(index, rows.row(index), spec, rows.runner) for index in range(first, last)],
+        )
+        if spec.items and not self.lines.isatty():
+            done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
+            elapsed = time.monotonic() - self.began
+            self.progress.show(f"{done} of {len(spec.items)} items", elapsed)
+
+    def on_log(self, text: bytes) -> None:
+        if self.show_log:
+            self.progress.clear()
+            self.notes.write(text.decode(errors="replace"))
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        if text:
+            self.progress.show(text, elapsed)
+        else:
+            self.progress.end()
+
+    def finish(self, result: RunResult) -> None:
+        """Print what follows the last iteration."""
+        self.progress.end()
+        lines = self.cases.finish(result) if self.cases else format_finish(result)
+        print_lines(self.lines, lines)
+        print_lines(self.lines, format_summary(result))
+        print_lines(self.lines, format_algorithms(result))
+        print_lines(self.lines, format_accuracy(result))
+        untold = [text for text in result.warnings if text not in self.told]
+        print_lines(self.notes, [printable(f"lar: warning: {text}") for text in untold])
+        left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.told_rows
+        if left > 0:
+            told = f"lar: note: for {left} iterations there was no time to print their lines"
+            print_lines(self.notes, [f"{told}; --json FILE and --csv FILE have them"])
+        print_lines(self.notes, format_last_words(result))
+        self.drain(LAST_SECONDS if result.status in ("interrupted", "timed_out") else math.inf)
+
+    def drain(self, seconds: float) -> None:
+        """Wait that long until all is printed."""
+        end = time.monotonic() + seconds
+        while not self.has_room(0.1):
+            if time.monotonic() > end:
+                print_lines(self.notes, ["lar: warning: nobody reads the rest of the lines"])
+                return

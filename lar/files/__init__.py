@@ -1,0 +1,1 @@
+"""Files and folders: where a command reads and writes."""

@@ -1,0 +1,130 @@
+"""Report files: opened before anything is measured, replaced whole, never left half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from lar.errors import UsageError
+from lar.files.path_conflicts import Place, refuse_clashes
+
+
+class OutputFile:
+    """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
+
+    def __init__(self, name: str, flag: str) -> None:
+        """Open the output.
+
+        Raises:
+            UsageError: it cannot be written; the flag is named.
+        """
+        self.flag, self.name, self.path = flag, name, Path(name)
+        self.to_stdout = name == "-" or is_stdout(name)
+        self._temporary: Path | None = None
+        self._stream: TextIO | None = None
+        if self.to_stdout:
+            return
+        try:
+            if self.path.is_dir():
+                raise UsageError(f"{flag}: {name}: is a folder; give a file name")
+            if self.path.exists() and not self.path.is_file():
+                # A device or a pipe: open till the end, for its reader to wait for. A pipe that
+                # nobody reads is refused, not waited for.
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(descriptor, True)
+                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
+                return
+            # What a link leads to is replaced, not the link.
+            self.path = Path(os.path.realpath(name))
+            self._mode = new_file_mode()
+            if self.path.is_file():
+                if not os.access(self.path, os.W_OK):
+                    raise PermissionError(13, "permission denied")
+                self._mode = stat.S_IMODE(self.path.stat().st_mode)
+            descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=self.path.parent)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(
+                f"{flag}: {name}: cannot be written: {reason}", "choose another file"
+            ) from None
+        os.close(descriptor)
+        self._temporary = Path(temporary)
+
+    def write(self, text: str) -> None:
+        """Write the whole content.
+
+        Raises:
+            UsageError: the disk is full, or the folder went away.
+        """
+        if self.to_stdout:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        try:
+            if self._stream is not None:
+                with self._stream:
+                    self._stream.write(text)
+            elif self._temporary is not None:
+                self._temporary.write_text(text, encoding="utf-8")
+                self._temporary.chmod(self._mode)
+                os.replace(self._temporary, self.path)
+                self._temporary = None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"{self.flag}: {self.path}: cannot be written: {reason}") from None
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            if self._stream is not None:
+                self._stream.close()
+            if self._temporary is not None:
+                self._temporary.unlink()
+
+
+def is_stdout(name: str) -> bool:
+    """Tell whether a name leads to where standard output goes, as /dev/stdout does."""
+    try:
+        there, stdout = os.stat(name), os.fstat(1)
+    except OSError:
+        return False
+    return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
+
+
+def new_file_mode() -> int:
+    """Return the mode that a new file has."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def check_places(
+    outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
+) -> None:
+    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
+    command's other places.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    on_stdout = [output.flag for output in outputs if output.to_stdout]
+    if len(on_stdout) > 1:
+        raise UsageError(
+            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
+        )
+    files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
+    refuse_clashes([*places, *files], read)

@@ -1,0 +1,30 @@
+"""What the caller of a run sees while it goes on: events, samples, the engine's log."""
+
+from __future__ import annotations
+
+from lar.measurement.rows import SampleRows
+from lar.records.events import Event
+from lar.records.run import RunResult
+
+
+class Listener:
+    """What a caller wants to see while a run goes on; each method may be overridden.
+
+    Nothing is told while there is no room: so no method but `has_room` need ever wait.
+    """
+
+    def has_room(self, seconds: float) -> bool:
+        """Tell whether more can be told now; it may wait that long for it."""
+        return True
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        """An event came; `result` has it already."""
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        """Rows from `first` up to, not including, `last` are new."""
+
+    def on_log(self, text: bytes) -> None:
+        """The engine printed something."""
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        """A long preparation has come so far, after that many seconds; no text: it is over."""

@@ -1,0 +1,153 @@
+"""What a machine reaches: float32 operations and bytes in a second, measured, not looked up.
+
+`python -m lar.measurement.peak THREADS` measures in a process of its own, since the library behind
+NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
+
+    {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "..."}
+
+The best of some seconds' parts counts: whatever disturbs a measurement makes it slower. A product
+of float32 matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, perf_counter
+
+import msgspec
+
+from lar.measurement.machine import read_text
+from lar.records.profile import Peak
+
+SOURCE = "numpy float32 product and copy"
+
+# How long each of the two is repeated, and how long a machine may take for all of it.
+SECONDS = 0.15
+TIMEOUT_SECONDS = 20.0
+
+# A product shorter than this is one of too small matrices: the start of its threads would count.
+SHORTEST_PRODUCT_SECONDS = 0.004
+SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
+
+# A copy's size: so many times the largest cache, within bounds that every machine can bear.
+CACHE_MULTIPLE = 2
+SMALLEST_COPY_BYTES, LARGEST_COPY_BYTES = 1 << 26, 1 << 28
+
+
+def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
+    """Measure what this machine reaches with that many threads, in a fresh process.
+
+    None where the process fails, or has not ended at `deadline` on the monotonic clock: a report
+    does without.
+    """
+    seconds = TIMEOUT_SECONDS
+    if deadline is not None:
+        seconds = max(0.0, min(seconds, deadline - monotonic()))
+    limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "lar.measurement.peak", str(threads)],
+            env=os.environ | dict.fromkeys(limits, str(threads)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=True,
+        )
+        return msgspec.json.decode(child.stdout, type=Peak)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        return None
+
+
+def measure_here(threads: int) -> Peak:
+    """Measure in this process, which is bound to that many CPUs for good."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, choose_cpus(sorted(os.sched_getaffinity(0)), threads, siblings_of))
+    return Peak(measure_flops(), measure_bytes(threads), threads, SOURCE)
+
+
+def choose_cpus(
+    cpus: Iterable[int], count: int, siblings: Callable[[int], Sequence[int]]
+) -> list[int]:
+    """Return so many CPUs, at most all: those that share a core with an earlier one come last."""
+    return sorted(cpus, key=lambda cpu: (sorted(siblings(cpu)).index(cpu), cpu))[:count]
+
+
+def siblings_of(cpu: int) -> list[int]:
+    """Return the CPUs of one core; the CPU alone where the system does not tell."""
+    text = read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    found: set[int] = {cpu}
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def measure_flops() -> float:
+    """Return the float32 operations in a second of a product of large matrices."""
+    side = SMALLEST_SIDE
+    while True:
+        multiply = product_of(side)
+        multiply()  # the first one starts the threads
+        seconds = time_once(multiply)
+        if seconds >= SHORTEST_PRODUCT_SECONDS or side >= LARGEST_SIDE:
+            return 2 * side**3 / min(seconds, best_time_of(multiply))
+        side *= 2
+
+
+def product_of(side: int) -> Callable[[], object]:
+    """Return what multiplies two matrices of side x side float32 values."""
+    import numpy as np
+
+    first, second, product = (np.full((side, side), 0.5, np.float32) for _ in range(3))
+    return lambda: np.matmul(first, second, out=product)
+
+
+def measure_bytes(threads: int) -> float:
+    """Return the bytes in a second of a copy well beyond the caches, read and written."""
+    import numpy as np
+
+    size = min(max(CACHE_MULTIPLE * cache_bytes(), SMALLEST_COPY_BYTES), LARGEST_COPY_BYTES)
+    source, target = (np.array_split(np.ones(size, np.uint8), threads) for _ in range(2))
+    with ThreadPoolExecutor(threads) as pool:
+        # NumPy gives up Python's lock while it copies.
+        return 2 * size / best_time_of(lambda: list(pool.map(np.copyto, target, source)))
+
+
+def cache_bytes() -> int:
+    """Return the size of the first CPU's largest cache; 0 where the system does not tell."""
+    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = [0]
+    for index in range(5):
+        text = read_text(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size")
+        if found := re.fullmatch(r"(\d+)([KMG]?)", text):
+            sizes.append(int(found[1]) * units[found[2]])
+    return max(sizes)
+
+
+def best_time_of(work: Callable[[], object]) -> float:
+    """Return the seconds of the quickest of some runs, at least three."""
+    times: list[float] = []
+    end = perf_counter() + SECONDS
+    while len(times) < 3 or perf_counter() < end:
+        times.append(time_once(work))
+    return min(times)
+
+
+def time_once(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the peak of so many threads as JSON."""
+    print(json.dumps(msgspec.to_builtins(measure_here(int(arguments[0])))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,239 @@
+"""The calls of the operating system during a run, as strace sees them.
+
+strace is another process, which stops each thread at each of its calls: a traced run is slower.
+What it writes, a line for a call:
+
+    4711 1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
+    4711 1795188056.595203 futex(0x7f, FUTEX_WAIT, 0, NULL <unfinished ...>
+    4711 1795188056.695203 <... futex resumed>) = 0 <0.100012>
+
+the thread, the time of day, the call, its result and how long it took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import get_native_id
+from typing import TYPE_CHECKING, NamedTuple
+
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from lar.records.profile import Span, Step
+
+FLAG = "--profile-syscalls"
+LEAST_NS = 1000  # shorter calls are left out, as other profilers do
+ATTACH_SECONDS, DETACH_SECONDS = 10.0, 5.0
+SOURCE = "strace"
+PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
+
+LINE = re.compile(r"(\d+) +(\d+)\.(\d{6}) (.*)")
+# A call that has ended begins `name(`, or `<... name resumed>` where its beginning stands before.
+ENDED = re.compile(r"(?:(\w+)\(|<\.\.\. (\w+) resumed>).* = (.*) <(\d+)\.(\d{6})>", re.DOTALL)
+BEGUN = re.compile(r"(\w+)\(.*<unfinished \.\.\.>")
+
+
+class Syscall(NamedTuple):
+    """One call: the thread's number in the system, when it began on the clock of the day."""
+
+    thread: int
+    name: str
+    unix_ns: int
+    duration_ns: int
+    result: str
+
+
+def require_strace() -> None:
+    """Check that calls can be traced here, before anything is timed.
+
+    Raises:
+        UsageError: strace is not installed, or may not trace.
+    """
+    if shutil.which("strace") is None:
+        raise UsageError(f"{FLAG}: strace is not installed", "install it, or leave the flag out")
+    done = subprocess.run(
+        ["strace", "-qq", "-o", os.devnull, "true"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        raise cannot_trace(done.stderr)
+
+
+def cannot_trace(said: str) -> UsageError:
+    lines = said.strip().splitlines()
+    why = lines[-1].removeprefix("strace: ") if lines else "it has not begun"
+    return UsageError(
+        f"{FLAG}: strace cannot trace processes here: {why.lower()}",
+        "allow ptrace (in a container, the capability SYS_PTRACE), or leave the flag out",
+    )
+
+
+class TracedCalls(NamedTuple):
+    """All calls that have ended, in which thread the tracing began, and what those that were
+    alive at its end are called."""
+
+    calls: Sequence[Syscall]
+    main_thread: int
+    names: Mapping[int, str]
+
+
+class SyscallTrace:
+    """Traces this process from now on, all its threads, until it is stopped.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._file, self._said = Path(folder, "strace"), Path(folder, "strace-messages")
+        self._main_thread = get_native_id()
+        command = ["strace", "-f", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
+        with self._said.open("wb") as messages:
+            # It begins when its standard input ends: by then it is allowed to trace its parent.
+            self._process = subprocess.Popen(
+                ["sh", "-c", 'read -r _; exec "$@"', "sh", *command, "-p", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+            )
+        # A kernel that does not ask for this knows no such call: no matter.
+        ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(self._process.pid), 0, 0, 0)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._wait_until_traced()
+
+    def _wait_until_traced(self) -> None:
+        deadline = time.monotonic() + ATTACH_SECONDS
+        while read_tracer() != self._process.pid:
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                self._end()
+                raise cannot_trace(self._said.read_text(errors="replace"))
+            time.sleep(0.005)
+
+    def _end(self) -> None:
+        """Have strace leave this process alone, and wait until it has ended."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            self._process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(DETACH_SECONDS)
+                return
+
+    def stop(self) -> TracedCalls:
+        """Stop tracing, and return what was traced."""
+        names = read_thread_names()
+        self._end()
+        with self._file.open(encoding="utf-8", errors="replace") as lines:
+            return TracedCalls([*parse_calls(lines)], self._main_thread, names)
+
+
+def read_tracer() -> int:
+    """Return the process that traces the calling one, 0 where none does."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("TracerPid:"):
+            return int(line.split()[1])
+    return 0
+
+
+def read_thread_names() -> dict[int, str]:
+    """Return the names that the system has for the threads of this process."""
+    names = {}
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            names[int(thread)] = Path("/proc/self/task", thread, "comm").read_text().strip()
+    return names
+
+
+def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
+    """Yield the calls that have ended; signals, exits and what never ended are left out."""
+    begun: dict[int, int] = {}
+    for line in lines:
+        found = LINE.match(line)
+        if found is None:
+            continue
+        thread, unix_ns = int(found[1]), int(found[2]) * 10**9 + int(found[3]) * 1000
+        ended = ENDED.match(found[4])
+        if ended is None:
+            if BEGUN.match(found[4]):
+                begun[thread] = unix_ns
+            continue
+        at: int | None = unix_ns
+        if ended[2]:
+            at = begun.pop(thread, None)
+        if at is not None:
+            took = int(ended[4]) * 10**9 + int(ended[5]) * 1000
+            yield Syscall(thread, ended[1] or ended[2], at, took, ended[3])
+
+
+def spans_of_calls(
+    calls: Iterable[Syscall],
+    steps: Sequence[Step],
+    threads: Mapping[int, int],
+    unix_zero_ns: int,
+) -> list[Span]:
+    """Return the calls as spans, without the shortest, in the order of time.
+
+    `threads` has the number in the profile of each thread; `unix_zero_ns` is the time of day at
+    the profile's zero. A call belongs to the iteration in which it began.
+    """
+    from lar.records.profile import Span
+
+    starts = [step.start_ns for step in steps]
+    spans = []
+    for call in calls:
+        if call.duration_ns < LEAST_NS:
+            continue
+        start = call.unix_ns - unix_zero_ns
+        index = bisect_right(starts, start) - 1
+        step = steps[index] if index >= 0 and start < steps[index].end_ns else None
+        spans.append(
+            Span(
+                category="osrt",
+                name=call.name,
+                start_ns=start,
+                end_ns=start + call.duration_ns,
+                thread=threads[call.thread],
+                step=step.number if step else None,
+                warmup=step.warmup if step else False,
+                source=SOURCE,
+                result=call.result,
+            )
+        )
+    return sorted(spans, key=lambda span: span.start_ns)
+
+
+def number_threads(traced: TracedCalls, main_number: int, taken: Iterable[int]) -> dict[int, int]:
+    """Return a number in the profile for each thread: after those taken, but for the main one.
+
+    An engine's own threads have other names in the profile, and are not known to be the same.
+    """
+    numbers = {traced.main_thread: main_number}
+    after = max((main_number, *taken)) + 1
+    for call in traced.calls:
+        if call.thread not in numbers:
+            numbers[call.thread] = after
+            after += 1
+    return numbers
+
+
+def name_threads(traced: TracedCalls, numbers: Mapping[int, int]) -> dict[int, str]:
+    """Return the names of the threads in the profile but for the main one's."""
+    return {
+        number: f"{traced.names.get(thread, 'thread')} {thread}"
+        for thread, number in numbers.items()
+        if thread != traced.main_thread
+    }

@@ -1,0 +1,1 @@
+"""Options: every flag declared once, and the values it takes."""

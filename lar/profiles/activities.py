@@ -1,0 +1,194 @@
+"""What went on where, as trace viewers take it: intervals that nest on each thread of the host,
+and kernels and copies on a device.
+
+On a CPU an operator's execution is an activity of the host, named by the operator's type, and its
+dispatch, where that is told, is another, named `TYPE dispatch`. Where operators run on a device,
+the host only dispatches: that is the activity named by the type, and the device's kernels belong
+to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lar.profiles.breakdown import device_copies
+from lar.profiles.intervals import Interval
+from lar.profiles.kernels import kernel_name_of
+from lar.records.profile import Execution, Profile, Span
+
+
+class Nested(NamedTuple):
+    """Where an interval stands among those of its thread: on which of the thread's tracks, and
+    the position of the interval around it, -1 for none."""
+
+    track: int
+    parent: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostActivity:
+    """An operator on the host; `parent` is the position of the activity around it, -1 for none.
+
+    `self_ns` leaves out what other activities took within it.
+    """
+
+    name: str
+    operator: int
+    step: int
+    thread: int
+    track: int
+    start_ns: int
+    end_ns: int
+    self_ns: int
+    parent: int
+    is_dispatch: bool
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class DeviceActivity(NamedTuple):
+    """A kernel, copy or fill on a device; `operator` is None where that is not told."""
+
+    kind: Literal["kernel", "memcpy", "memset"]
+    name: str
+    operator: int | None
+    step: int
+    start_ns: int
+    end_ns: int
+    stream: int
+    size_bytes: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
+    """Put intervals onto as few tracks as they need to nest: on one track, two either are apart
+    or one contains the other. What lasts no time is within none: where clocks are coarse, it is
+    rather before or after. The result is in the order of the intervals."""
+    places: list[Nested] = [Nested(0, -1)] * len(intervals)
+    tracks: list[list[tuple[int, int]]] = []  # of each: end and position of what is open
+    for index in sorted(range(len(intervals)), key=lambda i: (intervals[i][0], -intervals[i][1])):
+        start, end = intervals[index]
+        number = 0
+        while number < len(tracks) and not can_open(tracks[number], start, end):
+            number += 1
+        if number == len(tracks):
+            tracks.append([])
+        is_open = tracks[number]
+        places[index] = Nested(number, is_open[-1][1] if is_open else -1)
+        is_open.append((end, index))
+    return places
+
+
+def can_open(is_open: list[tuple[int, int]], start: int, end: int) -> bool:
+    """Close what has ended on a track, and tell whether an interval fits into what is open."""
+    while is_open and is_open[-1][0] <= start:
+        is_open.pop()
+    return not is_open or start < end <= is_open[-1][0]
+
+
+def host_activities_of(profile: Profile) -> list[HostActivity]:
+    """Return the timed operators' activities on the host, by thread."""
+    drafts: dict[int, list[tuple[Execution, bool, int, int]]] = {}
+    for each in profile.executions:
+        if each.warmup:
+            continue
+        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None:
+            thread = each.thread if each.dispatch_thread is None else each.dispatch_thread
+            draft = (each, True, each.dispatch_start_ns, each.dispatch_end_ns)
+            drafts.setdefault(thread, []).append(draft)
+        if not profile.on_device:
+            drafts.setdefault(each.thread, []).append((each, False, each.start_ns, each.end_ns))
+    activities: list[HostActivity] = []
+    for thread, own in drafts.items():
+        places = nest_intervals([(start, end) for _, _, start, end in own])
+        inner = [0] * len(own)
+        for (_, _, start, end), place in zip(own, places, strict=True):
+            if place.parent >= 0:
+                inner[place.parent] += end - start
+        first = len(activities)
+        for index, (each, is_dispatch, start, end) in enumerate(own):
+            track, parent = places[index]
+            name = profile.operators[each.operator].type
+            if is_dispatch and not profile.on_device:
+                name += " dispatch"
+            activities.append(
+                HostActivity(
+                    name,
+                    each.operator,
+                    each.step,
+                    thread,
+                    track,
+                    start,
+                    end,
+                    end - start - inner[index],
+                    parent + first if parent >= 0 else -1,
+                    is_dispatch,
+                )
+            )
+    return activities
+
+
+def positions_of_dispatches(activities: Sequence[HostActivity]) -> dict[tuple[int, int], int]:
+    """Return the positions of the dispatches, by operator and step; the last where several are."""
+    return {
+        (each.operator, each.step): index
+        for index, each in enumerate(activities)
+        if each.is_dispatch
+    }
+
+
+def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> int:
+    """Return the position of the dispatch that a call of the runtime belongs to, -1 for none."""
+    if span.operator is None or span.step is None:
+        return -1
+    return dispatches.get((span.operator, span.step), -1)
+
+
+def device_activities_of(profile: Profile) -> list[DeviceActivity]:
+    """Return the timed kernels, copies and fills of a device, none on a CPU.
+
+    Where the engine does not tell of kernels, the computation of an operator is one.
+    """
+    if not profile.on_device:
+        return []
+    spans = [*profile.spans_of("kernel"), *device_copies(profile)]
+    activities = [
+        DeviceActivity(
+            span.category,  # type: ignore[arg-type]
+            span.name,
+            span.operator,
+            span.step,
+            span.start_ns,
+            span.end_ns,
+            span.thread if span.stream is None else span.stream,
+            span.size_bytes,
+            span.grid,
+            span.block,
+        )
+        for span in spans
+        if span.step is not None and not span.warmup
+    ]
+    if not any(each.kind == "kernel" for each in activities):
+        activities += [
+            DeviceActivity(
+                "kernel",
+                kernel_name_of(profile.operators[each.operator]),
+                each.operator,
+                each.step,
+                each.start_ns + (each.wait_ns or 0),
+                each.end_ns,
+                each.thread,
+            )
+            for each in profile.executions
+            if not each.warmup
+        ]
+    return activities

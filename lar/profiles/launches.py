@@ -1,0 +1,98 @@
+"""What was launched, and the ranges of the user: one record for each execution or kernel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from lar.profiles.device_times import execution_of, places_of
+from lar.profiles.kernels import Extent, kernel_name_of
+from lar.profiles.range_members import Begun, starts_of
+from lar.profiles.roofline import Piece
+from lar.records.profile import Execution, Profile, Span
+
+
+class Launch(NamedTuple):
+    """One execution of an operator or, on a device that tells them, of a kernel.
+
+    `place` counts in `Profile.operators`, which may bear one name several times, or none.
+    `kernel` is the algorithm, or the provider and the type, where no kernel is told. `begun` says
+    where it began when, `ranges` are the user's ranges that it belongs to.
+    """
+
+    place: int | None
+    operator: str
+    type: str
+    kernel: str
+    is_kernel: bool
+    piece: Piece
+    begun: Begun
+    grid: Extent | None = None
+    block: Extent | None = None
+    stream: int | None = None
+    device: str | None = None
+    ranges: tuple[str, ...] = ()
+
+
+def launches_of(profile: Profile) -> list[Launch]:
+    """Return the kernels of the timed iterations, or the executions where no kernels are told."""
+    kernels = profile.spans_of("kernel") if profile.on_device else ()
+    if not kernels:
+        executions = enumerate(profile.timed_executions())
+        return [launch_of(profile, execution, place) for place, execution in executions]
+    counts = Counter((kernel.operator, kernel.step) for kernel in kernels)
+    places = places_of(profile.timed_executions(), on_device=True)
+    return [
+        launch_of_kernel(
+            profile,
+            kernel,
+            alone=counts[kernel.operator, kernel.step] == 1,
+            place=execution_of(kernel, places),
+        )
+        for kernel in kernels
+    ]
+
+
+def launch_of(profile: Profile, execution: Execution, place: int | None = None) -> Launch:
+    """Return the launch of an execution, whose place is that among the timed ones."""
+    operator = profile.operators[execution.operator]
+    return Launch(
+        place=execution.operator,
+        operator=operator.name,
+        type=operator.type,
+        kernel=kernel_name_of(operator),
+        is_kernel=False,
+        piece=Piece(execution.compute_ns, operator.flops, operator.size_bytes),
+        begun=Begun(place, starts_of(execution)),
+    )
+
+
+def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int | None) -> Launch:
+    """Return the launch of a kernel, which is part of the timed execution at that place; which of
+    an operator's kernels computes how much is known only if it is `alone`."""
+    operator = None if kernel.operator is None else profile.operators[kernel.operator]
+    flops, size_bytes = (
+        (operator.flops, operator.size_bytes) if operator and alone else (None, None)
+    )
+    return Launch(
+        place=kernel.operator,
+        operator=operator.name if operator else "",
+        type=operator.type if operator else "",
+        kernel=kernel.name,
+        is_kernel=True,
+        piece=Piece(kernel.duration_ns, flops, size_bytes),
+        begun=Begun(place, ((kernel.thread, kernel.start_ns),)),
+        grid=kernel.grid,
+        block=kernel.block,
+        stream=kernel.stream,
+        device=kernel.device,
+    )
+
+
+def ranges_of(profile: Profile) -> dict[str, list[Span]]:
+    """Return the user's ranges by name, without those of the warm-up."""
+    ranges: dict[str, list[Span]] = {}
+    for span in profile.spans:
+        if span.category == "user_annotation" and not span.warmup:
+            ranges.setdefault(span.name, []).append(span)
+    return ranges

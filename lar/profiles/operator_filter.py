@@ -1,0 +1,27 @@
+"""Which operators are meant: by a regular expression, or because they only move values."""
+
+from __future__ import annotations
+
+import re
+
+from lar.records.profile import Profile
+
+MOVING_TYPES = re.compile(
+    r"(Host2DeviceCopy|Copy|RelayoutFormat|Dimshuffle|Reshape|Concat|MemcpyToHost|MemcpyFromHost"
+    r"|ReorderInput|ReorderOutput|Transpose)(Forward|V\d+)?"
+)
+
+
+def only_moves(type: str) -> bool:
+    """Tell whether operators of a type only move values, from one place or layout to another."""
+    return MOVING_TYPES.fullmatch(type) is not None
+
+
+def operators_matching(profile: Profile, pattern: str) -> frozenset[int]:
+    """Return the places of the operators whose name or type has a regular expression in it."""
+    search = re.compile(pattern).search
+    return frozenset(
+        place
+        for place, operator in enumerate(profile.operators)
+        if search(operator.name) or search(operator.type)
+    )

@@ -1,0 +1,105 @@
+"""Which executions, kernels and copies belong to the ranges that the user has named.
+
+To a range of `--range-by` belong the executions that it was made of, by their operators' names:
+where a clock ticks in microseconds, what lasts less touches a range's ends without being of it. To
+any other range belongs what began in its time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lar.profiles.ranges import patterns_of, runs_of_pattern, span_of_run
+from lar.records.profile import Execution, Profile, Span
+
+# What a range of `--range-by` is known by: name, thread, step, begin and end.
+RangeKey = tuple[str, int, int | None, int, int]
+Starts = tuple[tuple[int, int], ...]
+
+
+class Begun(NamedTuple):
+    """What has begun: `execution` counts in the timed executions, None of none; `starts` is on
+    which threads it began when, the one where it ran first."""
+
+    execution: int | None
+    starts: Starts
+
+
+class RangeMembers(NamedTuple):
+    """A range, and the positions of what belongs to it among all that has begun."""
+
+    span: Span
+    places: tuple[int, ...]
+
+
+def members_of_ranges(profile: Profile, begun: Sequence[Begun]) -> list[RangeMembers]:
+    """Return the user's ranges with what belongs to each, without those of the warm-up.
+
+    By time, what began within a range on its thread belongs to it, whether it ran there or was
+    dispatched from there. To a range on a thread where nothing did belongs all that began to run
+    meanwhile.
+    """
+    made_of, starts = executions_by_range(profile), starts_by_thread(begun)
+    parts: dict[int | None, list[int]] = {}
+    for place, each in enumerate(begun):
+        parts.setdefault(each.execution, []).append(place)
+    found = []
+    for span in profile.spans:
+        if span.category != "user_annotation" or span.warmup:
+            continue
+        if same := made_of.get(key_of(span)):
+            # Ranges of one name that last no time may look the same.
+            places = [place for execution in same.pop() for place in parts.get(execution, ())]
+        else:
+            known = starts.get(span.thread, starts[None])
+            first = bisect_left(known, (span.start_ns, -1))
+            last = bisect_left(known, (span.end_ns, -1))
+            places = [place for _, place in known[first:last]]
+        found.append(RangeMembers(span, tuple(places)))
+    return found
+
+
+def executions_in_ranges(profile: Profile) -> list[RangeMembers]:
+    """Return the user's ranges with the positions of the timed executions that belong to each."""
+    executions = profile.timed_executions()
+    return members_of_ranges(
+        profile, [Begun(place, starts_of(each)) for place, each in enumerate(executions)]
+    )
+
+
+def executions_by_range(profile: Profile) -> dict[RangeKey, list[list[int]]]:
+    """Return the positions of the timed executions that ranges of `--range-by` were made of."""
+    executions, found = profile.timed_executions(), dict[RangeKey, list[list[int]]]()
+    for pattern, name in patterns_of(profile.facts.options):
+        for run in runs_of_pattern(pattern, profile.operators, executions):
+            span = span_of_run(name, [executions[place] for place in run])
+            found.setdefault(key_of(span), []).append(run)
+    return found
+
+
+def key_of(span: Span) -> RangeKey:
+    return span.name, span.thread, span.step, span.start_ns, span.end_ns
+
+
+def starts_of(execution: Execution) -> Starts:
+    """Return where an execution ran from when on, and where it was dispatched."""
+    starts = [(execution.thread, execution.start_ns)]
+    if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
+        starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
+    return tuple(starts)
+
+
+def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
+    """Return when which began, sorted: by the thread where it ran, else by that where it was
+    dispatched; under None where it ran, whichever thread that was."""
+    ran: dict[int | None, list[tuple[int, int]]] = {None: []}
+    dispatched: dict[int | None, list[tuple[int, int]]] = {}
+    for place, each in enumerate(begun):
+        (thread, start_ns), *earlier = each.starts
+        ran.setdefault(thread, []).append((start_ns, place))
+        ran[None].append((start_ns, place))
+        for thread, start_ns in earlier:
+            dispatched.setdefault(thread, []).append((start_ns, place))
+    return {thread: sorted(starts) for thread, starts in (dispatched | ran).items()}

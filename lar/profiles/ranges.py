@@ -1,0 +1,238 @@
+"""Ranges that the user names: `with lar.range("head"): ...`, and operators by their names.
+
+The worker's clock is this process's: both read the monotonic clock of the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from lar.records.profile import Execution, Profile, ProfiledOperator, Span
+
+Color: TypeAlias = "str | int | None"
+
+# Spans of this process's ranges; the worker numbers its threads from 1.
+PYTHON_THREAD = 0
+
+
+# A program that names ranges for ever keeps the last ones alone.
+MOST_ENDED = 10_000
+
+
+@dataclass(eq=False)
+class NamedRange:
+    """A range of this process, and the profiles that were written while it was open: where, and
+    the zero of their clocks, by which they are known."""
+
+    name: str
+    color: str | None
+    start_ns: int
+    end_ns: int | None = None
+    profiles: list[tuple[str, int]] = field(default_factory=list)
+
+
+OPEN: list[NamedRange] = []
+ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
+
+
+def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
+    """Name what is done inside, in the profiles of runs that it has in common time with.
+
+    `color` is its name, or 0xRRGGBB or 0xAARRGGBB. A profile that is written inside gets the range
+    when it ends. Where the package `nvtx` is installed, the range is one of NVTX too, here and in
+    the processes of the runs, where nsys and ncu see the kernels.
+
+    Raises:
+        UsageError: the name or the color is something else.
+    """
+    if not is_text(name):
+        raise UsageError(f"lar.range: name: {name!r} is no text", "give it as a str")
+    return open_range(name, color, text_of(color))
+
+
+def is_text(value: object) -> bool:
+    """Tell text that a file can hold: half a surrogate pair is none."""
+    return isinstance(value, str) and value.encode(errors="ignore").decode() == value
+
+
+def text_of(color: Color) -> str | None:
+    """Return a color as a profile holds it: a name, or `#rrggbb`.
+
+    Raises:
+        UsageError: it is no color.
+    """
+    if color is None or (isinstance(color, str) and is_text(color)):
+        return color
+    if type(color) is int and 0 <= color <= 0xFFFFFFFF:
+        return f"#{color & 0xFFFFFF:06x}"
+    raise UsageError(
+        f"lar.range: color: {color!r} is no color",
+        "give a name such as 'blue', 0xRRGGBB or 0xAARRGGBB",
+    )
+
+
+@contextlib.contextmanager
+def open_range(name: str, color: Color, told_color: str | None) -> Iterator[None]:
+    """Name what is done inside, with the color as NVTX takes it and as profiles hold it."""
+    named = NamedRange(name, told_color, time.perf_counter_ns())
+    OPEN.append(named)
+    try:
+        with nvtx_range(name, color):
+            yield
+    finally:
+        named.end_ns = time.perf_counter_ns()
+        OPEN.remove(named)
+        ENDED.append(named)
+        for path, t0_ns in named.profiles:
+            add_range(path, t0_ns, named)
+
+
+@contextlib.contextmanager
+def nvtx_range(name: str, color: Color = None) -> Iterator[None]:
+    """Give what is done inside an NVTX range, where the package is installed."""
+    if importlib.util.find_spec("nvtx") is None:
+        yield
+        return
+    nvtx = importlib.import_module("nvtx")
+    started = nvtx.start_range(message=name, color=color)
+    try:
+        yield
+    finally:
+        nvtx.end_range(started)
+
+
+def open_ranges() -> tuple[str, ...]:
+    """Return the names of the ranges that this process is in, the outermost first."""
+    return tuple(named.name for named in OPEN)
+
+
+def ranges_during(start_ns: int) -> list[NamedRange]:
+    """Return the ranges that have ended since a time of this process's clock."""
+    return [each for each in [*ENDED] if each.end_ns is not None and each.end_ns > start_ns]
+
+
+def watch_open_ranges(path: str, t0_ns: int) -> None:
+    """Have the ranges that are still open added to a profile, whose clock begins at `t0_ns`, when
+    they end."""
+    for each in [*OPEN]:
+        each.profiles.append((path, t0_ns))
+
+
+def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
+    """Add a range to the profile in a file, if that is still there.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from lar.profiles.file_additions import read_unread, write_with
+
+    try:
+        trace = read_unread(path)
+    except (OSError, ValueError):
+        return
+    if trace.facts.clock.t0_ns != t0_ns:
+        return
+    try:
+        write_with(trace, spans_of_ranges([named], t0_ns), {PYTHON_THREAD: "python"}, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{path}: the range {named.name!r} cannot be added: {reason}") from None
+
+
+def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
+    """Return spans of ranges that have ended, in a profile whose clock begins at `t0_ns`."""
+    from lar.records.profile import Span
+
+    return [
+        Span(
+            category="user_annotation",
+            name=each.name,
+            start_ns=each.start_ns - t0_ns,
+            end_ns=each.end_ns - t0_ns,
+            thread=PYTHON_THREAD,
+            color=each.color,
+            style="range",
+        )
+        for each in ranges
+        if each.end_ns is not None
+    ]
+
+
+def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the regular expressions of `--range-by` in a run's settings, and the names that they
+    give."""
+    texts = str(settings.get("range_by", "")).split("\n")
+    return [
+        (pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts if text)
+    ]
+
+
+def unmatched(
+    operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Say which regular expressions match no operator's name, with one that there is."""
+    if not operators:
+        return []
+    longest = max((operator.name for operator in operators), key=len)
+    return [
+        f"--range-by {pattern}={name}: no operator's name matches; one is {longest}"
+        for pattern, name in patterns
+        if not any(re.search(pattern, operator.name) for operator in operators)
+    ]
+
+
+def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> list[Span]:
+    """Return the ranges of operators whose names match: (regular expression, name)."""
+    return [
+        span_of_run(name, [profile.executions[place] for place in run])
+        for pattern, name in patterns
+        for run in runs_of_pattern(pattern, profile.operators, profile.executions)
+    ]
+
+
+def runs_of_pattern(
+    pattern: str, operators: Sequence[ProfiledOperator], executions: Sequence[Execution]
+) -> list[list[int]]:
+    """Return what becomes a range each: the positions of executions that follow each other on
+    their thread, in one iteration, and all match."""
+    search = re.compile(pattern).search
+    matching = [search(operator.name) is not None for operator in operators]
+    runs: list[list[int]] = []
+    going: dict[int, list[int]] = {}  # by thread: the run that goes on
+    for place, execution in enumerate(executions):
+        run = going.get(execution.thread)
+        if not matching[execution.operator]:
+            going.pop(execution.thread, None)
+            continue
+        if run is None or executions[run[0]].step != execution.step:
+            run = going[execution.thread] = []
+            runs.append(run)
+        run.append(place)
+    return runs
+
+
+def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
+    """Return the range that executions make which follow each other."""
+    from lar.records.profile import Span
+
+    first = executions[0]
+    return Span(
+        category="user_annotation",
+        name=name,
+        start_ns=first.start_ns,
+        end_ns=max(each.end_ns for each in executions),
+        thread=first.thread,
+        step=first.step,
+        warmup=first.warmup,
+        style="operators",
+    )

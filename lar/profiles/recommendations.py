@@ -1,0 +1,281 @@
+"""What a profile suggests to try next: each suggestion names its figure and the flags to try.
+
+The thresholds of data input, device utilization and memory are those of the PyTorch profiler's
+TensorBoard plugin; the others speak of what an inference run can change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lar.options.table import LAYOUT_CHOICES, flag_of
+from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
+from lar.profiles.devices import device_kind
+from lar.profiles.intervals import (
+    Interval,
+    intersect_intervals,
+    merge_intervals,
+    subtract_intervals,
+    total_of,
+)
+from lar.profiles.operator_filter import only_moves
+from lar.profiles.totals import group_by_type
+from lar.records.profile import Profile
+
+DATA_INPUT_LIMIT = 0.05
+DISPATCH_LIMIT = 0.10
+COPIES_LIMIT = 0.10
+THREADS_LIMIT = 0.50  # of what the threads could use
+UTILIZATION_LIMIT = 0.50
+DOMINATING_LIMIT = 0.50
+MEMORY_LIMIT = 0.90
+
+# By rule and engine, the keys of the flags of a run to try, the best first.
+FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "data input": {
+        "megengine": ("enable_fuse_preprocess", "input"),
+        "onnxruntime": ("input",),
+    },
+    "dispatch": {
+        "megengine": ("record_comp_seq", "batch_size"),
+        "onnxruntime": ("batch_size",),
+    },
+    "copies": {
+        "megengine": ("enable_nchw44", "layout_transform"),
+        "onnxruntime": ("disable_optimizer",),
+    },
+    "threads": {
+        "megengine": ("multithread", "multi_thread_core_ids"),
+        "onnxruntime": ("multithread", "multi_thread_core_ids"),
+    },
+    "utilization": {
+        "megengine": ("batch_size", "thread"),
+        "onnxruntime": ("batch_size", "thread"),
+    },
+    "dominating type": {
+        "megengine": (
+            *("fast_run", "enable_nchw44", "multithread", "weight_preprocess", "enable_ioc16"),
+        ),
+        # Its blocked layout and its transformed weights are there unasked.
+        "onnxruntime": ("fast_run", "multithread"),
+    },
+    "memory": {
+        "megengine": ("workspace_limit", "batch_size"),
+        "onnxruntime": ("batch_size",),
+    },
+}
+# What means nothing on a device, and by engine what means nothing on a CPU.
+OF_CPUS = frozenset({"enable_nchw44", "disable_optimizer", "multithread"})
+OF_DEVICES = {"onnxruntime": frozenset({"fast_run"})}
+# ONNX Runtime's layout in blocks is what makes it convert tensors on a CPU.
+VALUES = {"disable_optimizer": "NchwcTransformer"}
+# Flags that are set already and can be set otherwise.
+ADJUSTABLE = frozenset({"input", "batch_size", "multithread", "thread", "workspace_limit"})
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One suggestion.
+
+    `rule` is a key of FLAGS; `share` is the figure it rests on, from 0 to 1, beyond `limit`;
+    `text` is the whole sentence, figure included, for a person; `flags` are those of `lar run`.
+    """
+
+    rule: str
+    share: float
+    limit: float
+    text: str
+    flags: tuple[str, ...]
+
+
+def recommendations_of(profile: Profile) -> tuple[Recommendation, ...]:
+    """Return what fits a profile, in the order of the rules; a rule whose figure is not known
+    says nothing."""
+    found = (
+        recommend_data_input(profile),
+        recommend_dispatch(profile),
+        recommend_copies(profile),
+        recommend_threads(profile),
+        recommend_utilization(profile),
+        recommend_algorithms(profile),
+        recommend_memory(profile),
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def recommendation_of(
+    profile: Profile, rule: str, share: float, limit: float, finding: str, advice: str
+) -> Recommendation:
+    """Put a finding and the flags to try together."""
+    flags = flags_for(profile, rule)
+    tries = f": {', '.join(flags)}" if flags else ""
+    return Recommendation(rule, share, limit, f"{finding}; {advice}{tries}", flags)
+
+
+def flags_for(profile: Profile, rule: str) -> tuple[str, ...]:
+    """Return the flags of a rule that the engine honours and the run has not set; no layout
+    where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
+    facts = profile.facts
+    chosen = {key for key, value in facts.options.items() if value not in (None, False)}
+    if chosen & LAYOUT_CHOICES:
+        chosen |= LAYOUT_CHOICES
+    unfit = set(OF_CPUS if profile.on_device else OF_DEVICES.get(facts.engine, ())) | (
+        chosen - ADJUSTABLE
+    )
+    if rule == "dominating type" and (facts.threads or facts.cpu.count) >= facts.cpu.count:
+        unfit.add("multithread")
+    keys = (key for key in FLAGS[rule].get(facts.engine, ()) if key not in unfit)
+    return tuple(" ".join(filter(None, (flag_of(key), VALUES.get(key)))) for key in keys)
+
+
+def recommend_data_input(profile: Profile) -> Recommendation | None:
+    spans = profile.spans_of("phase")
+    loading = [
+        (span.start_ns, span.end_ns) for span in spans if span.name in ("dataloader", "input_copy")
+    ]
+    share = share_of_steps(profile, loading)
+    if share is None or share <= DATA_INPUT_LIMIT:
+        return None
+    return recommendation_of(
+        profile,
+        "data input",
+        share,
+        DATA_INPUT_LIMIT,
+        f"reading and copying the input takes {share:.1%} of the iterations",
+        "feed arrays of the model's own type and layout",
+    )
+
+
+def recommend_dispatch(profile: Profile) -> Recommendation | None:
+    dispatch = merge_intervals(dispatch_intervals(profile))
+    computing = merge_intervals((each.start_ns, each.end_ns) for each in profile.executions)
+    alone = subtract_intervals(dispatch, computing)  # in one thread, it is around the execution
+    share = share_of_steps(profile, alone)
+    if share is None or share <= DISPATCH_LIMIT:
+        return None
+    return recommendation_of(
+        profile,
+        "dispatch",
+        share,
+        DISPATCH_LIMIT,
+        f"operators are dispatched for {share:.1%} of the iterations while none computes",
+        "make the dispatch cheaper, or each operator larger",
+    )
+
+
+def recommend_copies(profile: Profile) -> Recommendation | None:
+    copying = [
+        (each.start_ns + (each.wait_ns or 0), each.end_ns)
+        for each in profile.executions
+        if only_moves(profile.operators[each.operator].type)
+    ]
+    copying += [
+        (span.start_ns, span.end_ns) for span in profile.spans_of("relayout", "memcpy", "memset")
+    ]
+    share = share_of_steps(profile, copying)
+    if share is None or share <= COPIES_LIMIT:
+        return None
+    return recommendation_of(
+        profile,
+        "copies",
+        share,
+        COPIES_LIMIT,
+        f"copies and changes of layout take {share:.1%} of the iterations",
+        "keep the operators in one layout",
+    )
+
+
+def recommend_threads(profile: Profile) -> Recommendation | None:
+    threads, cpu = profile.facts.threads, profile.facts.cpu
+    used, busy = cpu.process_percent, cpu.system_percent
+    if profile.on_device or used is None or threads is None or threads < 2:
+        return None
+    usable = threads * 100.0
+    if busy is not None and cpu.count:
+        # What other processes held, no thread of this one could have.
+        usable = min(usable, used + cpu.count * (100 - busy))
+    share = used / usable if usable else 1.0
+    if share >= THREADS_LIMIT:
+        return None
+    return recommendation_of(
+        profile,
+        "threads",
+        share,
+        THREADS_LIMIT,
+        f"the process uses {used:.0f}% of a CPU, and its {threads} threads could use {usable:.0f}%",
+        "run on fewer threads, or bind them to cores",
+    )
+
+
+def recommend_utilization(profile: Profile) -> Recommendation | None:
+    if not profile.on_device:
+        return None
+    share = breakdown_of(profile).share(KERNEL)
+    if share is None or share >= UTILIZATION_LIMIT:
+        return None
+    return recommendation_of(
+        profile,
+        "utilization",
+        share,
+        UTILIZATION_LIMIT,
+        f"the device computes for {share:.1%} of the iterations",
+        "give it more at once",
+    )
+
+
+def recommend_algorithms(profile: Profile) -> Recommendation | None:
+    times = {
+        name: sum(each.compute_ns for each in executions)
+        for name, executions in group_by_type(profile).items()
+    }
+    total = sum(times.values())
+    if len(times) < 2 or not total:
+        return None
+    name = max(times, key=lambda name: times[name])
+    share = times[name] / total
+    if share <= DOMINATING_LIMIT or not flags_for(profile, "dominating type"):
+        return None
+    return recommendation_of(
+        profile,
+        "dominating type",
+        share,
+        DOMINATING_LIMIT,
+        f"operators of the type {name} take {share:.1%} of the operators' time",
+        "try other algorithms, layouts or types for them",
+    )
+
+
+def recommend_memory(profile: Profile) -> Recommendation | None:
+    kind = device_kind(profile.facts.device)
+    capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
+    if capacity is None and not profile.on_device:
+        capacity = profile.facts.machine.get("memory_bytes")
+    # The process's own memory is the host's, and tells nothing of a device's.
+    used = (
+        profile.memory_plan.static_bytes if profile.on_device else profile.facts.peak_memory_bytes
+    )
+    if used is None or not capacity:
+        return None
+    share = used / capacity
+    if share <= MEMORY_LIMIT:
+        return None
+    what = "device" if profile.on_device else "machine"
+    return recommendation_of(
+        profile,
+        "memory",
+        share,
+        MEMORY_LIMIT,
+        f"the run takes {used / 2**30:.1f} GiB, {share:.1%} of the {what}'s memory",
+        "make the batch or the algorithms' workspace smaller",
+    )
+
+
+def share_of_steps(profile: Profile, intervals: Iterable[Interval]) -> float | None:
+    """Return which part of the timed steps the union of intervals takes, from 0 to 1; None where
+    nothing was timed."""
+    steps = merge_intervals((step.start_ns, step.end_ns) for step in steps_of(profile))
+    total = total_of(steps)
+    return (
+        total_of(intersect_intervals(merge_intervals(intervals), steps)) / total if total else None
+    )

@@ -1,0 +1,152 @@
+"""The events of a profile's file: those of a Chrome trace, and how a profile becomes them.
+
+An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
+`parent` it is: dispatch, wait and compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from lar.records.profile import Execution, Profile
+
+
+class TraceArgs(msgspec.Struct, omit_defaults=True, gc=False):
+    """What an event has besides its times; what is not known is left out."""
+
+    id: int | None = None
+    parent: int | None = None
+    step: int | None = None
+    warmup: bool = False
+    op: int | None = None
+    wait_ns: int | None = None
+    bytes: int | None = None
+    tensor: str | None = None
+    device: str | None = None
+    stream: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    src_kind: str | None = None
+    dst_kind: str | None = None
+    color: str | None = None
+    style: str | None = None
+    source: str | None = None
+    result: str | None = None
+    addr: int | None = None
+    value: float | None = None
+    name: str | None = None
+
+
+class TraceEvent(msgspec.Struct, omit_defaults=True, gc=False):
+    ph: str
+    name: str = ""
+    cat: str = ""
+    ts: float = 0.0
+    dur: float | None = None
+    pid: int = 0
+    tid: int = 0
+    args: TraceArgs | None = None
+
+
+def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[TraceEvent]:
+    """Yield the events of a profile, numbered by `numbers`.
+
+    The parent of a span is the innermost phase or step on its thread around it, that of an
+    execution its step.
+    """
+    steps: dict[int, int] = {}
+    for thread, name in profile.threads.items():
+        yield TraceEvent("M", "thread_name", tid=thread, args=TraceArgs(name=name))
+    for step in profile.steps:
+        steps[step.number] = number = next(numbers)
+        args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
+        name = f"ProfilerStep#{step.number}"
+        yield complete(name, "profiler_step", 0, step.start_ns, step.end_ns, args)
+    yield from events_of_spans(profile, numbers, steps)
+    for execution in profile.executions:
+        yield from events_of_execution(profile, execution, numbers, steps)
+    for sample in profile.counters:
+        value = TraceArgs(value=sample.value)
+        yield TraceEvent("C", sample.name, "counter", sample.at_ns / 1000, args=value)
+    for each in profile.allocations:
+        args = TraceArgs(
+            bytes=each.size_bytes,
+            op=each.operator,
+            addr=each.address,
+            device=each.device,
+            source=each.source,
+        )
+        yield TraceEvent("i", "[memory]", "memory", each.at_ns / 1000, args=args)
+
+
+def events_of_spans(
+    profile: Profile, numbers: Iterator[int], steps: dict[int, int]
+) -> Iterator[TraceEvent]:
+    """Yield the events of the spans."""
+    around: dict[int, list[tuple[int, int]]] = {}  # by thread: the ends and numbers of phases
+    for span in sorted(profile.spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        number = next(numbers)
+        enclosing = around.setdefault(span.thread, [])
+        while enclosing and enclosing[-1][0] <= span.start_ns:
+            enclosing.pop()
+        parent = enclosing[-1][1] if enclosing else None
+        if parent is None and span.step is not None:
+            parent = steps.get(span.step)
+        if span.category == "phase":
+            enclosing.append((span.end_ns, number))
+        args = TraceArgs(
+            id=number,
+            parent=parent,
+            step=span.step,
+            warmup=span.warmup,
+            op=span.operator,
+            bytes=span.size_bytes,
+            tensor=span.tensor,
+            device=span.device,
+            stream=span.stream,
+            grid=span.grid,
+            block=span.block,
+            src_kind=span.source_kind,
+            dst_kind=span.destination_kind,
+            color=span.color,
+            style=span.style,
+            source=span.source,
+            result=span.result,
+        )
+        yield complete(span.name, span.category, span.thread, span.start_ns, span.end_ns, args)
+
+
+def events_of_execution(
+    profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
+) -> Iterator[TraceEvent]:
+    """Yield the event of an execution, and those of its parts that are known."""
+    number, thread = next(numbers), execution.thread
+    start, end, wait = execution.start_ns, execution.end_ns, execution.wait_ns
+    args = TraceArgs(
+        id=number,
+        parent=steps.get(execution.step),
+        step=execution.step,
+        warmup=execution.warmup,
+        op=execution.operator,
+        wait_ns=wait,
+    )
+    yield complete(profile.operators[execution.operator].name, "cpu_op", thread, start, end, args)
+    inner = TraceArgs(parent=number)
+    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
+    if begin is not None and done is not None:
+        host = execution.dispatch_thread
+        yield complete("dispatch", "op_inner", host or 0, begin, done, inner)
+    if wait is not None:
+        if wait:
+            yield complete("wait", "op_inner", thread, start, start + wait, inner)
+        yield complete("compute", "op_inner", thread, start + wait, end, inner)
+
+
+def complete(
+    name: str, category: str, thread: int, start_ns: int, end_ns: int, args: TraceArgs
+) -> TraceEvent:
+    return TraceEvent(
+        "X", name, category, start_ns / 1000, (end_ns - start_ns) / 1000, 0, thread, args
+    )

@@ -1,0 +1,1 @@
+"""The records that lar passes around and writes: frozen, plain data."""

@@ -1,0 +1,215 @@
+"""What a comparison found, as frozen records that JSON holds without loss.
+
+The actual side comes first everywhere, the expected one second. A figure that is no finite number
+is None; single elements are texts, because JSON has neither NaN nor complex numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lar.records.run import Setting, record_from_json
+
+# History of the comparison format (`Comparison.format`):
+#   lar.comparison/1  first version
+COMPARISON_FORMAT = "lar.comparison/1"
+
+MatchedBy = Literal["name", "graph", "content"]
+Finding = Literal["same", "fault", "rounding", "different"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Element:
+    """One element of a pair of tensors: where it is and what both sides have there."""
+
+    index: tuple[int, ...]
+    actual: str
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """How far a tensor is from the expected one.
+
+    `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
+    errors are |a - e| / max(|a|, |e|), 0 where both are 0. `relative_l2` is the length of the
+    difference over that of the expected tensor, `scale` the latter's root mean square. All of
+    these are over the elements that are finite on both sides; None: there are none, or the
+    expected tensor is 0 and the actual one is not.
+    `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
+    largest element, in units of the length and the root mean square of the expected tensor, all
+    without fills that agree. Fills are numbers like -1e9 in a mask, beside which nothing else
+    would count; default tolerances are without them too. `gain` is the factor of the expected
+    tensor that is nearest to the actual one.
+    `max_ulp` counts the floating-point numbers in between, None for other types. `cosine` is None
+    where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the elements past the
+    tolerance, those that are NaN or infinite on one side alone among them
+    (`nonfinite_mismatches`). NaN agrees with NaN, an infinity with itself.
+    """
+
+    elements: int
+    identical: bool
+    max_error: float | None = None
+    max_absolute: float | None = None
+    mean_absolute: float | None = None
+    max_relative: float | None = None
+    mean_relative: float | None = None
+    relative_l2: float | None = None
+    scale: float | None = None
+    bulk_l2: float | None = None
+    bulk_peak: float | None = None
+    gain: float | None = None
+    max_ulp: int | None = None
+    cosine: float | None = None
+    snr_db: float | None = None
+    mismatches: int = 0
+    first: Element | None = None
+    worst: Element | None = None
+    nan_counts: tuple[int, int] = (0, 0)
+    infinity_counts: tuple[int, int] = (0, 0)
+    nonfinite_mismatches: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorFacts:
+    """A tensor of one side. `shape` is the plain one where `layout` is a blocked one."""
+
+    key: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str = ""
+    operator: str = ""
+    operator_type: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorComparison:
+    """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
+
+    `depth` counts the operators before the tensor on the longest way to it, on the expected side.
+    With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
+    each channel.
+    """
+
+    actual: TensorFacts
+    expected: TensorFacts
+    matched_by: MatchedBy
+    passed: bool
+    depth: int = 0
+    constant: bool = False
+    apart_by_bias: bool = False
+    figures: Figures | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnmatchedTensor:
+    """A tensor that has no twin on the other side.
+
+    `fused` tells that it lies inside what the other side computes as a whole, or holds the data of
+    one that has a twin; `reason` says it in words. `constant` marks weights and the like, which
+    the other side may hold in another form.
+    """
+
+    side: Literal["actual", "expected"]
+    tensor: TensorFacts
+    fused: bool
+    reason: str
+    constant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorFacts:
+    """An operator of one side. `output` names what it gives, `layout` is the layout of that."""
+
+    key: str
+    name: str
+    type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = ""
+    output: str = ""
+    layout: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Culprit:
+    """Operators whose inputs agree and whose output does not.
+
+    Several operators of a side stand together where no tensor between them has a twin; the one
+    that does most of the computing comes first. A side without any lacks what the other has.
+    `parameters` are weights and other constants of theirs that differ.
+    """
+
+    actual: tuple[OperatorFacts, ...]
+    expected: tuple[OperatorFacts, ...]
+    inputs: tuple[TensorComparison, ...]
+    output: TensorComparison
+    parameters: tuple[TensorComparison, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideFacts:
+    """Where one side comes from; unknown facts are empty."""
+
+    source: str
+    tensors: int
+    engine: str = ""
+    engine_version: str = ""
+    driver: str = ""
+    device: str = ""
+    model: str = ""
+    model_sha256: str = ""
+    settings: dict[str, Setting] = field(default_factory=dict)
+    complete: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """How far apart two elements may be.
+
+    With `max_error`: that much of the manual's error. Else |a - e| may be
+    atol + rtol * |e|; None is the default of the type (`metrics.bounds_of`).
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    max_error: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Everything that a comparison found. `tensors` are in the order of execution.
+
+    `finding` is "same" when every pair is within the tolerance, "fault" when culprits were found,
+    "rounding" when errors grow gradually until they are past the tolerance, "different" when
+    tensors differ and nothing is known of what computes them.
+    """
+
+    actual: SideFacts
+    expected: SideFacts
+    tolerance: Tolerance
+    finding: Finding
+    format: str = COMPARISON_FORMAT
+    culprits: tuple[Culprit, ...] = ()
+    tensors: tuple[TensorComparison, ...] = ()
+    unmatched: tuple[UnmatchedTensor, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether all that was compared is within the tolerance."""
+        return self.finding == "same"
+
+
+def read_comparison(data: bytes | str) -> Comparison:
+    """Decode a comparison that `--report FILE.json` wrote, of any version so far.
+
+    Raises:
+        ValueError: the text is no JSON, or no comparison of a version that this lar reads.
+    """
+    comparison = record_from_json(data, Comparison)
+    if comparison.format != COMPARISON_FORMAT:
+        raise ValueError(f"format {comparison.format!r} is not {COMPARISON_FORMAT!r}")
+    return comparison

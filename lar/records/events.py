@@ -1,0 +1,246 @@
+"""What a worker tells its parent while it runs, and how that becomes a `RunResult`.
+
+An event is one line of JSON, `["Loaded", {...}]`. The samples do not travel as events: they stand
+in shared memory (`lar.measurement.rows`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lar.records.dataset import ItemClasses
+from lar.records.run import (
+    EngineFacts,
+    Failure,
+    FedInput,
+    ModelInfo,
+    OutputSummary,
+    Phase,
+    RunResult,
+    TensorInfo,
+    TimeSources,
+)
+from lar.records.testcase import Case, Verdict, add_verdicts
+
+
+@dataclass(frozen=True)
+class EngineStarted:
+    """The engine's library is loaded."""
+
+    engine: EngineFacts
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """The run has come to a phase."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The model is loaded; its inputs are known."""
+
+    load_seconds: float
+    inputs: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The inputs are read and fit the model."""
+
+    fed: tuple[FedInput, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The inputs are with the engine; the first iteration may start."""
+
+    prepare_seconds: float
+    sources: TimeSources
+
+
+@dataclass(frozen=True)
+class CasesFound:
+    """The model has testcases; these are the outputs that they look at."""
+
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CaseStarted:
+    """The iterations of a testcase begin."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An iteration of a testcase is done and its outputs are compared; its row stands already.
+
+    Without verdicts there was nothing to compare with.
+    """
+
+    number: int
+    name: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All iterations are done."""
+
+    outputs: tuple[OutputSummary, ...]
+    peak_memory_bytes: int | None
+    iterations_seconds: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelRead:
+    """What a model file holds."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True)
+class DevicesFound:
+    """The devices that an engine can run on."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Classified:
+    """An item of a data set has been run; its first output is taken for scores of classes."""
+
+    classes: ItemClasses
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The model of a file of testcases stands in a file of its own, and so do its testcases."""
+
+    model: str
+    cases: tuple[Case, ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Testcases are packed: what each feeds, and the outputs that are expected."""
+
+    fed: tuple[tuple[FedInput, ...], ...]
+    outputs: tuple[TensorInfo, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The worker ends here; nothing comes after this."""
+
+    failure: Failure
+
+
+Event = (
+    EngineStarted
+    | PhaseEntered
+    | Loaded
+    | Fed
+    | Prepared
+    | CasesFound
+    | CaseStarted
+    | Judged
+    | Classified
+    | Finished
+    | ModelRead
+    | DevicesFound
+    | Unpacked
+    | Packed
+    | Failed
+)
+Emit = Callable[[Event], None]
+
+EVENTS: Mapping[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        EngineStarted,
+        PhaseEntered,
+        Loaded,
+        Fed,
+        Prepared,
+        CasesFound,
+        CaseStarted,
+        Judged,
+        Classified,
+        Finished,
+        ModelRead,
+        DevicesFound,
+        Unpacked,
+        Packed,
+        Failed,
+    )
+}
+
+
+# A worker ends after one of these.
+LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
+
+
+def line_of(event: Event) -> bytes:
+    """Encode an event as one line, with the standard library: it starts faster."""
+    return json.dumps((type(event).__name__, asdict(event))).encode() + b"\n"
+
+
+def event_of(line: bytes) -> Event:
+    """Decode a line that `line_of` made.
+
+    Raises:
+        ValueError: it is none.
+    """
+    import msgspec
+
+    try:
+        name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+        event: Event = msgspec.json.decode(body, type=EVENTS[name])
+        return event
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise ValueError(f"not an event: {error}") from None
+
+
+def apply_event(result: RunResult, event: Event) -> RunResult:
+    """Return the result with what an event adds to it."""
+    match event:
+        case PhaseEntered(phase):
+            return replace(result, phase=phase)
+        case EngineStarted(engine):
+            return replace(result, engine=engine)
+        case Loaded(seconds, inputs):
+            return replace(result, load_seconds=seconds, inputs=inputs)
+        case Fed(fed, warnings):
+            return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
+        case Prepared(seconds, sources):
+            return replace(result, prepare_seconds=seconds, sources=sources)
+        case Finished(outputs, peak, seconds, warnings):
+            return replace(
+                result,
+                status="ok",
+                phase="done",
+                outputs=outputs,
+                peak_memory_bytes=peak,
+                iterations_seconds=seconds,
+                warnings=result.warnings + warnings,
+            )
+        case Judged(number, name, verdicts):
+            return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
+        case Classified(classes):
+            return replace(result, items=(*result.items, classes))
+        case ModelRead() | DevicesFound() | Unpacked() | Packed():
+            return replace(result, status="ok", phase="done")
+        case Failed(failure):
+            return replace(result, status="failed", failure=failure)
+        case _:
+            return result

@@ -1,0 +1,375 @@
+"""A profile as every report sees it: steps, executions of operators, spans, memory.
+
+All times are nanoseconds after `Clock.t0_ns` of the worker's clock, as integers, so that sums are
+exact. What an engine does not tell is None, never 0. The records are structs instead of
+dataclasses because a profile holds tens of thousands of them; their names in the file are those
+of the schema in `lar.profiles.trace_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+
+Category = Literal[
+    "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
+]
+
+# What is counted: bytes, operations, elements. A file that tells less than none is damaged.
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class TensorFact(msgspec.Struct, frozen=True):
+    """A tensor that an operator reads or writes."""
+
+    shape: tuple[Count, ...] = ()
+    dtype: str = ""
+    layout: str = ""
+
+
+class ProfiledOperator(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "inputs": "in",
+        "outputs": "out",
+        "parameters": "params",
+        "size_bytes": "bytes",
+        "algorithm": "algo",
+        "workspace_bytes": "workspace",
+        "source": "src",
+    },
+):
+    """One operator of the graph that was executed.
+
+    `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
+    says whether these two were told by the engine or derived from shapes. `module` is the path
+    of the layer it belongs to, where names tell that.
+    """
+
+    id: str
+    type: str
+    name: str
+    module: str = ""
+    inputs: tuple[TensorFact, ...] = ()
+    outputs: tuple[TensorFact, ...] = ()
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict)
+    flops: Count | None = None
+    size_bytes: Count | None = None
+    algorithm: str | None = None
+    workspace_bytes: Count | None = None
+    provider: str = ""
+    source: Literal["measured", "derived", "none"] = "none"
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One iteration; warm-up iterations come first and are numbered with the others."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    warmup: bool = False
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Execution(msgspec.Struct, frozen=True, gc=False):
+    """One execution of an operator; `operator` counts in `Profile.operators`.
+
+    It lasts from `start_ns` to `end_ns` on `thread`, of which it has waited for `wait_ns` before
+    its computation began. Where another thread has dispatched it, that is told besides. On a CPU
+    the thread is one of the host's, on CUDA it stands for a stream.
+    """
+
+    operator: int
+    step: int
+    thread: int
+    start_ns: int
+    end_ns: int
+    wait_ns: int | None = None
+    dispatch_start_ns: int | None = None
+    dispatch_end_ns: int | None = None
+    dispatch_thread: int | None = None
+    warmup: bool = False
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def compute_ns(self) -> int:
+        """The time after the wait."""
+        return self.end_ns - self.start_ns - (self.wait_ns or 0)
+
+    @property
+    def dispatch_ns(self) -> int | None:
+        if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
+            return None
+        return self.dispatch_end_ns - self.dispatch_start_ns
+
+
+class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Anything else that lasts.
+
+    - phase: load, prepare, warmup, dataloader, input_copy, forward, wait, output_copy, finish
+    - runtime: a call of the engine's API, by its name
+    - kernel, memcpy, memset on a device; memcpy between two places of the host's memory too
+    - relayout: an operator's conversion of a layout
+    - user_annotation: a range that the user has named
+    - osrt: a call of the operating system
+    """
+
+    category: Category
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int = 0
+    step: int | None = None
+    warmup: bool = False
+    operator: int | None = None
+    size_bytes: int | None = None
+    tensor: str | None = None
+    device: str | None = None
+    stream: int | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    source_kind: str | None = None
+    destination_kind: str | None = None
+    color: str | None = None
+    style: str | None = None
+    source: str | None = None
+    result: str | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class CounterSample(msgspec.Struct, frozen=True, gc=False):
+    """A reading of a counter: `rss` in bytes, `cpu` in percent of one core."""
+
+    name: str
+    at_ns: int
+    value: float
+
+
+class Allocation(msgspec.Struct, frozen=True, gc=False):
+    """A piece of memory taken (`size_bytes` above 0) or given back (below 0).
+
+    `source` says where that is known from: `static plan`, `estimate`, `engine`.
+    """
+
+    at_ns: int
+    size_bytes: int
+    operator: int | None = None
+    address: int | None = None
+    device: str = "cpu"
+    source: str = ""
+
+
+class MemoryChunk(msgspec.Struct, frozen=True, gc=False, rename={"size_bytes": "size"}):
+    """A piece of the static memory plan, held from one operator to another, both included."""
+
+    address: int
+    size_bytes: Count
+    owner: str = ""
+    first_operator: int | None = None
+    last_operator: int | None = None
+
+
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """The memory that an engine has planned before it runs; `static_bytes` is its size."""
+
+    static_bytes: Count | None = None
+    chunks: tuple[MemoryChunk, ...] = ()
+
+
+class Alignment(msgspec.Struct, frozen=True):
+    """How the times of another clock were brought to this one."""
+
+    domain: str
+    offset_ns: int
+    error_ns: int | None = None
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The clock of all times: its zero, and the time of day at it."""
+
+    base: str = "perf_counter_ns"
+    t0_ns: int = 0
+    unix_ns: int = 0
+    align: tuple[Alignment, ...] = ()
+
+
+class CpuUse(
+    msgspec.Struct,
+    frozen=True,
+    rename={"process_percent": "process_util", "system_percent": "system_util"},
+):
+    """The CPU over the timed iterations: the process's time in percent of one core, and how busy
+    all cores of the machine were in percent."""
+
+    count: int = 0
+    process_percent: float | None = None
+    system_percent: float | None = None
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What profiling costs: the median iteration with it and without."""
+
+    profiled_seconds: float
+    unprofiled_seconds: float
+    profiled_iterations: int = 0
+    unprofiled_iterations: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return self.profiled_seconds / self.unprofiled_seconds
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """What this machine was measured to reach with as many threads as the run had."""
+
+    flops_per_second: float
+    bytes_per_second: float
+    threads: int
+    source: str = ""
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    path: str = ""
+    sha256: str = ""
+    format: str = ""
+
+
+class DeviceFacts(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "memory_bytes": "totalGlobalMem",
+        "compute_major": "computeMajor",
+        "compute_minor": "computeMinor",
+    },
+):
+    id: int = 0
+    kind: str = "cpu"
+    name: str = ""
+    memory_bytes: Count | None = None
+    compute_major: int | None = None
+    compute_minor: int | None = None
+
+
+class Machine(TypedDict, total=False):
+    """The machine of a run, as `lar.records.run.MachineFacts` tells it."""
+
+    system: str
+    processor: str
+    cores: Count
+    usable_cores: Count
+    memory_bytes: Count | None
+    governor: str
+    python: str
+
+
+class ProfileFacts(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "arguments": "argv",
+        "iterations": "iters",
+        "warmup_iterations": "warmup",
+        "machine": "host",
+        "peak_memory_bytes": "peak_rss",
+    },
+):
+    """Where a profile comes from. `dropped` says what the engine could not tell, a line each."""
+
+    lar_version: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    driver: str = ""
+    device: str = "cpu"
+    model: ModelFacts = ModelFacts()
+    arguments: tuple[str, ...] = ()
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    batch: int | None = None
+    iterations: int = 0
+    warmup_iterations: int = 0
+    threads: int | None = None
+    clock: Clock = Clock()
+    cpu: CpuUse = CpuUse()
+    machine: Machine = msgspec.field(default_factory=Machine)
+    peak_memory_bytes: Count | None = None
+    cost: Cost | None = None
+    peak: Peak | None = None
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """All that one run has recorded, each in the order of time.
+
+    `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
+    where there is none.
+    """
+
+    facts: ProfileFacts = field(default_factory=ProfileFacts)
+    operators: tuple[ProfiledOperator, ...] = ()
+    steps: tuple[Step, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    spans: tuple[Span, ...] = ()
+    counters: tuple[CounterSample, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    memory_plan: MemoryPlan = field(default_factory=MemoryPlan)
+    devices: tuple[DeviceFacts, ...] = ()
+    threads: Mapping[int, str] = field(default_factory=dict)
+    engine_raw: bytes = b""
+
+    @property
+    def on_device(self) -> bool:
+        """Tell whether operators ran on a device of their own; a CPU is the host."""
+        return not self.facts.device.startswith("cpu")
+
+    def timed_steps(self) -> tuple[Step, ...]:
+        """Return the iterations without those of the warm-up."""
+        return tuple(step for step in self.steps if not step.warmup)
+
+    def timed_executions(self) -> tuple[Execution, ...]:
+        """Return the executions without those of the warm-up."""
+        return tuple(execution for execution in self.executions if not execution.warmup)
+
+    def timed_allocations(self) -> tuple[Allocation, ...]:
+        """Return what was taken and given back outside of the warm-up; what an iteration gives
+        back at its very end is part of it."""
+        warmup = [(step.start_ns, step.end_ns) for step in self.steps if step.warmup]
+        return tuple(
+            each
+            for each in self.allocations
+            if not any(start <= each.at_ns < end + (each.size_bytes < 0) for start, end in warmup)
+        )
+
+    def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
+        """Return the spans of some categories; `timed` leaves out all outside timed iterations."""
+        return tuple(
+            span
+            for span in self.spans
+            if span.category in categories and not (timed and (span.warmup or span.step is None))
+        )
+
+    def host_ns(self, execution: Execution) -> int:
+        """Return how long an execution kept the host busy: its dispatch and, on a CPU, the
+        execution too; what is both counts once."""
+        own = [] if self.on_device else [(execution.start_ns, execution.end_ns)]
+        if execution.dispatch_start_ns is not None and execution.dispatch_end_ns is not None:
+            own.append((execution.dispatch_start_ns, execution.dispatch_end_ns))
+        if len(own) < 2:
+            return sum(end - start for start, end in own)
+        (a, b), (c, d) = own
+        return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))

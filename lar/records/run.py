@@ -1,0 +1,389 @@
+"""The records that lar passes around and writes: frozen, plain data, JSON without loss.
+
+A `RunSpec` goes in, a `RunResult` comes out. Raw samples are the truth: statistics are derived
+from them when a report is made, never stored. Arrays are never part of a record.
+
+Times are seconds and sizes are bytes, everywhere; names carry the unit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from lar.records.dataset import Item, ItemClasses
+from lar.records.testcase import Case, CaseResult, Packing, case_of
+
+# History of the result format (`RunResult.format`):
+#   lar.result/1  first version
+RESULT_FORMAT = "lar.result/1"
+
+Channels = Literal["bgr", "rgb"]
+Setting = bool | int | float | str
+Status = Literal["ok", "failed", "crashed", "timed_out", "interrupted"]
+Phase = Literal["start", "load", "prepare", "warmup", "iterations", "finish", "done"]
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorInfo:
+    """An input or output of a model: name, NumPy dtype name and shape.
+
+    An axis is None where any size is accepted. `resizable` says that the engine takes other
+    sizes than those of `shape` too, as long as the rank and the channels stay.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    resizable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSettings:
+    """How an image (or any array) becomes what the model takes; None leaves it as it is.
+
+    `layout` is that of the model's input; `size` is height, width; the value fed is
+    `(pixel - mean) * scale`, with one number for all channels or one each.
+    """
+
+    layout: Literal["nchw", "nhwc"] | None = None
+    size: tuple[int, int] | None = None
+    mean: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    channels: Channels | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One run, complete: what the worker process reads and nothing else.
+
+    `settings` holds only the engine options that the user set, by key (`fast_run`).
+    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed;
+    `written` says where the engine writes the files that options ask for, by key: they are moved
+    to their places when the run has ended well. `keep_outputs` has the outputs of the last
+    iteration written into the work folder. The parent sets these and `model_sha256`.
+
+    With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
+    all of the set, also those that an earlier run has done. `tell_classes` has the first
+    output taken for scores of classes, which `class_names` names.
+
+    With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
+    `packed_in` is the file of testcases that `model` was taken from. `packing` is for a packing
+    of testcases alone, one for each text of `inputs`. `ranges` are those of `lar.range` that the
+    parent is in.
+    """
+
+    model: str
+    engine: str
+    driver: str
+    device: str = "cpu"
+    inputs: tuple[str, ...] = ()
+    image: ImageSettings = field(default_factory=ImageSettings)
+    fill: Literal["uniform", "normal", "zeros", "ones"] = "uniform"
+    seed: int = 0
+    batch_size: int | None = None
+    settings: dict[str, Setting] = field(default_factory=dict)
+    warmup_iterations: int = 1
+    iterations: int = 10
+    timeout_seconds: float | None = None
+    stall_seconds: float | None = 30.0
+    environment: dict[str, str] = field(default_factory=dict)
+    copy_outputs: bool = False
+    work_folder: str = ""
+    written: dict[str, str] = field(default_factory=dict)
+    keep_outputs: bool = False
+    model_sha256: str = ""
+    items: tuple[Item, ...] = ()
+    item_names: tuple[str, ...] = ()
+    tell_classes: bool = False
+    class_names: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+    packed_in: str = ""
+    packing: Packing | None = None
+    ranges: tuple[str, ...] = ()
+
+    @property
+    def runners(self) -> int:
+        """How many copies of the model run at once, each in a thread of its own."""
+        return int(self.settings.get("thread", 1))
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples each runner takes, those of the warm-up included."""
+        return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run did not end well, as one line for the user and what to do about it."""
+
+    message: str
+    hint: str = ""
+    exit_code: int = 4
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """The engine that really ran: its version, driver and device, and the libraries beside it."""
+
+    name: str
+    version: str
+    driver: str
+    device: str
+    libraries: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFacts:
+    """The machine that ran it. Unknown facts are empty strings or None."""
+
+    system: str
+    processor: str
+    cores: int
+    usable_cores: int
+    memory_bytes: int | None
+    governor: str
+    python: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """The model file that ran; its SHA-256 tells two models of one name apart."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedInput:
+    """What one input of the model was fed with, and where that came from."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    source: str
+    generated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputSummary:
+    """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
+
+    `minimum`, `maximum` and `mean` are over the finite elements, None where there are none.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    nonfinite_count: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSources:
+    """How each of the three times of a sample was taken; an empty string where there is none."""
+
+    end_to_end: str = ""
+    host: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Raw times in seconds, in the order taken, one entry an iteration.
+
+    `end_to_end` runs from the dispatch to the end of the wait, `host` to the return of the
+    dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of
+    the process stood ready without a CPU. Where one reading covers several iterations because a
+    reading for each would have disturbed them, each has a share by its time. None: not measured.
+    With several runners, those of the first come first, and `runner` tells whose each is. `case`
+    tells the testcase, or the item of a data set, where there are any.
+    """
+
+    end_to_end: tuple[float, ...] = ()
+    host: tuple[float, ...] = ()
+    device: tuple[float | None, ...] = ()
+    queue_delay: tuple[float | None, ...] = ()
+    runner: tuple[int, ...] = ()
+    case: tuple[int, ...] = ()
+
+    def of_runner(self, runner: int) -> Samples:
+        """Return the samples of one runner."""
+        if not self.runner:
+            return self if runner == 0 else Samples()
+        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
+        return Samples(
+            end_to_end=self.end_to_end[own],
+            host=self.host[own],
+            device=self.device[own],
+            queue_delay=self.queue_delay[own],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmChoice:
+    """The algorithm that the engine ran for one kind of convolution.
+
+    `winograd` names it, as F(4,3), empty for any other. `seconds` is what the search measured,
+    None where it did not; the `other` algorithm is the one that runs where winograd is passed over.
+    """
+
+    operator: str
+    shapes: str
+    algorithm: str
+    winograd: str = ""
+    seconds: float | None = None
+    other_algorithm: str = ""
+    other_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericError:
+    """By how much an output differs from that of a run with other algorithms, at most.
+
+    `relative` is |a - b| / max(|a|, |b|, 1). None: one has a NaN or infinity, the other has not.
+    """
+
+    output: str
+    absolute: float | None
+    relative: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """Everything known about one run, whether it ended well or not.
+
+    `iterations_seconds` is the time from the start of the first timed iteration to the end of the
+    last, over all runners; it is known where there are several and all have ended. `algorithms`
+    and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
+    were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
+    the samples of the same run without the profiler, made before it.
+    """
+
+    spec: RunSpec
+    status: Status
+    phase: Phase
+    format: str = RESULT_FORMAT
+    lar_version: str = ""
+    started_at: str = ""
+    engine: EngineFacts | None = None
+    machine: MachineFacts | None = None
+    model: ModelFile | None = None
+    inputs: tuple[TensorInfo, ...] = ()
+    fed: tuple[FedInput, ...] = ()
+    outputs: tuple[OutputSummary, ...] = ()
+    load_seconds: float | None = None
+    prepare_seconds: float | None = None
+    warmup: Samples = field(default_factory=Samples)
+    samples: Samples = field(default_factory=Samples)
+    unprofiled: Samples = field(default_factory=Samples)
+    sources: TimeSources = field(default_factory=TimeSources)
+    iterations_seconds: float | None = None
+    algorithms: tuple[AlgorithmChoice, ...] = ()
+    numeric_errors: tuple[NumericError, ...] = ()
+    cases: tuple[CaseResult, ...] = ()
+    items: tuple[ItemClasses, ...] = ()
+    wall_seconds: float = 0.0
+    peak_memory_bytes: int | None = None
+    warnings: tuple[str, ...] = ()
+    failure: Failure | None = None
+    log_tail: str = ""
+
+
+def record_to_json(record: Any) -> bytes:
+    """Encode a record as UTF-8 JSON."""
+    import msgspec
+
+    return msgspec.json.encode(record)
+
+
+def record_from_json(data: bytes | str, record_type: type[R]) -> R:
+    """Decode JSON into a record.
+
+    Raises:
+        ValueError: the text is no JSON, or not of this record's shape.
+    """
+    import msgspec
+
+    try:
+        return msgspec.json.decode(data, type=record_type)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_spec(data: bytes | str) -> RunSpec:
+    """Decode a spec with the standard library alone, which starts faster: for the worker.
+
+    Raises:
+        ValueError: the text is no JSON.
+        TypeError: it is no spec.
+    """
+    import json
+
+    fields = json.loads(data)
+    image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
+    cases = tuple(case_of(case) for case in fields.pop("cases", ()))
+    packing = fields.pop("packing", None)
+    items = tuple(
+        Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
+        for each in fields.pop("items", ())
+    )
+    others = {key: tuplify(value) for key, value in fields.items()}
+    return RunSpec(
+        image=ImageSettings(**image),
+        cases=cases,
+        items=items,
+        packing=Packing(**packing) if packing else None,
+        **others,
+    )
+
+
+def tuplify(value: Any) -> Any:
+    """Return a tuple for a list, as records hold them."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def read_result(data: bytes | str) -> RunResult:
+    """Decode a result that `--json` wrote, of any version so far.
+
+    Raises:
+        ValueError: the text is no JSON, or no result of a version that this lar reads.
+    """
+    result = record_from_json(data, RunResult)
+    if result.format != RESULT_FORMAT:
+        raise ValueError(f"format {result.format!r} is not {RESULT_FORMAT!r}")
+    return result
+
+
+def schema_of_result() -> dict[str, Any]:
+    """Return the JSON Schema of `RunResult`."""
+    import msgspec
+
+    return msgspec.json.schema(RunResult)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What a model file holds, read without running it.
+
+    `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate
+    as two operations; it is None where a shape that it rests on is unknown, and `flops_unknown`
+    then names the operator types concerned.
+    """
+
+    engine: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: dict[str, int]
+    parameter_count: int
+    weight_bytes: int
+    flops: int | None
+    flops_unknown: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""Every flag of `lar report` that says what a report shows, declared once.
+
+Which style honours which stands in the style's row (`lar.reports.styles`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from lar.errors import UsageError
+from lar.options.table import flag_of
+from lar.options.values import parse_pattern
+from lar.reports.styles import STYLES, Style
+
+
+class ReportOption(NamedTuple):
+    """One flag; without `parse` it is a switch. `flags` are its other names."""
+
+    key: str
+    help: str
+    parse: Callable[[str], Any] | None = None
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    repeatable: bool = False
+
+
+def parse_time(text: str) -> float:
+    """Parse a time in seconds, which may be 0, negative or infinite, as a bound."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if value != value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def parse_rows(text: str) -> int:
+    """Parse a number of rows; 0 means all, which is more than there can be."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows; 0 shows all")
+    return int(text) or sys.maxsize
+
+
+# fmt: off
+REPORT_OPTIONS: tuple[ReportOption, ...] = (
+    ReportOption("sort", "sort by this column or key (see --style)", str, "KEY",
+                 flags=("--order-by",)),
+    ReportOption("top", "show the first N rows; 0: all", parse_rows, "N", flags=("-t",)),
+    ReportOption("group_by", "what makes one row", str, "KEY"),
+    ReportOption("filter", "only operators whose name or type matches", parse_pattern, "REGEX"),
+    ReportOption("view", "only this part of the report; may be given again", str, "NAME",
+                 repeatable=True),
+    ReportOption("time_unit", "unit of times", str, choices=("s", "ms", "us", "ns")),
+    ReportOption("type", "only operators of this type; may be given again", str, "TYPE",
+                 repeatable=True),
+    ReportOption("aggregate_by", "put the operators of one type together", str, choices=("type",)),
+    ReportOption("aggregate", "how to put them together", str,
+                 choices=("max", "min", "sum", "mean")),
+    ReportOption("opr_name", "only operators whose name matches", parse_pattern, "REGEX"),
+    ReportOption("input_dtype", "only operators with an input of this dtype", str, "DTYPE"),
+    ReportOption("top_end_key", "what counts as an operator's time: to its end, or its wait alone",
+                 str, choices=("end", "kern")),
+    ReportOption("copy_time", "show the time that copies take"),
+    ReportOption("min_time", "only operators that take at least that many seconds", parse_time,
+                 "SECONDS"),
+    ReportOption("max_time", "only operators that take at most that many seconds", parse_time,
+                 "SECONDS"),
+    ReportOption("show_host", "show the host's times"),
+    ReportOption("dump_only_opr", "only the operators' names, for a diff of two profiles"),
+    ReportOption("confluence", "tables in Confluence markup", flags=("--wiki",)),
+    ReportOption("print_only", "only this part", str, choices=("host", "device", "summary")),
+)
+# fmt: on
+BY_KEY: Mapping[str, ReportOption] = {option.key: option for option in REPORT_OPTIONS}
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add the flags to a parser; each help says which styles honour it."""
+    group = parser.add_argument_group("what is shown")
+    for option in REPORT_OPTIONS:
+        able = [name for name, style in STYLES.items() if option.key in style.options]
+        text = option.help if len(able) == len(STYLES) else f"{option.help} [{', '.join(able)}]"
+        names = [flag_of(option.key), *option.flags]
+        given: dict[str, Any] = {"dest": option.key, "help": text, "default": None}
+        if option.parse is None:
+            given |= {"action": "store_true"}
+        else:
+            given |= {"type": option.parse, "metavar": option.metavar or None}
+            if option.choices:
+                given |= {"choices": option.choices}
+            if option.repeatable:
+                given |= {"action": "append"}
+        group.add_argument(*names, **given)
+
+
+def describe_choices() -> str:
+    """Return what --sort, --group-by and --view may say, a paragraph a style."""
+    paragraphs = []
+    for name, style in STYLES.items():
+        kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))
+        told = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
+        if told:
+            text = f"{name}: {'; '.join(told)}"
+            paragraphs.append(textwrap.fill(text, 98, subsequent_indent="  "))
+    return "\n".join(["keys of the styles:", *paragraphs])
+
+
+def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -> dict[str, Any]:
+    """Return the options that are set.
+
+    Raises:
+        UsageError: the style does not honour one, or has no such sort key, group or view.
+    """
+    given = {key: values[key] for key in BY_KEY if values.get(key) is not None}
+    for key in given:
+        if key not in style.options:
+            able = [other for other, each in STYLES.items() if key in each.options]
+            raise UsageError(
+                f"{flag_of(key)}: the style {name} does not know this",
+                f"styles that do: {', '.join(able)}",
+            )
+    check_choice("--sort", given.get("sort"), style.sorts, name)
+    check_choice("--group-by", given.get("group_by"), style.groups, name)
+    for view in given.get("view", ()):
+        check_choice("--view", view, style.views, name)
+    return given
+
+
+def check_choice(flag: str, value: str | None, known: tuple[str, ...], name: str) -> None:
+    """Refuse a value that a style does not know; a sort key may begin with + or -.
+
+    Raises:
+        UsageError: listing those that it knows.
+    """
+    if value is not None and known and re.sub(r"^[+-]", "", value) not in known:
+        raise UsageError(f"{flag} {value}: the style {name} has {', '.join(known)}")

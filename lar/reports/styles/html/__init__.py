@@ -1,0 +1,194 @@
+"""The style `html`: one page with every view of a profile, which needs nothing else.
+
+Words are written here; tables and plots are drawn by `page.js` from figures that stand in the page
+as JSON. With a baseline there is one view more, which compares the profile with it. What happened
+in all iterations is summed up here, so that the page stays small: only the iteration of the median
+duration is there with everything that happened in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from importlib import resources
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lar.errors import UsageError, printable
+from lar.records.profile import Profile
+from lar.reports.document import ProfileReport, ReportTable
+from lar.reports.styles.html.comparison import comparison_of
+from lar.reports.styles.html.facts import format_cards, format_facts, format_recommendations
+from lar.reports.styles.html.series import (
+    breakdowns_of,
+    latency_of,
+    memory_curves,
+    roofline_of,
+)
+from lar.reports.styles.html.tables import (
+    Table,
+    kernel_table,
+    operator_table,
+    range_table,
+    type_table,
+)
+from lar.reports.styles.html.timeline import timeline_of
+
+MOST_ROWS = 2000  # of a table, unless --top says another number
+SCRIPTS = (
+    *("page.js", "page_tables.js", "page_plots.js", "page_timeline.js", "page_comparison.js"),
+    "page_views.js",  # draws, and so comes last
+)
+
+
+class View(NamedTuple):
+    """A part of the page: its name in the address and for --view, its heading, what it shows."""
+
+    name: str
+    title: str
+    text: str
+
+
+VIEWS = (
+    View("overview", "Overview", ""),
+    View("comparison", "Comparison", ""),
+    View(
+        "recommendations",
+        "Recommendations",
+        "Each rests on a figure of this profile beyond the limit of its rule.",
+    ),
+    View(
+        "latency",
+        "Iterations",
+        "How long each timed iteration took.",
+    ),
+    View(
+        "breakdown",
+        "Where the time went",
+        "The parts sum to the iteration exactly.",
+    ),
+    View(
+        "operators",
+        "Operators",
+        "The time of an execution is from where it begins to compute to its end; what it waited "
+        "before that stands apart.",
+    ),
+    View("kernels", "Kernels", ""),
+    View("timeline", "Timeline of one iteration", ""),
+    View(
+        "roofline",
+        "Roofline",
+        "How fast each operator computed, over how many operations it makes of each byte.",
+    ),
+    View("memory", "Memory", ""),
+    View("ranges", "Ranges", "What the user has named. Their time is from begin to end."),
+)
+
+VIEW_NAMES = tuple(view.name for view in VIEWS)
+
+
+def build(
+    profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None
+) -> ProfileReport:
+    """Make the page of a profile, compared with a baseline where one is given; `text` says how
+    large it is and what it holds.
+
+    Raises:
+        UsageError: the comparison is asked for without a baseline, or a run has nothing to compare.
+    """
+    chosen = options.get("view")
+    if baseline is None and chosen and "comparison" in chosen:
+        raise UsageError("--view comparison: compares two profiles", "give its baseline before it")
+    views = [view for view in VIEWS if view.name in (chosen or VIEW_NAMES)]
+    top = options.get("top", MOST_ROWS)
+    tables = tables_of(profile, top)
+    comparison = None
+    if baseline is None:
+        views = [view for view in views if view.name != "comparison"]
+    else:
+        comparison = comparison_of(baseline, profile, top)
+        tables |= comparison.tables
+    figures = {**figures_of(profile, tables), "comparison": comparison and comparison.figures}
+    title = title_of(profile)
+    page = format_page(profile, title, views, figures)
+    size_kib = len(page.encode()) / 1024
+    names = ", ".join(view.name for view in views)
+    return ProfileReport(
+        style="html",
+        text=f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it\n",
+        tables=tuple(report_table_of(name, table) for name, table in tables.items() if table.rows),
+        page=page,
+    )
+
+
+def title_of(profile: Profile) -> str:
+    model = PurePath(profile.facts.model.path).name or "a model"
+    return printable(" on ".join(filter(None, (model, profile.facts.engine))))
+
+
+def tables_of(profile: Profile, top: int) -> dict[str, Table]:
+    return {
+        "operators": operator_table(profile, top),
+        "types": type_table(profile, top),
+        "kernels": kernel_table(profile, top),
+        "ranges": range_table(profile, top),
+    }
+
+
+def report_table_of(name: str, table: Table) -> ReportTable:
+    """Return a table of the page as CSV and JSON have it."""
+    columns = tuple(f"{it.name} ({it.unit})" if it.unit else it.name for it in table.columns)
+    return ReportTable(name=name, title=name.capitalize(), columns=columns, rows=table.rows)
+
+
+def figures_of(profile: Profile, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """Return all that is drawn."""
+    return {
+        "tables": {name: table._asdict() for name, table in tables.items()},
+        "latency": latency_of(profile),
+        "breakdown": breakdowns_of(profile),
+        "timeline": timeline_of(profile),
+        "roofline": roofline_of(profile),
+        "memory": memory_curves(profile),
+        "kernels_told": profile.on_device and bool(profile.spans_of("kernel")),
+    }
+
+
+def format_page(profile: Profile, title: str, views: list[View], figures: Mapping[str, Any]) -> str:
+    """Return the page; the figures are for its script."""
+    words = {
+        "overview": f"{format_cards(profile)}{format_facts(profile)}",
+        "recommendations": format_recommendations(profile),
+    }
+    links = " ".join(f'<a href="#{view.name}">{view.title}</a>' for view in views)
+    sections = "\n".join(
+        f'<section id="{view.name}"><h2>{view.title}</h2>'
+        f"{view.text and f'<p class=about>{view.text}</p>'}"
+        f"{words.get(view.name, '')}<div class=body></div></section>"
+        for view in views
+    )
+    scripts = "\n".join(read_resource(name) for name in SCRIPTS)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape(title)}: profile</title>\n<style>\n{read_resource('page.css')}</style>\n"
+        f"</head>\n<body>\n<header><h1>{escape(title)}</h1><nav>{links}</nav></header>\n"
+        "<noscript><p>Tables and plots are drawn by a script of this page, and scripts are turned "
+        f"off.</p></noscript>\n<main>\n{sections}\n</main>\n"
+        f'<script type="application/json" id="figures">{format_figures(figures)}</script>\n'
+        f"<script>\n{scripts}</script>\n</body></html>\n"
+    )
+
+
+def format_figures(figures: Mapping[str, Any]) -> str:
+    """Return figures as JSON that may stand in a page: whatever a name holds, it ends no
+    script and begins no comment."""
+    text = msgspec.json.encode(figures).decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def read_resource(name: str) -> str:
+    """Return the text of a file beside this module."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

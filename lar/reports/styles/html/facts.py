@@ -1,0 +1,157 @@
+"""What the page says in words: where the profile comes from, what it cost, what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from lar.errors import printable
+from lar.measurement.statistics import statistics_of
+from lar.profiles.recommendations import recommendations_of
+from lar.records.profile import Profile, ProfileFacts
+
+
+def facts_of(profile: Profile) -> list[tuple[str, str]]:
+    """Return what is known of a profile as names and texts; what is not known is left out."""
+    facts = profile.facts
+    model = " ".join(
+        filter(
+            None, (facts.model.path, facts.model.sha256 and f"(SHA-256 {facts.model.sha256[:12]})")
+        )
+    )
+    engine = " ".join(
+        filter(None, (facts.engine, facts.engine_version, facts.driver and f"({facts.driver})"))
+    )
+    named = (
+        ("model", model),
+        ("engine", engine),
+        ("device", facts.device),
+        ("machine", describe_machine(facts)),
+        ("threads", text_of(facts.threads)),
+        ("batch", text_of(facts.batch)),
+        ("iterations", describe_iterations(profile)),
+        ("options", ", ".join(f"{key}={value}" for key, value in facts.options.items())),
+        ("command", " ".join(facts.arguments)),
+        ("cost of profiling", describe_cost(facts)),
+        ("clocks", describe_clocks(facts)),
+        ("CPU", describe_cpu(facts)),
+        ("peak memory", describe_memory(profile)),
+        ("measured peak", describe_peak(facts)),
+        ("lar", facts.lar_version),
+    )
+    return [(name, text) for name, text in named if text]
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def describe_machine(facts: ProfileFacts) -> str:
+    parts = []
+    for key, value in facts.machine.items():
+        name = key.removesuffix("_bytes").replace("_", " ")
+        if name != key.replace("_", " ") and isinstance(value, int):
+            parts.append(f"{name} {value / 2**30:.1f} GiB")
+        elif value not in (None, ""):
+            parts.append(f"{name} {value}")
+    return ", ".join(parts)
+
+
+def describe_iterations(profile: Profile) -> str:
+    timed = len(profile.timed_steps())
+    return f"{timed} timed, after {len(profile.steps) - timed} of warm-up"
+
+
+def describe_cost(facts: ProfileFacts) -> str:
+    """Return the median iteration with profiling and without."""
+    cost = facts.cost
+    if cost is None or not cost.unprofiled_seconds:
+        return ""
+    return (
+        f"median iteration {cost.profiled_seconds * 1e3:.3f} ms with profiling, "
+        f"{cost.unprofiled_seconds * 1e3:.3f} ms without: {100 * (cost.ratio - 1):+.1f}%"
+    )
+
+
+def describe_clocks(facts: ProfileFacts) -> str:
+    """Return how well the clocks were aligned."""
+    return ", ".join(
+        f"{each.domain} aligned "
+        + (
+            "with an error not known"
+            if each.error_ns is None
+            else f"within {each.error_ns / 1e3:.1f} µs"
+        )
+        for each in facts.clock.align
+    )
+
+
+def describe_cpu(facts: ProfileFacts) -> str:
+    parts = (
+        ("the process used {:.0f}% of one core", facts.cpu.process_percent),
+        ("all cores were {:.0f}% busy", facts.cpu.system_percent),
+    )
+    return ", ".join(text.format(value) for text, value in parts if value is not None)
+
+
+def describe_memory(profile: Profile) -> str:
+    parts = (
+        ("process {:.1f} MiB", profile.facts.peak_memory_bytes),
+        ("static plan {:.1f} MiB", profile.memory_plan.static_bytes),
+    )
+    return ", ".join(text.format(value / 2**20) for text, value in parts if value is not None)
+
+
+def describe_peak(facts: ProfileFacts) -> str:
+    if facts.peak is None:
+        return ""
+    return (
+        f"{facts.peak.flops_per_second / 1e9:.1f} GFLOP/s and "
+        f"{facts.peak.bytes_per_second / 1e9:.1f} GB/s of the CPU, threads: {facts.peak.threads}"
+        f"{facts.peak.source and f' ({facts.peak.source})'}"
+    )
+
+
+def cards_of(profile: Profile) -> Iterator[tuple[str, str]]:
+    """Yield the figures that stand first: their names and texts."""
+    times = [step.duration_ns / 1e6 for step in profile.timed_steps()]
+    if statistics := statistics_of(times):
+        yield "median iteration", f"{statistics.median:.3f} ms"
+        if statistics.standard_deviation is not None:
+            yield "standard deviation", f"{statistics.standard_deviation:.3f} ms"
+        batch = profile.facts.batch
+        if statistics.mean:
+            rate = (batch or 1) * 1000 / statistics.mean
+            yield "throughput", f"{rate:,.1f} {'samples' if batch else 'iterations'}/s"
+    executed = {execution.operator for execution in profile.timed_executions()}
+    yield "operators executed", f"{len(executed)}"
+    if (peak := profile.facts.peak_memory_bytes) is not None:
+        yield "peak memory", f"{peak / 2**20:,.1f} MiB"
+
+
+def format_cards(profile: Profile) -> str:
+    cards = "".join(
+        f"<div class=card><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+        for name, text in cards_of(profile)
+    )
+    return f"<dl class=cards>{cards}</dl>"
+
+
+def format_facts(profile: Profile) -> str:
+    """Return the facts, and what the engine could not tell."""
+    rows = "".join(
+        f"<tr><th scope=row>{escape(name)}</th><td>{escape(printable(text))}</td></tr>"
+        for name, text in facts_of(profile)
+    )
+    untold = format_list(profile.facts.dropped) or "<p>Nothing that it was asked for.</p>"
+    return f"<table class=facts>{rows}</table><h3>What the engine could not tell</h3>{untold}"
+
+
+def format_recommendations(profile: Profile) -> str:
+    found = format_list(each.text for each in recommendations_of(profile))
+    return found or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"
+
+
+def format_list(texts: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(printable(text))}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""

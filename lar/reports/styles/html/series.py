@@ -1,0 +1,206 @@
+"""The figures of the page's plots: iterations, where their time went, roofline, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from lar.measurement.statistics import statistics_of
+from lar.profiles.breakdown import OTHER, breakdown_of
+from lar.profiles.intervals import Interval, merge_intervals, subtract_intervals, total_of
+from lar.profiles.launches import launch_of
+from lar.profiles.roofline import host_peak_of, work_of
+from lar.profiles.totals import group_by_operator
+from lar.records.profile import Profile
+from lar.reports.styles.html.tables import rounded
+
+# More than these cannot be told apart on a screen: what is drawn then stands for several.
+MOST_ITERATIONS = 400
+MOST_SAMPLES = 1000
+
+
+def bins_of(count: int, most: int) -> list[range]:
+    """Cut so many things into ranges of the same length, `most` of them at the most."""
+    length = -(-count // most) or 1
+    return [range(start, min(start + length, count)) for start in range(0, count, length)]
+
+
+def latency_of(profile: Profile) -> dict[str, Any] | None:
+    """Return the timed iterations in order: `[first, last, min, mean, max]` in milliseconds of
+    each bin, with the statistics of all; None where there are none."""
+    steps = profile.timed_steps()
+    times = [step.duration_ns / 1e6 for step in steps]
+    statistics = statistics_of(times)
+    if statistics is None:
+        return None
+    bins = []
+    for part in bins_of(len(steps), MOST_ITERATIONS):
+        values = times[part.start : part.stop]
+        ends = (steps[part.start].number, steps[part.stop - 1].number)
+        mean = sum(values) / len(values)
+        bins.append([*ends, *(rounded(value) for value in (min(values), mean, max(values)))])
+    return {
+        "bins": bins,
+        "count": statistics.count,
+        "mean": statistics.mean,
+        "median": statistics.median,
+        "minimum": statistics.minimum,
+        "maximum": statistics.maximum,
+        "deviation": statistics.standard_deviation,
+        "percentiles": {f"p{rank}": value for rank, value in statistics.percentiles.items()},
+        "warmup": [rounded(s.duration_ns / 1e6) for s in profile.steps if s.warmup][:20],
+    }
+
+
+def breakdowns_of(profile: Profile) -> list[dict[str, Any]]:
+    """Return where the time of the iterations went, by what ran and by phase.
+
+    Of each bin of iterations there is the mean of every part in milliseconds:
+    `[first, last, part, ...]`. Empty where nothing was timed.
+    """
+    breakdown = breakdown_of(profile)
+    if not breakdown.total_ns:
+        return []
+    steps = [(step.number, list(step.buckets_ns.values())) for step in breakdown.steps]
+    about = "Every moment counts for the first of these that it lies in."
+    figures = [breakdown_figure("by what ran", about, breakdown.buckets, steps)]
+    phases = phases_of(profile)
+    if names := tuple(dict.fromkeys(name for times in phases.values() for name in times)):
+        steps = []
+        for step in profile.timed_steps():
+            parts = [phases[step.number].get(name, 0) for name in names]
+            steps.append((step.number, [*parts, step.duration_ns - sum(parts)]))
+        about = "What the run was in the middle of; Other is what lies between the phases."
+        figures.append(breakdown_figure("by phase", about, (*names, OTHER), steps))
+    return figures
+
+
+def breakdown_figure(
+    name: str, about: str, buckets: Sequence[str], steps: Sequence[tuple[int, list[int]]]
+) -> dict[str, Any]:
+    """Return one breakdown of steps, each a number and nanoseconds for every bucket."""
+    bins = []
+    for part in bins_of(len(steps), MOST_ITERATIONS):
+        chosen = steps[part.start : part.stop]
+        sums = [sum(times) / 1e6 for times in zip(*(times for _, times in chosen), strict=True)]
+        ends = (chosen[0][0], chosen[-1][0])
+        bins.append([*ends, *(rounded(total / len(chosen)) for total in sums)])
+    totals = [sum(times) for times in zip(*(times for _, times in steps), strict=True)]
+    return {
+        "name": name,
+        "about": about,
+        "buckets": buckets,
+        "bins": bins,
+        "means": [rounded(total / len(steps) / 1e6) for total in totals],
+        "shares": [rounded(100 * total / sum(totals)) for total in totals],
+    }
+
+
+def phases_of(profile: Profile) -> dict[int, dict[str, int]]:
+    """Return how many nanoseconds of each timed step were in each phase, in the order of their
+    begin; what lies in two phases counts for the one that began first."""
+    steps = {step.number: step for step in profile.timed_steps()}
+    taken: dict[int, list[Interval]] = {number: [] for number in steps}
+    found: dict[int, dict[str, int]] = {number: {} for number in steps}
+    for span in sorted(profile.spans_of("phase"), key=lambda span: span.start_ns):
+        step = steps.get(-1 if span.step is None else span.step)
+        if step is None:
+            continue
+        whole = (max(span.start_ns, step.start_ns), min(span.end_ns, step.end_ns))
+        own = merge_intervals(subtract_intervals([whole], taken[step.number]))
+        taken[step.number] = merge_intervals([*taken[step.number], *own])
+        times = found[step.number]
+        times[span.name] = times.get(span.name, 0) + total_of(own)
+    return found
+
+
+def roofline_of(profile: Profile) -> dict[str, Any]:
+    """Return the operators as points `[name, type, flop/byte, GFLOP/s, share of time]`.
+
+    Those of which operations or bytes are not known, or that have none, are counted in
+    `left_out`: a logarithmic scale has no 0. `peak` is None where it has not been measured.
+    """
+    groups = group_by_operator(profile)
+    works = {
+        place: work_of(launch_of(profile, execution).piece for execution in executions)
+        for place, executions in groups.items()
+    }
+    total_ns = sum(work.total_ns for work in works.values())
+    points = []
+    for place, work in sorted(works.items(), key=lambda item: -item[1].total_ns):
+        operator, rate, intensity = profile.operators[place], work.flops_per_second, work.intensity
+        if rate and intensity and work.flops_share == 1:
+            share = 100 * work.total_ns / total_ns
+            figures = (rounded(value) for value in (intensity, rate / 1e9, share))
+            points.append([operator.name, operator.type, *figures])
+    peak = host_peak_of(profile)
+    return {
+        "points": points[:MOST_SAMPLES],
+        "left_out": len(works) - len(points[:MOST_SAMPLES]),
+        "peak": peak
+        and {
+            "gflops": peak.flops_per_second / 1e9,
+            "gbytes": peak.bytes_per_second / 1e9,
+            "threads": peak.threads,
+        },
+    }
+
+
+def memory_curves(profile: Profile) -> list[dict[str, Any]]:
+    """Return what is known of memory and CPU, a curve each: `{"title", "x", "y", "step",
+    "points"}`, where `step` says that a value holds until the next."""
+    curves = [
+        curve_of("Memory allocated", "time, s", "MiB", allocated_of(profile), step=True),
+        curve_of("Static memory plan", "operator", "MiB", planned_of(profile), step=True),
+    ]
+    for name, title, unit, scale in (
+        ("rss", "Resident memory of the process", "MiB", 2**20),
+        ("cpu", "CPU time of the process", "% of a core", 1),
+    ):
+        samples = [
+            (sample.at_ns / 1e9, sample.value / scale)
+            for sample in profile.counters
+            if sample.name == name
+        ]
+        curves.append(curve_of(title, "time, s", unit, samples))
+    return [curve for curve in curves if curve["points"]]
+
+
+def curve_of(
+    title: str, x: str, y: str, samples: Sequence[tuple[float, float]], step: bool = False
+) -> dict[str, Any]:
+    """Return a curve; where there are too many samples, the greatest of each bin."""
+    points = []
+    for part in bins_of(len(samples), MOST_SAMPLES):
+        greatest = max(samples[part.start : part.stop], key=lambda sample: sample[1])
+        points.append([rounded(value) for value in greatest])
+    return {"title": title, "x": x, "y": y, "step": step, "points": points}
+
+
+def allocated_of(profile: Profile) -> list[tuple[float, float]]:
+    """Return how much is allocated, in MiB above what was before the first that is known."""
+    events = sorted(profile.allocations, key=lambda each: each.at_ns)
+    sums = accumulate(each.size_bytes for each in events)
+    return [(each.at_ns / 1e9, size / 2**20) for each, size in zip(events, sums, strict=True)]
+
+
+def planned_of(profile: Profile) -> list[tuple[float, float]]:
+    """Return how much of the static plan each operator finds in use, in MiB.
+
+    Chunks may share memory, as those of an operator that works in place: it counts once.
+    """
+    chunks = [
+        (it.first_operator, it.last_operator + 1, (it.address, it.address + it.size_bytes))
+        for it in profile.memory_plan.chunks
+        if it.first_operator is not None and it.last_operator is not None
+    ]
+    places = sorted({place for first, after, _ in chunks for place in (first, after)})
+    return [
+        (
+            float(place),
+            total_of(merge_intervals(own for first, after, own in chunks if first <= place < after))
+            / 2**20,
+        )
+        for place in places
+    ]

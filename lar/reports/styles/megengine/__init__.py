@@ -1,0 +1,119 @@
+"""Reports as MegEngine's tool `profile_analyze` prints them.
+
+Of one iteration of MegEngine the text is the tool's, byte for byte, wherever the tool does not
+fail: it does on --copy-time without copies and where unknown figures are sorted or put together.
+But what took no time is infinitely fast only where the engine's own file is read: in a profile of
+lar's its speed is not known.
+The device is what the engine computes on, which may be a CPU; the host is what dispatches to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lar.records.profile import Profile
+from lar.reports.document import ProfileReport, ReportTable
+from lar.reports.styles.megengine.grid import GridCell, format_confluence, format_plain
+from lar.reports.styles.megengine.records import (
+    Record,
+    TimeKey,
+    aggregate,
+    filter_records,
+    iterations_of,
+    records_of,
+    select_records,
+)
+from lar.reports.styles.megengine.table import format_operators, operators_table_of
+
+# What is a copy from one device to another, for MegEngine and for ONNX Runtime.
+COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
+ON_CPU = "the device is what the engine computes on: here the CPU"
+
+
+class SummaryRow(NamedTuple):
+    """A line of the summary, in seconds; only copies have an average."""
+
+    name: str
+    total: float | None
+    average: float | None = None
+    is_copy: bool = False
+
+
+def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
+    """Make the summary and the tables of the slowest operators.
+
+    Raises:
+        UsageError: the options do not go together, or the engine's own profile in it is damaged.
+    """
+    records = records_of(profile)
+    chosen = filter_records(records, options)
+    totals = {place: total_seconds(records, (place, "end")) for place in ("device", "host")}
+    iterations = iterations_of(profile)
+    means = f"times, computation and memory are the mean of {iterations} iterations"
+    lines = [means] if iterations > 1 else []
+    parts = [] if options.get("dump_only_opr") else list(lines)
+    notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
+    tables = []
+    for part in parts_of(options):
+        if part == "summary":
+            rows = summary_rows_of(chosen, totals, bool(options.get("copy_time")))
+            parts.append(format_summary(rows, bool(options.get("confluence"))))
+            tables.append(summary_table_of(rows, notes))
+        else:
+            key: TimeKey = part, options.get("top_end_key", "end")
+            # Of the engine's own file the text is the tool's; in a profile of lar's unknown is N/A.
+            is_infinite = not profile.facts.lar_version
+            selected = select_records(chosen, key, options, is_infinite=is_infinite)
+            parts.append(format_operators(selected, part, totals[part], options))
+            tables.append(operators_table_of(selected, part, totals[part], notes))
+    return ProfileReport(style="megengine", text="\n\n".join(parts) + "\n", tables=tuple(tables))
+
+
+def parts_of(options: Mapping[str, Any]) -> tuple[Literal["summary", "device", "host"], ...]:
+    """Return the parts of the report, in their order."""
+    if only := options.get("print_only"):
+        return (only,)
+    return ("summary", "device", "host") if options.get("show_host") else ("summary", "device")
+
+
+def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
+    """Return the sum of a time; None where no operator has it."""
+    return aggregate([record.times[key] for record in records if key in record.times], "sum")
+
+
+def summary_rows_of(
+    chosen: Sequence[Record], totals: Mapping[str, float | None], with_copies: bool
+) -> list[SummaryRow]:
+    """Return the totals of all operators and, if asked for, of the chosen copies."""
+    rows = [
+        SummaryRow("total device time", totals["device"]),
+        SummaryRow("total host time", totals["host"]),
+    ]
+    if with_copies:
+        copies = [record for record in chosen if record.info["type"] in COPY_TYPES]
+        for name, key in (("copy time", "end"), ("copy wait time", "kern")):
+            times = [each.times["device", key] for each in copies if ("device", key) in each.times]
+            total, average = aggregate(times, "sum"), aggregate(times, "mean")
+            rows.append(SummaryRow(name, total, average, is_copy=True))
+    return rows
+
+
+def format_summary(rows: Sequence[SummaryRow], confluence: bool) -> str:
+    cells: list[tuple[str, GridCell]] = []
+    for row in rows:
+        value: GridCell = "N/A" if row.total is None else row.total
+        if row.is_copy and row.total is not None:
+            value = f"tot={row.total:.4f} avg={row.average:.4f}"
+        cells.append((row.name, value))
+    return format_confluence(("name", "value"), cells) if confluence else format_plain(cells)
+
+
+def summary_table_of(rows: Sequence[SummaryRow], notes: tuple[str, ...]) -> ReportTable:
+    return ReportTable(
+        name="summary",
+        title="Summary",
+        columns=("name", "total_seconds", "average_seconds"),
+        rows=tuple((row.name, row.total, row.average) for row in rows),
+        notes=notes,
+    )

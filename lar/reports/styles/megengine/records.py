@@ -1,0 +1,336 @@
+"""What MegEngine's tool knows of each operator: times, footprint, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lar.errors import UsageError
+from lar.profiles.megengine_file import (
+    RawFootprint,
+    RawOperator,
+    RawProfile,
+    RawTimes,
+    decode_raw,
+)
+from lar.profiles.totals import group_by_operator
+from lar.records.profile import Execution, Profile, ProfiledOperator
+
+Place = Literal["device", "host"]
+Shapes = Sequence[Sequence[int]]
+TimeKey = tuple[Place, str]
+Interval = tuple[int, int, int]  # thread, start, end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One operator, or several put together. `info` is its name, type and id.
+
+    `times` has the seconds on the device and the host, to the end or the `kern` (the wait alone);
+    what is not known is not in it. `computation` counts floating point operations, `memory` bytes.
+    """
+
+    info: Mapping[str, str]
+    times: Mapping[TimeKey, float]
+    computation: float | None = None
+    memory: float | None = None
+    in_shapes: Shapes | None = None
+    in_layouts: Sequence[Sequence[int | str]] | None = None
+    out_shapes: Shapes | None = None
+    input_dtypes: frozenset[str] = frozenset()
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class TimedRecord:
+    """A record and the time that it is judged by.
+
+    What took no time has no speed that is known; MegEngine's tool has it infinitely fast, and so it
+    is where `is_infinite` says that.
+    """
+
+    record: Record
+    time: float
+    is_infinite: bool = False
+
+    @property
+    def flops(self) -> float | None:
+        """Floating point operations per second."""
+        return self._divide(self.record.computation)
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second."""
+        return self._divide(self.record.memory)
+
+    def _divide(self, amount: float | None) -> float | None:
+        if amount is None or (not self.time and not self.is_infinite):
+            return None
+        return amount / self.time if self.time else math.inf if amount else math.nan
+
+
+def records_of(profile: Profile) -> list[Record]:
+    """Return the records of a profile, of several iterations with the means of an iteration.
+
+    Of one iteration of MegEngine they are made from the engine's own file, which has more: what
+    the host waited for, and the times to the last digit.
+    """
+    if is_single(profile) and profile.engine_raw and profile.facts.engine == "megengine":
+        return records_of_raw(decode_raw(profile.engine_raw, "MegEngine's own profile"))
+    groups = group_by_operator(profile)
+    steps = iterations_of(profile)
+    return [
+        record_of(operator, groups.get(index, []), steps)
+        for index, operator in enumerate(profile.operators)
+    ]
+
+
+def is_single(profile: Profile) -> bool:
+    """Tell whether the engine's own file, of the last iteration, is that of the only timed one."""
+    return len(profile.timed_steps()) == 1 or not profile.steps
+
+
+def iterations_of(profile: Profile) -> int:
+    """Return how many timed iterations there are."""
+    steps = len(profile.timed_steps())
+    return steps or len({execution.step for execution in profile.timed_executions()})
+
+
+def records_of_raw(raw: RawProfile) -> list[Record]:
+    """Return the records in the order of the file."""
+    return [record_of_raw(raw, key, operator) for key, operator in raw.graph_exec.operator.items()]
+
+
+def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
+    footprint = raw.profiler.opr_footprint.get(key)
+    known = footprint or RawFootprint()
+    times: dict[TimeKey, float] = {}
+    entries: tuple[tuple[Place, Mapping[str, RawTimes]], ...] = (
+        ("device", raw.profiler.device.get(key, {})),
+        ("host", raw.profiler.host.get(key, {})),
+    )
+    for place, found in entries:
+        if found:
+            times[place, "end"] = max(each.end - each.start for each in found.values())
+            times[place, "kern"] = max(each.kern - each.start for each in found.values())
+    plans = (raw.graph_exec.var[number].mem_plan for number in operator.input)
+    return Record(
+        info={"name": operator.name, "type": operator.type, "id": operator.id},
+        times=times,
+        computation=known.computation or None,
+        memory=known.memory,
+        in_shapes=known.in_shapes if footprint else None,
+        in_layouts=known.in_layouts,
+        out_shapes=known.out_shapes if footprint else None,
+        input_dtypes=frozenset(plan.layout.dtype.lower() for plan in plans if plan),
+    )
+
+
+def record_of(operator: ProfiledOperator, executions: list[Execution], steps: int) -> Record:
+    """Return the record of an operator that was executed in some of so many iterations."""
+    times: dict[TimeKey, float] = {}
+    intervals: Mapping[TimeKey, Callable[[Execution], Interval | None]] = {
+        ("device", "end"): execution_interval,
+        ("device", "kern"): wait_interval,
+        ("host", "end"): dispatch_interval,
+    }
+    for key, interval in intervals.items():
+        seconds = mean_seconds(executions, interval, steps)
+        if seconds is not None:
+            times[key] = seconds
+    layouts = [fact.layout.split(",") if fact.layout else [] for fact in operator.inputs]
+    runs = count_runs(executions)
+    return Record(
+        info={"name": operator.name, "type": operator.type, "id": operator.id},
+        times=times,
+        computation=mean_amount(operator.flops, runs, steps) or None,
+        memory=mean_amount(operator.size_bytes, runs, steps),
+        in_shapes=[fact.shape for fact in operator.inputs],
+        in_layouts=layouts if any(layouts) else None,
+        out_shapes=[fact.shape for fact in operator.outputs],
+        input_dtypes=frozenset(fact.dtype.lower() for fact in operator.inputs),
+    )
+
+
+def execution_interval(execution: Execution) -> Interval | None:
+    return execution.thread, execution.start_ns, execution.end_ns
+
+
+def wait_interval(execution: Execution) -> Interval | None:
+    if execution.wait_ns is None:
+        return None
+    return execution.thread, execution.start_ns, execution.start_ns + execution.wait_ns
+
+
+def dispatch_interval(execution: Execution) -> Interval | None:
+    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
+    if begin is None or done is None:
+        return None
+    return execution.dispatch_thread or 0, begin, done
+
+
+def mean_seconds(
+    executions: Sequence[Execution],
+    interval_of: Callable[[Execution], Interval | None],
+    steps: int,
+) -> float | None:
+    """Return the mean time of an iteration; None where there is no execution or no such time.
+
+    On each thread the executions of one iteration are summed up; of several threads, which work
+    at the same time, the longest counts.
+    """
+    by_step: dict[int, set[Interval]] = {}
+    for execution in executions:
+        interval = interval_of(execution)
+        if interval is None:
+            return None
+        by_step.setdefault(execution.step, set()).add(interval)
+    if not by_step:
+        return None
+    return sum(busiest_ns(intervals) for intervals in by_step.values()) / steps / 1e9
+
+
+def count_runs(executions: Iterable[Execution]) -> int:
+    """Return how often an operator has run; on several threads at once it has run once."""
+    by_thread = Counter((each.step, each.thread) for each in executions)
+    by_step: dict[int, int] = {}
+    for (step, _), count in by_thread.items():
+        by_step[step] = max(by_step.get(step, 0), count)
+    return sum(by_step.values())
+
+
+def mean_amount(amount: int | None, runs: int, steps: int) -> int | float | None:
+    """Return what an iteration has on average of an amount in each run, whole where it is."""
+    if amount is None or not steps:
+        return None
+    whole, rest = divmod(amount * runs, steps)
+    return amount * runs / steps if rest else whole
+
+
+def busiest_ns(intervals: Collection[Interval]) -> int:
+    """Return the time on the thread with the most."""
+    by_thread: dict[int, int] = {}
+    for thread, start, end in intervals:
+        by_thread[thread] = by_thread.get(thread, 0) + end - start
+    return max(by_thread.values())
+
+
+def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> list[Record]:
+    """Return the records that the options ask for; times are not looked at."""
+    types, dtype = options.get("type"), options.get("input_dtype")
+    name = re.compile(options.get("opr_name") or "")
+    either = re.compile(options.get("filter") or "")
+    return [
+        record
+        for record in records
+        if (not types or record.info["type"] in types)
+        and (not dtype or dtype.lower() in record.input_dtypes)
+        and name.match(record.info["name"])
+        and (either.search(record.info["name"]) or either.search(record.info["type"]))
+    ]
+
+
+def select_records(
+    records: Iterable[Record], key: TimeKey, options: Mapping[str, Any], *, is_infinite: bool
+) -> list[TimedRecord]:
+    """Return the records with the time of a key, as the options put together, sort and cut;
+    `is_infinite` says how fast those are that took no time.
+
+    Raises:
+        UsageError: it is not said how to put them together.
+    """
+    least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
+    timed = [
+        TimedRecord(record, record.times[key], is_infinite)
+        for record in records
+        if key in record.times and least <= record.times[key] <= most
+    ]
+    how, by = options.get("aggregate"), options.get("aggregate_by")
+    if by and not how:
+        raise UsageError(
+            f"--aggregate-by {by}: how is not said", "add --aggregate sum, mean, max or min"
+        )
+    if how:
+        timed = aggregate_records(timed, how, by)
+    return sort_records(timed, options.get("sort", "time"))[: options.get("top", 3)]
+
+
+def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> list[TimedRecord]:
+    """Put together the operators of one type, or all, in the order of their first."""
+    groups: dict[str, list[TimedRecord]] = {}
+    for each in timed:
+        groups.setdefault(each.record.info["type"] if by else "all", []).append(each)
+    return [
+        TimedRecord(
+            Record(
+                info={"type": name, "count": str(len(group)), "id": "N/A"},
+                times={},
+                computation=aggregate([each.record.computation for each in group], how) or None,
+                memory=aggregate([each.record.memory for each in group], how),
+                count=len(group),
+            ),
+            aggregate([each.time for each in group], how) or 0.0,
+            group[0].is_infinite,
+        )
+        for name, group in groups.items()
+    ]
+
+
+def aggregate(values: Sequence[float | None], how: str) -> float | None:
+    """Return maximum, minimum, sum or mean of those that are known; None if none is.
+
+    The mean is that sum over all, as MegEngine's tool has it.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if how in ("max", "min"):
+        return max(known) if how == "max" else min(known)
+    total = sum_pairwise(known)
+    return total / len(values) if how == "mean" else total
+
+
+def sum_pairwise(values: Sequence[float]) -> float:
+    """Sum up in the order of NumPy, so that the last digit is that of MegEngine's tool.
+
+    Up to 128 values go in eight columns, of more the two halves are summed up.
+    """
+    count = len(values)
+    if count < 8:
+        return sum(values)
+    if count > 128:
+        half = count // 2 - count // 2 % 8
+        return sum_pairwise(values[:half]) + sum_pairwise(values[half:])
+    whole = count - count % 8
+    a, b, c, d, e, f, g, h = (sum(values[column:whole:8]) for column in range(8))
+    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for value in values[whole:]:
+        total += value
+    return total
+
+
+def sort_records(timed: list[TimedRecord], order: str) -> list[TimedRecord]:
+    """Sort by a column, the greatest first, with `+` the least first; unknown values come last."""
+    column, ascending = order.lstrip("+-"), order.startswith("+")
+    known = [each for each in timed if column_of(each, column) is not None]
+    unknown = [each for each in timed if column_of(each, column) is None]
+    if column.startswith(("in_", "out_")):
+        known.sort(key=lambda each: column_of(each, column), reverse=not ascending)
+    else:
+        sign = 1 if ascending else -1
+        known.sort(key=lambda each: sign * column_of(each, column))
+    return known + unknown
+
+
+def column_of(timed: TimedRecord, column: str) -> Any:
+    """Return what a record is sorted by."""
+    if column in ("time", "flops", "bandwidth"):
+        return getattr(timed, column)
+    if column == "opr_id":
+        number = timed.record.info["id"]
+        return int(number) if number.isdecimal() else None
+    return getattr(timed.record, column)

@@ -1,0 +1,75 @@
+"""The metrics of the style `ncu`.
+
+Nsight Compute reads hardware counters. Here the throughput is the work of the operators, as their
+shapes tell it, in the time that they took, and its percentage is that of the measured peak of this
+machine: metrics made so have names of their own. Those of Nsight Compute are there where there is
+a device, with what that has told.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from lar.profiles.units import UNITS_NS
+from lar.records.profile import Peak
+from lar.reports.document import Cell
+from lar.reports.styles.ncu.rows import Row
+
+DEVICE_METRICS = (
+    ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "%"),
+    ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "%"),
+    ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "%"),
+)
+LAUNCH_METRICS = (
+    ("launch__registers_per_thread", "register/thread"),
+    ("launch__shared_mem_per_block_static", "byte/block"),
+    ("launch__shared_mem_per_block_dynamic", "byte/block"),
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", "%"),
+)
+
+
+class Metric(NamedTuple):
+    name: str
+    unit: str
+    value: Cell
+
+
+def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[Metric]:
+    """Return the metrics of a row; times in `unit`, or in one that suits each if it is empty."""
+    work, side = row.work, "gpu" if on_device else "cpu"
+    duration, unit = scale_time(work.average_ns, unit)
+    metrics = [Metric(f"{side}__time_duration.sum", unit, duration)]
+    if on_device:
+        metrics += [Metric(name, unit, None) for name, unit in DEVICE_METRICS]
+        if row.kind == "kernel":
+            metrics.append(Metric("launch__grid_size", "", row.grid and prod(row.grid)))
+            metrics.append(Metric("launch__block_size", "", row.block and prod(row.block)))
+            metrics += [Metric(name, unit, None) for name, unit in LAUNCH_METRICS]
+    else:
+        compute, memory = work.compute_percent(peak), work.memory_percent(peak)
+        metrics.append(Metric("cpu__compute_throughput.pct_of_measured_peak", "%", compute))
+        metrics.append(Metric("cpu__memory_throughput.pct_of_measured_peak", "%", memory))
+    flops, size = giga(work.flops_per_second), giga(work.bytes_per_second)
+    metrics += [
+        Metric(f"{side}__flops.sum.per_second", "Gflop/s", flops),
+        Metric(f"{side}__bytes.sum.per_second", "Gbyte/s", size),
+        Metric(f"{side}__arithmetic_intensity", "flop/byte", work.intensity),
+        Metric(f"{side}__roofline_bound", "", work.bound(peak)),
+        Metric(f"{side}__launch_count", "", work.calls),
+    ]
+    for what, share in (("flops", work.flops_share), ("bytes", work.bytes_share)):
+        if 0 < share < 1:
+            metrics.append(Metric(f"{side}__{what}_known.pct_of_duration", "%", 100 * share))
+    return metrics
+
+
+def giga(value: float | None) -> float | None:
+    return None if value is None else value / 1e9
+
+
+def scale_time(nanoseconds: float, unit: str) -> tuple[float, str]:
+    """Return a time in a unit; if that is empty, in the largest in which it is at least 1."""
+    fitting = [each for each, size in UNITS_NS.items() if nanoseconds >= size]
+    unit = unit or (fitting or ["ns"])[-1]
+    return nanoseconds / UNITS_NS[unit], unit

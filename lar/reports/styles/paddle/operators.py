@@ -1,0 +1,283 @@
+"""Paddle's table of operators: below each its parts, and below these algorithms or kernels.
+
+    <type>
+      <type> dispatch
+      <type> wait
+      <type> compute
+        <algorithm, or a kernel or copy on the device>
+
+Parts are shown as far as the engine tells them; what an engine's operator calls besides, such as a
+conversion of layout, is a part too. Kernels of an operator without parts stand directly below it.
+A ratio of an operator is that to all operators, any other that to the row above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
+
+from lar.errors import UsageError
+from lar.profiles.device_times import execution_of, places_of
+from lar.profiles.operator_filter import operators_matching
+from lar.profiles.totals import totals_of
+from lar.records.profile import Execution, Profile, Span
+from lar.reports.document import Cell, ReportTable
+from lar.reports.styles.paddle.device import Activity
+from lar.reports.styles.paddle.layout import (
+    CALLS_WIDTH,
+    CPU_TIMES,
+    GPU_TIMES,
+    TIMES_WIDTH,
+    Block,
+    Section,
+    TimeRow,
+    format_count,
+    format_table,
+    format_times,
+    format_unit,
+    time_cells,
+    time_columns,
+    times_of,
+    truncate_name,
+    widths_of,
+)
+from lar.reports.styles.paddle.run import Settings, TimedRun
+from lar.reports.styles.paddle.sorting import sort_rows
+
+TITLE = "Operator Summary"
+MERGED = "All threads merged"
+NAME_WIDTH, FLOPS_WIDTH = 52, 10
+
+
+@dataclass
+class Tally:
+    """The calls of a row: times on the host and on the device, as far as each is known."""
+
+    cpu_ns: list[int] = field(default_factory=list)
+    gpu_ns: list[int] = field(default_factory=list)
+    parts: dict[str, Tally] = field(default_factory=dict)
+    leaves: dict[str, Tally] = field(default_factory=dict)
+    flops: int | None = 0
+
+    def add(self, cpu_ns: int | None, gpu_ns: int | None) -> None:
+        if cpu_ns is not None:
+            self.cpu_ns.append(cpu_ns)
+        if gpu_ns is not None:
+            self.gpu_ns.append(gpu_ns)
+
+    def part(self, name: str) -> Tally:
+        return self.parts.setdefault(name, Tally())
+
+    def leaf(self, name: str) -> Tally:
+        return self.leaves.setdefault(name, Tally())
+
+    def row(self, name: str, level: int, cpu_whole_ns: int, gpu_whole_ns: int) -> TimeRow:
+        """Return the row; its ratios are those to the whole times."""
+        cpu = times_of(totals_of(self.cpu_ns), cpu_whole_ns) if self.cpu_ns else None
+        gpu = times_of(totals_of(self.gpu_ns), gpu_whole_ns) if self.gpu_ns else None
+        calls = max(len(self.cpu_ns), len(self.gpu_ns))
+        return TimeRow(name, calls, cpu, gpu, level, None if level else self.flops)
+
+    def rows(
+        self, name: str, cpu_whole_ns: int, gpu_whole_ns: int, level: int = 0
+    ) -> list[TimeRow]:
+        """Return the row and those below it, in the order they were first seen."""
+        own_ns = sum(self.cpu_ns), sum(self.gpu_ns)
+        rows = [self.row(name, level, cpu_whole_ns, gpu_whole_ns)]
+        for below, part in self.parts.items():
+            rows += part.rows(below, *own_ns, level + 1)
+        for below, leaf in self.leaves.items():
+            rows.append(leaf.row(below, level + 1, *own_ns))
+        return rows
+
+
+class OperatorBlock(NamedTuple):
+    """The operators under one title, each with the rows below it."""
+
+    thread: str
+    operators: list[list[TimeRow]]
+
+
+def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return the table of operators, none where the profile has none.
+
+    Raises:
+        UsageError: no operator matches the filter.
+    """
+    blocks = operator_blocks(run, settings)
+    if not blocks:
+        return []
+    unit = settings.unit
+    lines: list[tuple[str, ...] | str] = []
+    values: list[tuple[Cell, ...]] = []
+    for block in blocks:
+        lines.append(f"Thread: {block.thread}")
+        for rows in block.operators:
+            for row in rows:
+                lines.append(operator_line(row, unit))
+                cells = *time_cells(row.cpu, unit), *time_cells(row.gpu, unit)
+                values.append((block.thread, row.level, row.name, row.calls, *cells, row.flops))
+    columns = [(1, CALLS_WIDTH), (2, TIMES_WIDTH), (3, TIMES_WIDTH), (4, FLOPS_WIDTH)]
+    text = format_table(
+        TITLE,
+        (NAME_WIDTH, *widths_of(columns, lines)),
+        [Block(("Name", "Calls", CPU_TIMES, GPU_TIMES, "FLOPs"), lines)],
+        above=[format_unit(unit)],
+    )
+    names = ("Thread", "Level", "Name", "Calls")
+    times = *time_columns("CPU", unit), *time_columns("GPU", unit)
+    table = ReportTable(
+        name="operator", title=TITLE, columns=(*names, *times, "FLOPs"), rows=tuple(values)
+    )
+    return [Section(text, table)]
+
+
+def operator_line(row: TimeRow, unit: str) -> tuple[str, ...]:
+    times = format_times(row.cpu, unit), format_times(row.gpu, unit)
+    name = truncate_name(row.name, row.level, NAME_WIDTH)
+    return (name, format_count(row.calls), *times, format_count(row.flops))
+
+
+def operator_blocks(run: TimedRun, settings: Settings) -> list[OperatorBlock]:
+    """Return the operators sorted: all in one block, or a block for each thread.
+
+    Ratios are those to all operators of a block, also to those that the filter leaves out.
+
+    Raises:
+        UsageError: no operator matches the filter.
+    """
+    tallies = tally_operators(run, settings)
+    if settings.filter is not None and run.executions and not any(each.keys for each in tallies):
+        raise UsageError(
+            f"--filter {settings.filter}: no operator has such a name or type",
+            "--style paddle --group-by name lists them",
+        )
+    blocks = []
+    for each in tallies:
+        operators = [tally.rows(key, each.cpu_ns, each.gpu_ns) for key, tally in each.keys.items()]
+        if operators:
+            ordered = sort_rows(operators, settings.sort, itemgetter(0))
+            blocks.append(OperatorBlock(each.thread, ordered[: settings.top]))
+    return blocks
+
+
+@dataclass
+class ThreadTally:
+    """The operators of a thread, or of all: those that are shown, and the times of all."""
+
+    thread: str
+    cpu_ns: int = 0
+    gpu_ns: int = 0
+    keys: dict[str, Tally] = field(default_factory=dict)
+
+
+def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
+    """Count the executions of the operators that match the filter."""
+    profile = run.profile
+    by_thread, by_name = settings.group_by == "thread", settings.group_by == "name"
+    keys = [each.name if by_name else each.type for each in profile.operators]
+    shown = operators_matching(profile, settings.filter or "")
+    calls = calls_by_execution(run)
+    threads: dict[int | None, ThreadTally] = {}
+    for index, execution in enumerate(run.executions):
+        thread = execution.thread if by_thread else None
+        tallies = threads.get(thread)
+        if tallies is None:
+            title = MERGED if thread is None else thread_title(profile, thread)
+            tallies = threads[thread] = ThreadTally(title)
+        cpu_ns = profile.host_ns(execution)
+        work = run.by_execution.get(index, ())
+        gpu_ns = sum(activity.duration_ns for activity in work)
+        tallies.cpu_ns += cpu_ns
+        tallies.gpu_ns += gpu_ns
+        if execution.operator in shown:
+            tally = tallies.keys.setdefault(keys[execution.operator], Tally())
+            tally.add(cpu_ns, gpu_ns)
+            flops = profile.operators[execution.operator].flops
+            tally.flops = None if flops is None or tally.flops is None else tally.flops + flops
+            if profile.on_device:
+                add_device_parts(tally, run, execution, calls.get(index, ()), work)
+            else:
+                add_host_parts(tally, run, execution, calls.get(index, ()))
+    return list(threads.values())
+
+
+def thread_title(profile: Profile, thread: int) -> str:
+    name = profile.threads.get(thread)
+    return f"{thread} ({name})" if name else str(thread)
+
+
+def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
+    """Return what the operators called on the host, besides dispatch, wait and compute."""
+    runtime = run.profile.spans_of("runtime")
+    spans = [span for span in (*runtime, *run.host_copies) if span.operator is not None]
+    calls: dict[int, list[Span]] = {}
+    if spans:
+        places = places_of(run.executions, on_device=False)
+        for span in sorted(spans, key=lambda span: span.start_ns):
+            index = execution_of(span, places)
+            if index is not None:
+                calls.setdefault(index, []).append(span)
+    return calls
+
+
+def add_host_parts(
+    tally: Tally, run: TimedRun, execution: Execution, calls: Iterable[Span]
+) -> None:
+    """Count the parts of an execution on the host, whose computation an algorithm made."""
+    operator = run.profile.operators[execution.operator]
+    if execution.dispatch_ns is not None:
+        tally.part(f"{operator.type} dispatch").add(execution.dispatch_ns, 0)
+    holder = tally
+    if execution.wait_ns is not None:
+        tally.part(f"{operator.type} wait").add(execution.wait_ns, 0)
+        holder = tally.part(f"{operator.type} compute")
+        holder.add(execution.compute_ns, 0)
+    for call in calls:
+        tally.part(call.name).add(call.duration_ns, 0)
+    if operator.algorithm:
+        holder.leaf(operator.algorithm).add(execution.compute_ns, None)
+
+
+def add_device_parts(
+    tally: Tally,
+    run: TimedRun,
+    execution: Execution,
+    calls: Iterable[Span],
+    work: Iterable[Activity],
+) -> None:
+    """Count the parts of an execution on a device.
+
+    What began during a call is that call's, the rest that of the computation; the wait kept
+    neither the host nor the device busy.
+    """
+    name = run.profile.operators[execution.operator].type
+    told = execution.wait_ns is not None
+    if told and execution.dispatch_ns is not None:
+        tally.part(f"{name} dispatch").add(execution.dispatch_ns, 0)
+    taken: dict[int, list[Activity]] = {}
+    own: list[Activity] = []
+    spans = list(calls)
+    for activity in work:
+        around = (
+            i for i, each in enumerate(spans) if each.start_ns <= activity.start_ns < each.end_ns
+        )
+        place = next(around, None)
+        (own if place is None else taken.setdefault(place, [])).append(activity)
+    for place, call in enumerate(spans):
+        begun = taken.get(place, [])
+        part = tally.part(call.name)
+        part.add(call.duration_ns, sum(each.duration_ns for each in begun))
+        add_leaves(part, begun)
+    holder = tally
+    if told:
+        holder = tally.part(f"{name} compute")
+        holder.add(None, sum(each.duration_ns for each in own))
+    add_leaves(holder, own)
+
+
+def add_leaves(holder: Tally, work: Iterable[Activity]) -> None:
+    for each in work:
+        holder.leaf(each.name).add(None, each.duration_ns)

@@ -1,0 +1,194 @@
+"""The first of Paddle's tables: how busy the devices were, and the kinds of events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
+from lar.profiles.units import UNITS_NS
+from lar.records.profile import Span
+from lar.reports.document import Cell, ReportTable
+from lar.reports.styles.paddle.layout import (
+    Block,
+    Section,
+    format_ratio,
+    format_table,
+    format_time,
+    format_unit,
+)
+from lar.reports.styles.paddle.model import phase_rows
+from lar.reports.styles.paddle.run import Settings, TimedRun
+
+DEVICE_NOTES = (
+    "CPU(Process) Utilization = Current process CPU time over all cpu cores / elapsed time, "
+    "so max utilization can be reached 100% * number of cpu cores.",
+    "CPU(System) Utilization = All processes CPU time over all cpu cores(busy time) / "
+    "(busy time + idle time).",
+    "GPU Utilization = Current process GPU time / elapsed time.",
+)
+OVERVIEW_NOTES = (
+    "In this table, We sum up all collected events in terms of event type.",
+    "The time of events collected on host are presented as CPU Time, and as GPU Time if on device.",
+    "Events with different types may overlap or inclusion, e.g. Operator includes OperatorInner, "
+    "so the sum of ratios is not 100%.",
+    "The time of events in the same type with overlap will not calculate twice, and all time is "
+    "summed after merged.",
+    "Example:",
+    "Thread 1:",
+    "  Operator: |___________|     |__________|",
+    "Thread 2:",
+    "  Operator:   |____________|     |___|",
+    "After merged:",
+    "  Result:   |______________|  |__________|",
+    "",
+)
+CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
+
+
+def device_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return how busy the CPUs and devices were, in percent; kernels alone count for a device."""
+    cpu = run.profile.facts.cpu
+    rows: list[tuple[str, float | None]] = [
+        ("CPU(Process)", cpu.process_percent),
+        ("CPU(System)", cpu.system_percent),
+    ]
+    kernels: dict[int, list[Interval]] = {}
+    for each in run.activities:
+        if each.kind == "Kernel":
+            kernels.setdefault(each.device, []).append((each.start_ns, each.end_ns))
+    for number, intervals in sorted(kernels.items()):
+        percent = 100 * total_of(merge_intervals(intervals)) / run.step_ns
+        rows.append((f"GPU{number}", percent))
+    columns = ("Device", "Utilization (%)")
+    lines = [(name, "-" if value is None else f"{value:.2f}") for name, value in rows]
+    text = format_table("Device Summary", (30, 20), [Block(columns, lines)], notes=DEVICE_NOTES)
+    return [
+        Section(
+            text,
+            ReportTable(
+                name="device",
+                title="Device Summary",
+                columns=columns,
+                rows=tuple(rows),
+                notes=DEVICE_NOTES,
+            ),
+        )
+    ]
+
+
+def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return the time of each kind of event, what overlaps counted once.
+
+    The phases of the iteration are plain sums, as in the table of phases.
+    """
+    unit = settings.unit
+    host = host_events(run)
+    for row in phase_rows(run):
+        if row.cpu is not None and row.cpu.total_ns is not None:
+            host.append((row.name, row.calls or 0, row.cpu.total_ns))
+    host.sort(key=lambda row: -row[2])
+    device = device_events(run)
+
+    def line(row: tuple[str, int, float], indent: str) -> tuple[str, ...]:
+        name, calls, time_ns = row
+        cells = format_time(time_ns, unit), format_ratio(time_ns / run.step_ns)
+        return (indent + name, str(calls), *cells)
+
+    first = Block(
+        ("Event Type", "Calls", "CPU Time", "Ratio (%)"),
+        [line(row, "  " if number else "") for number, row in enumerate(host)],
+    )
+    second = Block(("", "Calls", "GPU Time", "Ratio (%)"), [line(row, "  ") for row in device])
+    text = format_table(
+        "Overview Summary",
+        (25, 25, 25, 25),
+        [first, second],
+        above=[format_unit(unit)],
+        notes=OVERVIEW_NOTES,
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for where, events in (("CPU", host), ("GPU", device)):
+        for name, calls, time_ns in events:
+            ratio = 100 * time_ns / run.step_ns
+            rows.append((where, name, calls, time_ns / UNITS_NS[unit], ratio))
+    columns = ("Where", "Event Type", "Calls", f"Time ({unit})", "Ratio (%)")
+    return [
+        Section(
+            text,
+            ReportTable(
+                name="overview",
+                title="Overview Summary",
+                columns=columns,
+                rows=tuple(rows),
+                notes=OVERVIEW_NOTES[:-1],
+            ),
+        )
+    ]
+
+
+def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
+    """Return the kinds of events on the host but for phases: name, calls, merged time."""
+    steps = merge_intervals((step.start_ns, step.end_ns) for step in run.steps)
+    ranges = [span for span in run.user_ranges if run.host_ns_of(span) is not None]
+    clipped = intersect_intervals(merge_intervals(intervals_of(ranges)), steps)
+    calls = [span for span in run.profile.spans_of("runtime") if span.operator is None]
+    cuda = [span for span in calls if CUDA_CALL.match(span.name)]
+    others = [span for span in calls if not CUDA_CALL.match(span.name)]
+    inner = inner_intervals(run)
+    kinds = (
+        ("ProfileStep", len(run.steps), steps),
+        ("UserDefined", len(run.host_copies), intervals_of(run.host_copies)),
+        ("Operator", len(run.executions), operator_intervals(run)),
+        ("CudaRuntime", len(cuda), intervals_of(cuda)),
+        ("Runtime", len(others), intervals_of(others)),
+        ("OperatorInner", len(inner), inner),
+        ("PythonUserDefined", len(ranges) if clipped else 0, clipped),
+    )
+    return [
+        (name, count, total_of(merge_intervals(intervals)))
+        for name, count, intervals in kinds
+        if count
+    ]
+
+
+def intervals_of(spans: Iterable[Span]) -> list[Interval]:
+    return [(span.start_ns, span.end_ns) for span in spans]
+
+
+def operator_intervals(run: TimedRun) -> list[Interval]:
+    """Return when operators kept the host busy: being dispatched, on a CPU executed too."""
+    intervals = []
+    for each in run.executions:
+        if not run.profile.on_device:
+            intervals.append((each.start_ns, each.end_ns))
+        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None:
+            intervals.append((each.dispatch_start_ns, each.dispatch_end_ns))
+    return intervals
+
+
+def inner_intervals(run: TimedRun) -> list[Interval]:
+    """Return the parts of operators on the host, where they are told: dispatch, wait, compute."""
+    intervals = intervals_of(
+        span for span in run.profile.spans_of("runtime") if span.operator is not None
+    )
+    on_device = run.profile.on_device
+    for each in run.executions:
+        begin, end, wait = each.dispatch_start_ns, each.dispatch_end_ns, each.wait_ns
+        if begin is not None and end is not None and not (on_device and wait is None):
+            intervals.append((begin, end))
+        if wait is not None and not on_device:
+            intervals.append((each.start_ns, each.start_ns + wait))
+            intervals.append((each.start_ns + wait, each.end_ns))
+    return intervals
+
+
+def device_events(run: TimedRun) -> list[tuple[str, int, float]]:
+    """Return the kinds of events on the devices in the order they are first seen."""
+    groups: dict[str, list[Interval]] = {}
+    for each in run.activities:
+        groups.setdefault(each.kind, []).append((each.start_ns, each.end_ns))
+    return [
+        (kind, len(intervals), total_of(merge_intervals(intervals)))
+        for kind, intervals in groups.items()
+    ]

@@ -1,0 +1,114 @@
+"""What Paddle's timer tells of the iterations: the cost of reading and of all, and the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from lar.reports.document import ReportTable
+from lar.reports.styles.paddle.layout import Section, centre_title
+from lar.reports.styles.paddle.run import Settings, TimedRun
+
+TITLE = "Perf Summary"
+LENGTH, CELL_WIDTH = 100, 15
+
+
+class StepCost(NamedTuple):
+    """What one step has cost in seconds; None where it is not told of any what was read."""
+
+    number: int
+    reader_seconds: float | None
+    batch_seconds: float
+
+
+class Spread(NamedTuple):
+    average: float | None
+    largest: float | None
+    smallest: float | None
+
+
+def costs_of(run: TimedRun) -> list[StepCost]:
+    """Return what the timed steps have cost, with the reading of their input."""
+    reading: dict[int, list[tuple[int, int]]] = {}
+    for span in run.profile.spans_of("phase"):
+        if span.name == "dataloader" and span.step is not None:
+            reading.setdefault(span.step, []).append((span.start_ns, span.end_ns))
+    costs = []
+    for step in run.steps:
+        reads = reading.get(step.number, [])
+        before = sum(b - a for a, b in reads if b <= step.start_ns)
+        # A step that uses what was read before has read nothing: it counts in the average.
+        reader = sum(b - a for a, b in reads) / 1e9 if reading else None
+        costs.append(StepCost(step.number, reader, (step.duration_ns + before) / 1e9))
+    return costs
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    return Spread(fmean(values), max(values), min(values)) if values else Spread(None, None, None)
+
+
+def perf_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return the costs and the rate, which is of samples where the size of the batch is known.
+
+    The rate's average is that of the average cost, not that of the rates.
+    """
+    costs = costs_of(run)
+    reader = spread_of([cost.reader_seconds for cost in costs if cost.reader_seconds is not None])
+    batch = spread_of([cost.batch_seconds for cost in costs])
+    samples = run.profile.facts.batch or 1
+    rates = Spread(
+        *(
+            samples / each if each else None
+            for each in (batch.average, batch.smallest, batch.largest)
+        )
+    )
+    kind = "samples" if run.profile.facts.batch else "steps"
+    rows = [("reader_cost", *reader), ("batch_cost", *batch), ("ips", *rates)]
+    lines = [centre_title(TITLE, LENGTH, "=")]
+    if reader.average is not None and batch.average:
+        lines.append(f"Reader Ratio: {100 * reader.average / batch.average:.3f}%")
+    lines.append(f"Time Unit: s, IPS Unit: {kind}/s")
+    lines.append(format_line(("", "avg", "max", "min")))
+    for name, *values in rows:
+        cells = ("-" if value is None else f"{value:.5f}" for value in values)
+        lines.append(format_line((name, *cells)))
+    table = ReportTable(
+        name="perf",
+        title=TITLE,
+        columns=("Name", "Unit", "avg", "max", "min"),
+        rows=tuple(
+            (name, f"{kind}/s" if name == "ips" else "s", *values) for name, *values in rows
+        ),
+    )
+    return [Section(tuple(lines), table)]
+
+
+def format_line(cells: Sequence[str]) -> str:
+    return "|" + "|".join(f" {cell.center(CELL_WIDTH)} " for cell in cells) + "|"
+
+
+def log_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return a line for each step, as Paddle's detection models log them."""
+    costs = costs_of(run)
+    batch, kind = run.profile.facts.batch or 1, "images" if run.profile.facts.batch else "steps"
+    width = max(5, len(str(len(costs))))
+    rows: list[tuple[int, float | None, float, float | None]] = []
+    lines = []
+    for index, cost in enumerate(costs[: settings.top]):
+        ips = batch / cost.batch_seconds if cost.batch_seconds else None
+        rows.append((cost.number, cost.reader_seconds, cost.batch_seconds, ips))
+        read, rate = (
+            "-" if value is None else f"{value:.4f}" for value in (cost.reader_seconds, ips)
+        )
+        lines.append(
+            f"iter: [{index:>{width}}/{len(costs)}] batch_cost: {cost.batch_seconds:.4f} "
+            f"data_cost: {read} ips: {rate} {kind}/s"
+        )
+    table = ReportTable(
+        name="log",
+        title="Log",
+        columns=("Step", "data_cost (s)", "batch_cost (s)", f"ips ({kind}/s)"),
+        rows=tuple(rows),
+    )
+    return [Section(tuple(lines), table)]

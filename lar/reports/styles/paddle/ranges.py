@@ -1,0 +1,151 @@
+"""Paddle's tables of copies and of the ranges that the user has named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from lar.profiles.operator_filter import only_moves
+from lar.profiles.totals import totals_of
+from lar.records.profile import Span
+from lar.reports.document import ReportTable
+from lar.reports.styles.paddle.layout import (
+    CALLS_WIDTH,
+    CPU_TIMES,
+    GPU_TIMES,
+    TIMES_WIDTH,
+    Block,
+    Section,
+    TimeRow,
+    format_count,
+    format_table,
+    format_times,
+    format_unit,
+    time_cells,
+    time_columns,
+    times_of,
+    widths_of,
+)
+from lar.reports.styles.paddle.model import camel_case
+from lar.reports.styles.paddle.operators import MERGED, thread_title
+from lar.reports.styles.paddle.run import Settings, TimedRun
+from lar.reports.styles.paddle.sorting import sort_rows
+
+COPY_NAMES = ("memcpy", "memorycopy", "memset")
+
+
+class Call(NamedTuple):
+    """A range; the host's time is None where it stands for a device's."""
+
+    name: str
+    cpu_ns: int | None
+    gpu_ns: int
+
+
+def rows_of_calls(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
+    """Return rows by name in the order first seen: ratios to the steps, and to all that the
+    device did."""
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(call.name, []).append(call)
+    rows = []
+    for name, group in groups.items():
+        host = [call.cpu_ns for call in group if call.cpu_ns is not None]
+        cpu = times_of(totals_of(host), run.step_ns) if host else None
+        gpu = times_of(totals_of(call.gpu_ns for call in group), run.device_ns)
+        rows.append(TimeRow(name, len(group), cpu, gpu))
+    return rows
+
+
+def call_of(run: TimedRun, span: Span) -> Call:
+    return Call(span.name, run.host_ns_of(span), run.device_ns_of(span))
+
+
+def copies_of(run: TimedRun) -> list[Call]:
+    """Return what moved data, in the order of time: copies of the host, input and output, ranges
+    named so, and operators that do nothing else."""
+    spans = [*run.host_copies, *(span for span in run.user_ranges if is_copy(span))]
+    found = [(span.start_ns, call_of(run, span)) for span in spans]
+    for span in run.profile.spans_of("phase"):
+        if span.name in ("input_copy", "output_copy"):
+            call = call_of(run, span)
+            found.append((span.start_ns, call._replace(name=camel_case(span.name))))
+    told = {span.operator for span in run.host_copies}
+    for index, execution in enumerate(run.executions):
+        kind = run.profile.operators[execution.operator].type
+        if only_moves(kind) and execution.operator not in told:
+            work = sum(each.duration_ns for each in run.by_execution.get(index, ()))
+            found.append((execution.start_ns, Call(kind, run.profile.host_ns(execution), work)))
+    return [call for _, call in sorted(found, key=lambda each: each[0])]
+
+
+def is_copy(span: Span) -> bool:
+    return any(name in span.name.lower() for name in COPY_NAMES)
+
+
+def copy_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return the table of copies, in the order first seen."""
+    rows = rows_of_calls(run, copies_of(run))[: settings.top]
+    return time_section(
+        "memory_manipulation", "Memory Manipulation Summary", [("", rows)], settings
+    )
+
+
+def range_section(run: TimedRun, settings: Settings) -> list[Section]:
+    """Return the table of the ranges that the user has named; one around several steps has no
+    ratio to them."""
+    threads: dict[int | None, list[Span]] = {}
+    for span in run.user_ranges:
+        if not is_copy(span):
+            thread = span.thread if settings.group_by == "thread" else None
+            threads.setdefault(thread, []).append(span)
+    blocks = []
+    for thread, spans in threads.items():
+        around = {span.name for span in spans if span.step is None}
+        rows = [
+            without_ratio(row) if row.name in around else row
+            for row in rows_of_calls(run, (call_of(run, span) for span in spans))
+        ]
+        rows = sort_rows(rows, settings.sort, lambda row: row)[: settings.top]
+        title = MERGED if thread is None else thread_title(run.profile, thread)
+        blocks.append((title, rows))
+    return time_section("userdefined", "UserDefined Summary", blocks, settings, closed=False)
+
+
+def without_ratio(row: TimeRow) -> TimeRow:
+    return row._replace(cpu=row.cpu and row.cpu._replace(ratio=None))
+
+
+def time_section(
+    name: str,
+    title: str,
+    blocks: Sequence[tuple[str, Sequence[TimeRow]]],
+    settings: Settings,
+    *,
+    closed: bool = True,
+) -> list[Section]:
+    """Return a table as wide as its longest name: blocks of rows, each under its title if any."""
+    unit = settings.unit
+    lines: list[tuple[str, ...] | str] = []
+    values = []
+    for heading, rows in blocks:
+        lines += [f"Thread: {heading}"] if heading else []
+        for row in rows:
+            times = format_times(row.cpu, unit), format_times(row.gpu, unit)
+            lines.append((row.name, format_count(row.calls), *times))
+            cells = *time_cells(row.cpu, unit), *time_cells(row.gpu, unit)
+            values.append((*((heading,) if heading else ()), row.name, row.calls, *cells))
+    if not values:
+        return []
+    columns = [(0, len("Name")), (1, CALLS_WIDTH), (2, TIMES_WIDTH), (3, TIMES_WIDTH)]
+    text = format_table(
+        title,
+        widths_of(columns, lines),
+        [Block(("Name", "Calls", CPU_TIMES, GPU_TIMES), lines)],
+        above=[format_unit(unit)],
+        closed=closed,
+    )
+    names = ("Thread", "Name", "Calls") if blocks[0][0] else ("Name", "Calls")
+    columns_of_table = (*names, *time_columns("CPU", unit), *time_columns("GPU", unit))
+    table = ReportTable(name=name, title=title, columns=columns_of_table, rows=tuple(values))
+    return [Section(text, table)]

@@ -1,0 +1,223 @@
+"""The Diff view of the TensorBoard plugin: two runs side by side, operator by operator.
+
+The answer has the keys of the plugin's own for the root of its tree; below it the plugin has a
+part for each module, of which a profile of lar has no calls. The columns that the plugin's page
+makes of an answer are in `table`. As there, figures are sums over all timed iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lar.profiles.activities import HostActivity
+from lar.profiles.differences import Difference
+from lar.records.profile import Profile
+from lar.reports.document import Cell, ReportTable
+from lar.reports.styles.tensorboard.operators import (
+    HostWork,
+    OperatorTotals,
+    chosen_sort,
+    ordered_by,
+)
+from lar.reports.styles.tensorboard.overview import microseconds
+
+# Of each group of columns the title and the field of the totals.
+METRICS = (
+    ("Calls", "calls"),
+    ("Host Duration", "host_total_ns"),
+    ("Self Host Duration", "host_self_ns"),
+    ("Device Duration", "device_total_ns"),
+    ("Self Device Duration", "device_self_ns"),
+)
+SIDES = ("Baseline", "Exp", "Delta")
+
+
+class Side(NamedTuple):
+    """One run, with the sums of its operators and which operators, by number, are meant."""
+
+    profile: Profile
+    work: HostWork
+    totals: Sequence[OperatorTotals]
+    accepts: Callable[[int], bool]
+
+
+# What one operator took in the baseline and in the experiment; None where it is not in one.
+Pair = tuple[OperatorTotals | None, OperatorTotals | None]
+
+
+def diff_view_of(
+    baseline: Side, experiment: Side, sort: str | None, top: int | None
+) -> dict[str, Any]:
+    """Return the view; rows are ordered by the larger of their two figures.
+
+    Raises:
+        UsageError: the sort key is a time of a device, and the experiment has none.
+    """
+    key, descending = chosen_sort(experiment.profile, sort)
+    pairs = pairs_of(baseline.totals, experiment.totals)
+    field = key.replace("duration", "ns")
+    pairs = ordered_by(pairs, lambda pair: larger_of(pair, field), descending)[:top]
+    metrics = [
+        (title, name)
+        for title, name in METRICS
+        if not name.startswith("device")
+        or baseline.profile.on_device
+        or experiment.profile.on_device
+    ]
+    return {
+        "metadata": {
+            "sort": key,
+            "baseline_steps": len(baseline.profile.timed_steps()),
+            "exp_steps": len(experiment.profile.timed_steps()),
+        },
+        "path": "0",
+        "left": node_of(baseline, [left for left, _ in pairs if left]),
+        "right": node_of(experiment, [right for _, right in pairs if right]),
+        "children": [],
+        "table": {
+            "columns": columns_of(metrics),
+            "rows": [
+                row_of(pair, metrics, (baseline.profile, experiment.profile)) for pair in pairs
+            ],
+        },
+    }
+
+
+def pairs_of(left: Sequence[OperatorTotals], right: Sequence[OperatorTotals]) -> list[Pair]:
+    """Join the operators of two runs, those of the baseline first."""
+    others = {(each.name, each.input_shape): each for each in right}
+    pairs: list[Pair] = [(each, others.pop((each.name, each.input_shape), None)) for each in left]
+    return [*pairs, *((None, each) for each in others.values())]
+
+
+def larger_of(pair: Pair, field: str) -> Any:
+    """Return the larger of two figures, or the name; None where neither is known."""
+    values = [getattr(each, field) for each in pair if each]
+    return max((value for value in values if value is not None), default=None)
+
+
+def node_of(side: Side, totals: Sequence[OperatorTotals]) -> dict[str, Any]:
+    """Return one side of the answer: all that it did, and the sums of its operators."""
+    host_ns, device_ns, total_ns, name = outermost_of(side)
+    on_device = side.profile.on_device
+    return {
+        "name": name,
+        "duration": microseconds(host_ns),
+        "device_duration": microseconds(device_ns) if on_device else None,
+        "total_duration": microseconds(total_ns),
+        "aggs": [
+            {
+                "name": title_of(each),
+                "calls": each.calls,
+                "host_duration": plain_microseconds(each.host_total_ns),
+                "device_duration": plain_microseconds(each.device_total_ns if on_device else None),
+                "self_host_duration": plain_microseconds(each.host_self_ns),
+                "self_device_duration": plain_microseconds(
+                    each.device_self_ns if on_device else None
+                ),
+            }
+            for each in totals
+        ],
+    }
+
+
+def outermost_of(side: Side) -> tuple[int, int, int, str]:
+    """Return what the operators that lie in no other took: the host's time, the device's, that of
+    the device where there is one and else the host's, in nanoseconds; and the plugin's name for
+    them together."""
+    accepts = side.accepts
+    activities, _, _, device_ns, stray = side.work
+    own = [
+        place
+        for place, each in enumerate(activities)
+        if accepts(each.operator) and not lies_in_another(activities, place, accepts)
+    ]
+    alone_ns = sum(duration_ns for operator, duration_ns in stray if accepts(operator))
+    name = "Blank" if not own else "CompositeNodes"
+    return (
+        sum(activities[place].duration_ns for place in own),
+        sum(device_ns[place] for place in own) + alone_ns,
+        sum(device_ns[place] or activities[place].duration_ns for place in own) + alone_ns,
+        activities[own[0]].name if len(own) == 1 else name,
+    )
+
+
+def lies_in_another(
+    activities: Sequence[HostActivity], place: int, accepts: Callable[[int], bool]
+) -> bool:
+    """Tell whether an activity lies in one of an operator that is meant."""
+    while (place := activities[place].parent) >= 0:
+        if accepts(activities[place].operator):
+            return True
+    return False
+
+
+def columns_of(metrics: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    columns = [{"type": "string", "name": "Operator"}]
+    for title, field in metrics:
+        unit = "" if field == "calls" else " (us)"
+        columns += [
+            *({"type": "number", "name": f"{it} {title}{unit}"} for it in SIDES),
+            {"type": "string", "name": f"Delta {title}%"},
+        ]
+    return columns
+
+
+def row_of(
+    pair: Pair, metrics: Sequence[tuple[str, str]], profiles: tuple[Profile, Profile]
+) -> list[Cell]:
+    """Return a row of the table: an operator that one run does not have took 0 there, a figure
+    that a run cannot tell is None."""
+    row: list[Cell] = [title_of(pair[0] or pair[1])]
+    for _, field in metrics:
+        one, two = (
+            figure_of(each, field, profile) for each, profile in zip(pair, profiles, strict=True)
+        )
+        change = None if one is None or two is None else two - one
+        figures = (one, two, change)
+        row += figures if field == "calls" else map(plain_microseconds, figures)
+        row.append("N/A" if one is None or two is None else format_percent(one, two))
+    return row
+
+
+def figure_of(totals: OperatorTotals | None, field: str, profile: Profile) -> int | None:
+    if field.startswith("device") and not profile.on_device:
+        return None
+    figure: int | None = getattr(totals, field) if totals else 0
+    return figure
+
+
+def title_of(totals: OperatorTotals | None) -> str:
+    """Return an operator's name, with its input shapes where rows are made by them."""
+    return " ".join(filter(None, (totals.name, totals.input_shape))) if totals else ""
+
+
+def plain_microseconds(duration_ns: int | None) -> int | float | None:
+    return None if duration_ns is None else microseconds(duration_ns)
+
+
+def format_percent(baseline: int, experiment: int) -> str:
+    """Return a change as the plugin's page writes it, which divides by 0 as JavaScript does."""
+    change = Difference(baseline, experiment, None)
+    if change.percent is not None:
+        return f"{change.percent:.2f}%"
+    return "Infinity%" if change.delta else "N/A"
+
+
+def diff_report_table(view: Mapping[str, Any]) -> ReportTable:
+    """Return the table, with how many iterations the sums are of."""
+    steps = view["metadata"]
+    notes = [
+        f"sums of all timed iterations: {steps['baseline_steps']} of the baseline, "
+        f"{steps['exp_steps']} of exp"
+    ]
+    if steps["baseline_steps"] != steps["exp_steps"]:
+        notes.append("runs of different length: --style diff compares means of an iteration")
+    return ReportTable(
+        name="diff",
+        title="Diff",
+        columns=tuple(column["name"] for column in view["table"]["columns"]),
+        rows=tuple(map(tuple, view["table"]["rows"])),
+        notes=tuple(notes),
+    )

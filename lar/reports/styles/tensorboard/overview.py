@@ -1,0 +1,124 @@
+"""The overview of the TensorBoard plugin: steps cut into buckets, the device, recommendations."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from lar.profiles.breakdown import KERNEL, Breakdown, breakdown_of
+from lar.profiles.devices import device_number, device_title
+from lar.profiles.recommendations import recommendations_of
+from lar.records.profile import Profile
+
+HTML_CELL = {"type": "string", "role": "tooltip", "p": {"html": "true"}}
+
+
+def overview_of(profile: Profile) -> dict[str, Any]:
+    """Return the overview; there must be timed steps."""
+    breakdown = breakdown_of(profile)
+    kind = device_title(profile.facts.device)
+    overview: dict[str, Any] = {
+        "steps": steps_table(breakdown),
+        "performance": [average_step(breakdown)],
+        "recommendations": recommendations_html(profile),
+        "environments": [
+            {"title": "Number of Worker(s)", "value": "1"},
+            {"title": "Device Type", "value": kind},
+        ],
+    }
+    if profile.on_device:
+        overview[f"{kind.lower()}_metrics"] = device_metrics(profile, breakdown, kind)
+    return overview
+
+
+def microseconds(duration_ns: int) -> int | float:
+    """Return microseconds, whole where they are, so that sums stay exact."""
+    return duration_ns / 1000 if duration_ns % 1000 else duration_ns // 1000
+
+
+def percentage(part_ns: int, total_ns: int) -> float:
+    return round(100 * part_ns / total_ns, 2) if total_ns else 0.0
+
+
+def steps_table(breakdown: Breakdown) -> dict[str, Any]:
+    """Return a row for each step: its number, then of each bucket the time and a tooltip."""
+    columns: list[dict[str, Any]] = [{"type": "string", "name": "Step"}]
+    for bucket in breakdown.buckets:
+        columns += [{"type": "number", "name": bucket}, HTML_CELL]
+    rows: list[list[Any]] = []
+    for step in breakdown.steps:
+        row: list[Any] = [str(step.number)]
+        for bucket in breakdown.buckets:
+            time_ns = step.buckets_ns[bucket]
+            row += [
+                microseconds(time_ns),
+                '<div class="visualization-tooltip" style="white-space: nowrap;">'
+                f"Step {step.number}<br>Total: {microseconds(step.total_ns)}us<br>"
+                f"<b>{bucket}: {microseconds(time_ns)}us</b><br>"
+                f"Percentage: {percentage(time_ns, step.total_ns)}%</div>",
+            ]
+        rows.append(row)
+    return {"columns": columns, "rows": rows}
+
+
+def average_step(breakdown: Breakdown) -> dict[str, Any]:
+    """Return the average step in microseconds and its buckets' percentages."""
+
+    def average(total_ns: int) -> int:
+        return round(total_ns / len(breakdown.steps) / 1000)
+
+    return {
+        "name": "Average Step Time",
+        "description": "",
+        "value": average(breakdown.total_ns),
+        "extra": 100,
+        "children": [
+            {
+                "name": bucket,
+                "description": "",
+                "value": average(breakdown.bucket_ns(bucket)),
+                "extra": percentage(breakdown.bucket_ns(bucket), breakdown.total_ns),
+            }
+            for bucket in breakdown.buckets
+        ],
+    }
+
+
+def recommendations_html(profile: Profile) -> str:
+    texts = [html.escape(each.text) for each in recommendations_of(profile)] or ["N/A"]
+    return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
+
+
+def device_metrics(profile: Profile, breakdown: Breakdown, kind: str) -> dict[str, Any]:
+    """Return what is known of the device, and how busy it was over the steps.
+
+    Nothing tells which kernels used the tensor cores of a CUDA device, so that row is left out
+    there; other devices have none.
+    """
+    number = device_number(profile.facts.device)
+    rows = [{"title": f"{kind} {number}:", "value": ""}]
+    facts = next((d for d in profile.devices if d.kind != "cpu" and d.id == number), None)
+    if facts is not None:
+        if facts.name:
+            rows.append({"title": "Name", "value": facts.name})
+        if facts.memory_bytes is not None:
+            rows.append({"title": "Memory", "value": f"{round(facts.memory_bytes / 2**30, 2)} GB"})
+        if facts.compute_major is not None and facts.compute_minor is not None:
+            capability = f"{facts.compute_major}.{facts.compute_minor}"
+            rows.append({"title": "Compute Capability", "value": capability})
+    busy = percentage(breakdown.bucket_ns(KERNEL), breakdown.total_ns)
+    rows.append({"title": f"{kind} Utilization", "value": f"{busy} %"})
+    tooltip = (
+        f"The {kind} usage metrics:\n\n{kind} Utilization:\n"
+        f"{kind} busy time / All steps time. The higher, the better. {kind} busy time is the time "
+        f"during which there is at least one {kind} kernel running on it. All steps time is the "
+        "total time of all profiler steps(or called as iterations).\n"
+    )
+    if kind != "GPU":
+        rows.append({"title": "Kernel Time using Tensor Cores", "value": "0.0 %"})
+        tooltip += (
+            f"\nKernel using Tensor Cores:\nTotal {kind} Time for Tensor Core kernels / Total "
+            f"{kind} Time for all kernels.\nIt is always 0.0 On {kind} devices because {kind} does "
+            "not using Tensor Cores.\n"
+        )
+    return {"title": f"{kind} Summary", "data": rows, "tooltip": tooltip}

@@ -1,0 +1,349 @@
+"""The sides of a comparison: a dump, the file of one tensor, or a model that is run for it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.graph import Graph
+from lar.dumps.dump import Dump
+from lar.dumps.index import SUFFIX, open_dump
+from lar.engines import ENGINES, engine_in_file
+from lar.errors import UsageError, error_with_code, nearest
+from lar.options.table import BY_KEY, Option, flag_of, is_set
+from lar.records.comparison import Comparison, Tolerance
+from lar.records.run import TensorInfo
+from lar.testcases.paths import source_of
+
+# Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
+TENSOR_HEAD = (7).to_bytes(4, "little")
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """A model and the options to run it with, by key, as texts.
+
+    A model with testcases brings its own inputs; of several testcases one is compared.
+    """
+
+    text: str
+    model: str
+    options: Mapping[str, Any]
+    case_count: int = 0
+
+    @property
+    def has_testcases(self) -> bool:
+        return self.case_count > 0
+
+
+Side: TypeAlias = Dump | ModelRun
+
+
+def compare(
+    actual: str | os.PathLike[str] | Side,
+    expected: str | os.PathLike[str] | Side,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_error: float | None = None,
+    case: int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare two dumps, tensor files or models with their options.
+
+    Args:
+        actual: a dump's folder, a tensor's file, or a model with its options: "r.mge --cpu".
+        expected: the same; what the other should be.
+        rtol: how far elements may be apart, relative to the expected one.
+        atol: how far elements may be apart besides.
+        max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
+        case: the number of the testcase to compare, of sides with several; the first if None.
+        options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
+
+    Raises:
+        UsageError: a side is none of these, or an option cannot be used.
+        LarError: a model's run did not end well.
+    """
+    tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
+    sides = [
+        side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
+        for side in (actual, expected)
+    ]
+    check_case(sides, case)
+    if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
+        return compare_dumps(sides[0], sides[1], tolerance)
+    import tempfile  # not before: two dumps need none
+
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        dumps = open_sides(sides, options, Path(folder), case or 0)
+        found = compare_dumps(*dumps, tolerance)
+    return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
+
+
+def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
+    """Yield which testcase was compared, of each side with several."""
+    for letter, side in zip("AB", sides, strict=True):
+        if isinstance(side, ModelRun) and side.case_count > 1:
+            yield (
+                f"{letter} has {side.case_count} testcases, of which number {case} was compared; "
+                "--case N compares another"
+            )
+
+
+def check_case(sides: Sequence[Side], case: int | None) -> None:
+    """Refuse the number of a testcase that a side does not have.
+
+    Raises:
+        UsageError: naming the side.
+    """
+    if case is None:
+        return
+    runs = [side for side in sides if isinstance(side, ModelRun) and side.has_testcases]
+    if not runs:
+        raise UsageError(f"--case {case}: no side has testcases", "leave it out")
+    for side in runs:
+        if not 0 <= case < side.case_count:
+            raise UsageError(
+                f"--case {case}: {side.model} has {side.case_count} testcases",
+                "they are counted from 0",
+            )
+
+
+def side_of(text: str) -> Side:
+    """Tell what a side is, and open a dump.
+
+    Raises:
+        UsageError: it is nothing that can be compared.
+    """
+    path = Path(text)
+    if path.is_dir() and source_of(text).case_count:
+        return model_run(text, text, {})
+    if path.is_dir() or text.endswith(SUFFIX):
+        return open_dump(path)
+    if path.is_file():
+        return model_run(text, text, {}) if is_model(path) else open_dump(path)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{text}: {error}", "quote a model with its options as one word") from None
+    if len(words) < 2:
+        raise UsageError(
+            f"{text}: no such dump, tensor file or model",
+            'give a folder, a file, or a model with its options: "model.mge --cpu"',
+        )
+    return model_run(text, words[0], parse_words(words[1:]))
+
+
+def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
+    """Return a side that is run; a failing testcase of it is no reason to stop."""
+    count = source_of(model).case_count
+    judged = {"disable_assert_throw": True} if count else {}
+    return ModelRun(text, model, {**judged, **options}, count)
+
+
+def is_model(path: Path) -> bool:
+    """Tell a model from the file of a tensor."""
+    if any(path.suffix.lower() in entry.suffixes for entry in ENGINES.values()):
+        return True
+    with path.open("rb") as file:
+        head = file.read(16)
+    return head[8:12] != TENSOR_HEAD and engine_in_file(head) is not None
+
+
+def parse_words(words: Iterable[str]) -> dict[str, Any]:
+    """Return the options that the words of a command line set, by key and as texts.
+
+    Raises:
+        UsageError: a word is no flag, or a flag lacks its value, or there is none of its name.
+    """
+    values: dict[str, Any] = {}
+    left = iter(words)
+    for word in left:
+        if not word.startswith("--"):
+            raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+        flag, equals, value = word[2:].partition("=")
+        if flag.startswith("cuda"):  # its value is optional, and stands behind a colon
+            flag, _, number = flag.partition(":")
+            equals, value = "=", value or number or "0"
+        key = flag.replace("-", "_")
+        option = BY_KEY.get(key)
+        if option is None:
+            near = nearest(key, BY_KEY)
+            hint = f"did you mean {flag_of(near)}?" if near else "`lar run --help` lists the flags"
+            raise UsageError(f"unknown flag {flag_of(key)}", hint)
+        if option.parse is None:
+            values[key] = True
+            continue
+        if not equals:
+            value = next(left, "")
+        if not value:
+            raise UsageError(f"{flag_of(key)}: expected one argument")
+        add_value(values, option, value)
+    return values
+
+
+def add_value(values: dict[str, Any], option: Option, value: str) -> None:
+    if option.repeatable:
+        values.setdefault(option.key, []).append(value)
+    else:
+        values[option.key] = value
+
+
+def open_sides(
+    sides: list[Side], options: Mapping[str, Any], folder: Path, case: int
+) -> tuple[Dump, Dump]:
+    """Run the models among two sides, on the same inputs; their dumps go into a folder.
+
+    Raises:
+        UsageError: an option cannot be used, or it is not clear what to feed.
+        LarError: a run did not end well.
+    """
+    shared = {key: value for key, value in options.items() if is_set(value)}
+    dumps: dict[int, Dump] = {}
+    # A dump, and a run that brings its own inputs, come first: the other side gets the same.
+    order = sorted(range(2), key=lambda number: brings_inputs(sides[number]), reverse=True)
+    for number in order:
+        side = sides[number]
+        if isinstance(side, ModelRun):
+            inputs = inputs_for(number, sides, dumps, shared, folder)
+            values = {**shared, **({"input": inputs} if inputs else {})}
+            side = run_side(side, values, folder / f"side{number}", case)
+        dumps[number] = side
+    return dumps[0], dumps[1]
+
+
+def brings_inputs(side: Side) -> bool:
+    """Tell whether it is settled what a side is fed with."""
+    return isinstance(side, Dump) or side.has_testcases
+
+
+def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int) -> Dump:
+    """Run a model once and open what it dumped; its own options come before those of both.
+
+    Raises:
+        UsageError: it would be run on a data set.
+        LarError: it did not run.
+    """
+    # Not before: two dumps are compared without what a run needs.
+    from lar.running.api import error_of, run_spec, settle_stack
+    from lar.running.plan import parse_values, plan_run, spec_of
+
+    values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
+    plan = settle_stack(plan_run(side.model, parse_values(values)))
+    if plan.items:
+        raise UsageError(
+            f"{side.text}: --input {';'.join(plan.values['input'])} is a data set of "
+            f"{len(plan.items)} items, and a comparison is of one run",
+            "give one item; or run the data set with --bin-out-dump DIR for each side, and compare "
+            "the folders",
+        )
+    spec = spec_of(plan)
+    # What an `--input` expects is not judged: the two sides are compared.
+    cases = spec.cases[case : case + 1] if side.has_testcases else ()
+    spec = replace(spec, cases=cases)
+    result = run_spec(spec, plan.driver.path, overwrite=bool(plan.values["overwrite"]))
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status != "ok":
+        error = error_of(result)
+        message = f"{side.text}: {error.message}"
+        raise error_with_code(error.exit_code, message, error.hint, error.detail)
+    return open_dump(values["bin_io_dump"])
+
+
+def inputs_for(
+    number: int,
+    sides: Sequence[Side],
+    dumps: Mapping[int, Dump],
+    options: Mapping[str, Any],
+    folder: Path,
+) -> list[str]:
+    """Return the `--input` items for a model besides its own options, none where it needs none.
+
+    Where nobody says what to feed, it gets the inputs of a dump on the other side, and two models
+    whose inputs have other names get the same generated data.
+
+    Raises:
+        UsageError: the inputs of two models are not alike, or a dump does not hold them.
+    """
+    models = [side for side in sides if isinstance(side, ModelRun)]
+    if "input" in options or any(
+        "input" in side.options or (side.has_testcases and side is sides[number]) for side in models
+    ):
+        return []
+    other = sides[1 - number]
+    if brings_inputs(other):
+        return inputs_of_dump(dumps[1 - number], folder)
+    if len(models) == 2 and models[0].model != models[1].model:
+        return generated_inputs(number, models, options, folder)
+    return []
+
+
+def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
+    """Return `--input` items with what the run was fed with that made a dump.
+
+    Raises:
+        UsageError: the dump does not tell.
+    """
+    from lar.running.array_inputs import items_of
+
+    inputs = [node for node in Graph(dump).nodes if node.is_input and node.operator]
+    fed = {
+        node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
+    }
+    if not inputs or len(fed) < len(inputs):
+        raise UsageError(
+            f"{dump.source}: the dump does not hold what its run was fed with",
+            "give --input, with the same data",
+        )
+    place = folder / "inputs"
+    place.mkdir()
+    return items_of(fed, place)
+
+
+def generated_inputs(
+    number: int, models: Sequence[ModelRun], options: Mapping[str, Any], folder: Path
+) -> list[str]:
+    """Return `--input` items for one of two models with the same data for both, by the places of
+    the inputs; none where the names are the same, because the data is generated alike then.
+
+    Raises:
+        UsageError: the inputs of the models are not alike.
+    """
+    from lar.inputs.generation import generate_array, shape_to_generate
+    from lar.running.api import read_info
+    from lar.running.array_inputs import items_of
+
+    infos = [read_info(side.model).inputs for side in models]
+    if {each.name for each in infos[0]} == {each.name for each in infos[1]}:
+        return []
+    if list(map(describe_input, infos[0])) != list(map(describe_input, infos[1])):
+        raise UsageError(
+            f"{models[0].model} and {models[1].model} take different inputs",
+            'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
+        )
+    import numpy as np
+
+    fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
+    place = folder / f"inputs{number}"
+    place.mkdir()
+    fed = {
+        mine.name: generate_array(
+            theirs.name,
+            np.dtype(theirs.dtype),
+            shape_to_generate(theirs.shape),
+            fill=fill,
+            seed=seed,
+        )
+        for mine, theirs in zip(infos[number], infos[1], strict=True)
+    }
+    return items_of(fed, place)
+
+
+def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
+    return info.dtype, tuple(1 if size is None else size for size in info.shape)

@@ -1,0 +1,63 @@
+"""`--in-process`: a run in this very process, for a debugger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+from lar import __version__
+from lar.errors import EXIT_CODES
+from lar.measurement.listener import Listener
+from lar.measurement.rows import join_samples, open_rows
+from lar.records.events import Event, Failed, apply_event
+from lar.records.run import Failure, RunResult, RunSpec
+from lar.worker.main import execute_run, failure_of
+
+
+def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, Any]) -> RunResult:
+    """Execute a spec in this very process, for a debugger; a crash of the engine ends it.
+
+    `facts` are fields of the result that are known beforehand.
+    """
+    result = RunResult(
+        spec=spec,
+        status="failed",
+        phase="start",
+        lar_version=__version__,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **facts,
+    )
+    os.environ.update(spec.environment)
+    capacity = spec.sample_count
+    tables = open_rows(-1, capacity, spec.runners)
+    seen = [0] * len(tables)
+
+    def show_rows() -> None:
+        for number, rows in enumerate(tables):
+            if rows.count > seen[number]:
+                listener.on_rows(rows, seen[number], rows.count, result)
+                seen[number] = rows.count
+
+    def emit(event: Event) -> None:
+        nonlocal result
+        show_rows()
+        result = apply_event(result, event)
+        listener.on_event(event, result)
+
+    try:
+        sha256 = result.model.sha256 if result.model else ""
+        execute_run(replace(spec, model_sha256=sha256), path, emit, tables)
+    except KeyboardInterrupt:
+        show_rows()
+        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
+        result = replace(result, status="interrupted", failure=failure)
+    except Exception as error:
+        emit(Failed(failure_of(error)))
+    return replace(
+        result,
+        warmup=join_samples([rows.samples(0, spec.warmup_iterations) for rows in tables]),
+        samples=join_samples([rows.samples(spec.warmup_iterations, capacity) for rows in tables]),
+    )

@@ -1,0 +1,366 @@
+"""Runs a spec in a worker process, and turns whatever happens to it into a `RunResult`.
+
+The parent owns the one deadline. The worker stands in a process group of its own, which is
+killed in the end whatever happened; what an engine does never raises here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, BinaryIO
+
+from lar import __version__
+from lar.errors import ENGINE_HINT, EXIT_CODES, LarError, OutOfTime
+from lar.measurement.listener import Listener
+from lar.measurement.rows import join_samples
+from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
+from lar.records.run import Failure, RunResult, RunSpec, record_to_json
+from lar.running.interrupts import uninterrupted
+from lar.running.progress import Ask, Progress
+from lar.running.worker_process import WorkerProcess, start_worker
+
+# The parent looks at the samples that often while iterations run.
+POLL_SECONDS = 0.02
+# Between so many samples told, a few milliseconds, it looks at the time.
+ROWS_AT_ONCE = 1000
+# For so long it tells what was measured by a run that it has ended.
+LAST_SECONDS = 0.3
+LOG_TAIL_BYTES = 64 * 1024
+LOG_TAIL_LINES = 20
+LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
+Explain = Callable[[RunSpec, bytes], LarError | None]
+
+
+def run_isolated(
+    spec: RunSpec,
+    path: str,
+    listener: Listener | None = None,
+    *,
+    task: str = "run",
+    before_start: Callable[[], dict[str, Any]] | None = None,
+    started: WorkerProcess | None = None,
+    began: float | None = None,
+    ask_progress: Ask | None = None,
+    explain_log: Explain | None = None,
+) -> RunResult:
+    """Execute a spec in a worker process, `started` for it beforehand or now.
+
+    `before_start` gives fields of the result; it runs while the worker loads its libraries and
+    before the worker may begin, so that it disturbs nothing that is timed. The time limit counts
+    from `began` on the monotonic clock, or from now. `ask_progress` tells how far the engine is
+    before its first iteration has ended; it never raises. `explain_log` returns the error of an
+    engine that, by what it has printed, is lost; it ends the run.
+    """
+    listener = listener or Listener()
+    began = time.monotonic() if began is None else began
+    result = RunResult(
+        spec=spec,
+        status="failed",
+        phase="start",
+        lar_version=__version__,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    with contextlib.ExitStack() as stack:
+        capacity = spec.sample_count
+        worker = started or stack.enter_context(
+            start_worker(task, path, capacity, spec.environment, spec.runners)
+        )
+        progress = Progress(spec, ask_progress, listener)
+        watch = Watch(worker, spec, listener, result, began, progress, explain_log)
+        try:
+            if before_start is not None:
+                watch.result = replace(watch.result, **before_start())
+            model = watch.result.model
+            send_spec(worker.spec_pipe, replace(spec, model_sha256=model.sha256 if model else ""))
+            watch.follow()
+        except KeyboardInterrupt:
+            watch.give_up(
+                "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
+            )
+        except OutOfTime as error:
+            watch.give_up("timed_out", Failure(error.message, error.hint, error.exit_code))
+        watch.progress.end()
+        warmups = spec.warmup_iterations
+        return replace(
+            watch.result,
+            warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
+            samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
+            wall_seconds=time.monotonic() - began,
+            log_tail=watch.log_tail(),
+        )
+
+
+def send_spec(pipe: BinaryIO, spec: RunSpec) -> None:
+    """Write the spec to the worker and close the pipe; a worker that died is seen later."""
+    with contextlib.suppress(BrokenPipeError):
+        pipe.write(record_to_json(spec))
+    pipe.close()
+
+
+def event_or_failure(line: bytes) -> Event:
+    """Decode an event; what is none is a failure of the engine, since its worker writes no such."""
+    try:
+        return event_of(line)
+    except ValueError as error:
+        text = f"the engine wrote into the pipe of lar's events: {error}"
+        return Failed(Failure(text, ENGINE_HINT))
+
+
+def name_of_signal(number: int) -> str:
+    """Return a signal's name, its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Watch:
+    """Follows a worker until it has finished, failed, died, stalled or run out of time."""
+
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        spec: RunSpec,
+        listener: Listener,
+        result: RunResult,
+        began: float,
+        progress: Progress,
+        explain_log: Explain | None,
+    ) -> None:
+        self.worker = worker
+        self.spec = spec
+        self.listener = listener
+        self.result = result
+        limit = spec.timeout_seconds
+        self.deadline = None if limit is None else began + limit
+        self.progress = progress
+        self.explain = explain_log
+        self._seen_rows = [0] * len(worker.tables)
+        self._events: deque[Event] = deque()  # those that have come and are not told yet
+        self._partial = b""
+        self._log = b""
+        self._log_bytes = 0
+        self._ended = False
+        self._signs_of_life: tuple[object, ...] = ()
+        self._alive_at = time.monotonic()
+
+    def follow(self) -> None:
+        """Read events, samples and log until the end.
+
+        Raises:
+            OutOfTime: the run is past its deadline, or has stood still for too long.
+        """
+        poll = select.poll()
+        for file in (self.worker.events, self.worker.log):
+            poll.register(file, select.POLLIN)
+        closed = False
+        while not self._ended:
+            busy = closed or self.result.phase in ("warmup", "iterations")
+            ready = {file for file, _ in poll.poll(1000 * (POLL_SECONDS if busy else 0.1))}
+            if self.worker.log in ready:
+                self.await_room()
+                if not self.read_log():
+                    poll.unregister(self.worker.log)
+            self.take_rows()
+            if self.worker.events in ready and not self.read_events():
+                poll.unregister(self.worker.events)
+                closed = True
+            if self._ended:
+                break
+            self.tell_progress()
+            if failure := self.explain_log():
+                self.give_up("crashed", failure)
+            elif (closed or not ready) and self.worker.poll_exit() is not None:
+                self.read_events()  # it may have told its end after the poll and before its exit
+                if not self._ended:
+                    self.explain_exit()
+            else:
+                self.check_deadline()
+                self.check_stall()
+        self.deadline = None  # it has ended in time: what is left is told, however long that takes
+        self.take_rows()
+        self.drain_log()
+        self.await_room()
+
+    def drain_log(self) -> None:
+        """Take what still stands in the log's pipe; bounded, as an engine's child may go on."""
+        for _ in range(LOG_READS):
+            if not self.read_log():
+                return
+
+    def read_events(self) -> bool:
+        """Take the events that have come, and tell them; False at their end."""
+        more = self.receive_events()
+        self.tell_events()
+        return more
+
+    def receive_events(self) -> bool:
+        """Take the events that have come; False at their end."""
+        with uninterrupted():
+            try:
+                data = os.read(self.worker.events, 1 << 20)
+            except BlockingIOError:
+                return True
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            self._events += map(event_or_failure, lines)
+        return bool(data)
+
+    def tell_events(self) -> None:
+        """Tell the listener about the events that have come, and about the samples before each."""
+        while self._events and not self._ended:
+            self.take_rows()
+            self.await_room()
+            with uninterrupted():
+                event = self._events.popleft()
+                self.result = apply_event(self.result, event)
+                self._ended = isinstance(event, LAST_EVENTS)
+                self.listener.on_event(event, self.result)
+
+    def read_log(self) -> bool:
+        """Take what the engine has printed, keeping only the tail; False when there is no more."""
+        try:
+            data = os.read(self.worker.log, 1 << 16)
+        except BlockingIOError:
+            return False
+        self.listener.on_log(data)
+        self._log = (self._log + data)[-LOG_TAIL_BYTES:]
+        self._log_bytes += len(data)
+        return bool(data)
+
+    def take_rows(self) -> None:
+        """Tell the listener about the samples that have come."""
+        warmups = self.spec.warmup_iterations
+        # Rows may stand there already while the event that begins their phase is still unread.
+        most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
+        for number, rows in enumerate(self.worker.tables):
+            count = rows.count if most is None else min(most, rows.count)
+            while (first := self._seen_rows[number]) < count:
+                self.await_room()
+                last = min(count, first + ROWS_AT_ONCE)
+                with uninterrupted():  # so that none is told twice or never
+                    self.listener.on_rows(rows, first, last, self.result)
+                    self._seen_rows[number] = last
+
+    def await_room(self) -> None:
+        """Wait until the listener has room for more.
+
+        Raises:
+            OutOfTime: the run is past its deadline.
+        """
+        self.check_deadline()
+        while not self.listener.has_room(POLL_SECONDS):
+            self.check_deadline()
+
+    def tell_progress(self) -> None:
+        """Tell how far the engine is before its first iteration has ended."""
+        if self.result.phase in ("start", "finish") or any(self._seen_rows):
+            self.progress.end()
+        else:
+            self.progress.tell()
+
+    def explain_log(self) -> Failure | None:
+        """Return why the engine is lost, crashed or hanging, where what it has printed tells."""
+        error = self.explain(self.spec, self._log) if self.explain and self._log else None
+        if error is None:
+            return None
+        return Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
+
+    def check_deadline(self) -> None:
+        """Look at the time.
+
+        Raises:
+            OutOfTime: the run is past its deadline.
+        """
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            limit = self.spec.timeout_seconds
+            what = "interrupted" if limit is None else f"timed out after {limit:g} s"
+            raise OutOfTime(
+                f"{what} in phase {self.describe_phase()}", "--timeout S gives it more time"
+            )
+
+    def check_stall(self) -> None:
+        """Look for signs of life.
+
+        Raises:
+            OutOfTime: the run has stood still for too long.
+        """
+        now, stall = time.monotonic(), self.spec.stall_seconds
+        signs = (
+            *self._seen_rows,
+            self._log_bytes,
+            self.result.phase,
+            self.worker.cpu_ticks(),
+        )
+        if signs != self._signs_of_life:
+            self._signs_of_life, self._alive_at = signs, now
+        elif stall is not None and now - self._alive_at > stall:
+            raise OutOfTime(
+                f"the engine hangs, it has neither computed nor answered for {stall:g} s in "
+                f"phase {self.describe_phase()}",
+                "--stall-timeout S waits longer, 0 for ever",
+            )
+
+    def give_up(self, status: Any, failure: Failure) -> None:
+        """Kill the worker; the run ends so, unless the worker has told its end meanwhile."""
+        self.worker.kill()
+        self.receive_events()
+        in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
+        hurry = status == "interrupted" or not in_time
+        self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
+        told = False
+        with contextlib.suppress(OutOfTime):
+            self.drain_log()
+            self.tell_events()
+            self.take_rows()
+            self.await_room()
+            told = True
+        if not (told and self._ended):
+            self.end(status, failure)
+
+    def describe_phase(self) -> str:
+        """Name the phase, and the iteration in it."""
+        phase, warmups = self.result.phase, self.spec.warmup_iterations
+        done = min(rows.count for rows in self.worker.tables)
+        if phase == "iterations":
+            return f"{phase} (iteration {max(0, done - warmups)})"
+        return f"{phase} (iteration {min(done, warmups)})" if phase == "warmup" else phase
+
+    def end(self, status: Any, failure: Failure) -> None:
+        self.result = replace(self.result, status=status, failure=failure)
+        self._ended = True
+
+    def explain_exit(self) -> None:
+        """Say how a worker ended that ended without a word."""
+        status, usage = self.worker.poll_exit(block=True) or (0, None)
+        self.drain_log()
+        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None
+        if os.WIFSIGNALED(status):
+            name = name_of_signal(os.WTERMSIG(status))
+            message = f"the engine crashed in phase {self.describe_phase()}: killed by {name}"
+        else:
+            message = (
+                f"the engine ended the process in phase {self.describe_phase()}: "
+                f"exit code {os.WEXITSTATUS(status)}"
+            )
+        hint = ENGINE_HINT
+        if self.result.phase == "load":
+            hint = "the model file may be damaged: copy or export it again"
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            hint = f"did the machine run out of memory? The run held {(peak or 0) >> 20} MiB"
+        self.result = replace(self.result, peak_memory_bytes=peak)
+        unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
+        self.end("crashed", self.explain_log() or unexplained)
+
+    def log_tail(self) -> str:
+        """Return the last lines that the engine printed."""
+        lines = self._log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join(line[:400] for line in lines)

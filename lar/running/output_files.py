@@ -1,0 +1,301 @@
+"""The files and folders that an engine writes during a run: a dumped model, dumped tensors.
+
+The engine writes them beside their places; they take their places when the run has ended well,
+and what stood there before stays until then. Dumps do so however the run ended, since what there
+is before a crash is what one looks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lar.engines import ENGINES, load_name
+from lar.errors import UsageError
+from lar.files.path_conflicts import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
+from lar.measurement.machine import read_model_file
+from lar.options.table import BY_KEY
+from lar.options.values import parse_path
+from lar.records.run import RunResult, RunSpec
+
+# Of these the folder gets an index beside it. What is imported for dumps is so only when one is
+# made: each run reads this module.
+TENSORS = ("bin_io_dump", "bin_out_dump")
+STREAMS = ("stdout", "stderr")
+CACHES = ("fast_run_algo_policy", "tensorrt_cache")  # which runs read, and add to
+
+
+def artifacts_of(spec: RunSpec) -> dict[str, Path]:
+    """Return the files and folders that a run writes, by the option's key."""
+    return {
+        key: Path(str(value))
+        for key, value in spec.settings.items()
+        if key in BY_KEY and BY_KEY[key].writes
+    }
+
+
+@contextlib.contextmanager
+def place_artifacts(
+    spec: RunSpec, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[RunSpec]:
+    """Give a spec whose engine writes into folders beside the places, which go away in the end.
+
+    The outputs of a data set are written to their place right away. To `resume` one, the spec has
+    the items left.
+
+    Raises:
+        UsageError: a place cannot be written, or has a dump that may not be overwritten; the
+            flag is named.
+    """
+    refuse_clashes(places_of(spec.model, spec.settings), files_read(spec))
+    check_dumps_asked(spec, overwrite)
+    with contextlib.ExitStack() as stack:
+        written = {}
+        for key, place in artifacts_of(spec).items():
+            flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
+            try:
+                grows = key == "bin_out_dump" and bool(spec.items)
+                if not (grows and resume and place.is_dir()):
+                    check_place(place, flag, kind, overwrite)
+                if key in TENSORS:
+                    check_place(index_place(place), flag, "file", overwrite)
+                if grows and (resume or not place.is_dir() or not any(place.iterdir())):
+                    spec = stack.enter_context(grow_dump(spec, place))
+                    written[key] = str(place)
+                    continue
+                folder = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix=".lar-", dir=folder_beside(place, kind))
+                )
+            except OSError as error:
+                raise cannot_write(flag, place, error) from None
+            written[key] = os.path.join(folder, "written" + place.suffix)
+        yield replace(spec, written=written) if written else spec
+
+
+@contextlib.contextmanager
+def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
+    """Give the spec of the items whose outputs a folder lacks.
+
+    They are written right there, so that what is done outlives also a lar that is killed; the
+    index says until the end that it is not all. A folder that stays empty goes away again.
+
+    Raises:
+        UsageError: the folder is of another run.
+        OSError: it cannot be written.
+    """
+    from lar.datasets.resume import go_on
+
+    model = read_model_file(Path(spec.model))
+    made = not place.exists()
+    os.makedirs(place, exist_ok=True)
+    try:
+        yield go_on(spec, place, model.sha256)
+    finally:
+        with contextlib.suppress(OSError):
+            if not any(place.iterdir()):
+                index_place(place).unlink(missing_ok=True)
+                if made:
+                    place.rmdir()
+
+
+def places_of(model: str, settings: Mapping[str, Any]) -> list[Place]:
+    """Return the places that a run writes to, and those that its options name to read."""
+    places = [Place(model, what="the model")]
+    for key, value in settings.items():
+        option = BY_KEY.get(key)
+        if option is None or option.writes in STREAMS:
+            continue
+        path = os.path.normpath(str(value))
+        if key in TENSORS:
+            places += places_of_dump(path, option.flag)
+        elif option.writes:
+            places.append(Place(path, option.flag))
+        elif option.parse is parse_path:
+            flag = option.flag if key in CACHES else ""
+            places.append(Place(path, flag, f"the file of {option.flag}"))
+    return places
+
+
+def files_read(spec: RunSpec) -> Iterator[str]:
+    """Yield what a run is fed with: files, and folders of them."""
+    yield from paths_in(spec.inputs)
+    for item in spec.items:
+        yield from (path for _, path in item.inputs)
+    for case in spec.cases:
+        yield from (path for _, path in case.inputs)
+
+
+def check_dumps_asked(spec: RunSpec, overwrite: bool) -> None:
+    """Refuse options of dumps where none is made.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    dumps = [key for key in artifacts_of(spec) if BY_KEY[key].group == "dump"]
+    flag = "--dump-filter" if "dump_filter" in spec.settings else "--overwrite" * overwrite
+    if flag and not dumps:
+        raise UsageError(f"{flag}: no dump is made", "add --bin-io-dump DIR, or another dump")
+
+
+def index_place(folder: Path) -> Path:
+    """Return where the index of a dumped folder stands (lar.dumps.index)."""
+    return Path(os.path.abspath(folder) + INDEX_SUFFIX)
+
+
+def folder_beside(place: Path, kind: str) -> str | None:
+    """Return the folder that a place is in, the nearest that exists where folders are made."""
+    if kind in STREAMS:
+        return None
+    if kind == "file":
+        return os.path.dirname(os.path.realpath(place))  # what a link leads to is replaced
+    parent = place.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    return os.path.realpath(parent)
+
+
+def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
+    """Refuse a place that does not fit.
+
+    Raises:
+        UsageError: a folder where a file should go, or a folder with something in it.
+        OSError: it may not be written.
+    """
+    if kind in STREAMS:
+        return
+    if kind == "folder":
+        if place.exists() and not place.is_dir():
+            raise UsageError(f"{flag}: {place}: is not a folder", "choose another name")
+        if place.is_dir() and any(place.iterdir()):
+            check_overwritten(place, flag, overwrite)
+    elif place.is_dir():
+        raise UsageError(f"{flag}: {place}: is a folder; give a file name")
+    elif place.exists() and not place.is_file():
+        raise UsageError(f"{flag}: {place}: is not a regular file", "give a file name")
+    elif place.exists() and not os.access(place, os.W_OK):
+        raise PermissionError(13, "permission denied")
+
+
+def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
+    """Refuse a folder with something in it, unless it is a dump that may be overwritten.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not overwrite:
+        raise UsageError(
+            f"{flag}: {place}: the folder is not empty",
+            "give a new folder, or --overwrite to replace the dump in it",
+        )
+    from lar.dumps.delivery import is_dump
+
+    if not is_dump(place):
+        raise UsageError(
+            f"{flag}: {place}: --overwrite replaces dumps only, and something else is in it",
+            "give a new folder",
+        )
+
+
+def deliver_artifacts(spec: RunSpec, result: RunResult) -> RunResult:
+    """Move what the engine has written to its places; return the result with what is to say.
+
+    Raises:
+        UsageError: the engine wrote nothing, or the place cannot be written any more.
+    """
+    ok, warnings = result.status == "ok", []
+    for key, place in artifacts_of(spec).items():
+        flag, source = BY_KEY[key].flag, Path(spec.written[key])
+        if not ok and BY_KEY[key].group != "dump":
+            continue
+        if not source.exists() or (source.is_dir() and not any(source.iterdir())):
+            if ok:
+                nothing_ran = spec.warmup_iterations + spec.iterations == 0
+                raise UsageError(
+                    f"{flag}: {place}: the engine has written nothing",
+                    "it writes when it runs: --iter 1" if nothing_ran else "",
+                )
+            continue
+        try:
+            if BY_KEY[key].group == "dump" and (name := finish(key, source, spec, result)):
+                kind = f"{len(spec.item_names)} items" if spec.items else "all testcases"
+                warnings.append(f"{flag}: {place}: of {kind} it holds {name} alone")
+            if source != place:
+                deliver(source, place, BY_KEY[key].writes)
+        except OSError as error:
+            raise cannot_write(flag, place, error) from None
+        if not ok:
+            where = f": {place}" if BY_KEY[key].writes not in STREAMS else ""
+            warnings.append(f"{flag}{where}: holds what was dumped before the run ended")
+    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+
+
+def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
+    """Filter a dump, and write the index of one that is a folder.
+
+    Returns the item or testcase that was dumped, empty where it was all there is.
+
+    Raises:
+        UsageError: it is damaged, or the filter leaves nothing.
+        OSError: it cannot be written.
+    """
+    from lar.dumps.delivery import finish_dump, finish_text, name_of_run, number_of_run
+
+    pattern = str(spec.settings.get("dump_filter", ""))
+    facts = load_name(ENGINES[spec.engine].dumped)(source)
+    if key in TENSORS:
+        index = finish_dump(source, facts, pattern, spec, result)
+        return "" if key == "bin_out_dump" else name_of_run(spec, index.iteration)
+    finish_text(source, pattern, result.status == "ok")
+    # An engine that does not say which iteration it was has dumped them all, one after the other.
+    first = facts.iteration
+    return "" if first is None else name_of_run(spec, number_of_run(spec, first))
+
+
+def deliver(source: Path, place: Path, kind: str) -> None:
+    """Move what was written to its place.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    if kind in STREAMS:
+        with source.open(encoding="utf-8", errors="replace") as text:
+            shutil.copyfileobj(text, sys.stdout if kind == "stdout" else sys.stderr)
+    elif source.is_dir():
+        deliver_folder(source, place)
+    else:
+        if place.exists():
+            source.chmod(stat.S_IMODE(place.stat().st_mode))
+        # What a link leads to is replaced, not the link.
+        os.replace(source, os.path.realpath(place))
+
+
+def deliver_folder(source: Path, place: Path) -> None:
+    """Move a folder to its place, and its index if it has one; an old dump there goes.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    os.makedirs(place.absolute().parent, exist_ok=True)
+    if place.is_dir():  # it stays the folder that somebody may stand in, or have mounted
+        for old in [*place.iterdir()]:
+            old.unlink()
+        for new in source.iterdir():
+            shutil.move(new, place / new.name)
+    else:
+        os.replace(source, os.path.realpath(place))
+    index = index_place(source)
+    if index.exists():
+        os.replace(index, index_place(place))
+
+
+def cannot_write(flag: str, place: Path, error: OSError) -> UsageError:
+    reason = (error.strerror or str(error)).lower()
+    return UsageError(f"{flag}: {place}: cannot be written: {reason}", "choose another place")

@@ -1,0 +1,171 @@
+"""A profiled run as the parent process makes it: a plain run first, then the profiled one.
+
+The plain run tells what profiling costs. What the worker has recorded is completed with what only
+the parent knows: that cost, the machine, its measured peak, the ranges that the user has named.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.errors import EXIT_CODES, UsageError
+from lar.measurement.listener import Listener
+from lar.measurement.rows import SampleRows
+from lar.options.table import BY_KEY, PROFILES, flag_of
+from lar.records.run import Failure, RunResult, RunSpec, Samples
+
+if TYPE_CHECKING:
+    from lar.records.profile import Cost
+
+PROFILE_GROUP = frozenset(key for key, option in BY_KEY.items() if option.group == "profile")
+# Enough for a median; a long profiled run should not take twice as long for it.
+PLAIN_ITERATIONS = 30
+
+Run = Callable[[RunSpec, Listener], RunResult]
+
+
+class PlainRun(Listener):
+    """Shows the plain run as progress alone, since the profiled one prints its lines."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.began = time.monotonic()
+
+    def on_log(self, text: bytes) -> None:
+        self.listener.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.listener.on_progress(text, elapsed)
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        told = f"timing without the profiler: {last} of {result.spec.sample_count} iterations"
+        self.listener.on_progress(told, time.monotonic() - self.began)
+
+
+def is_profiled(spec: RunSpec) -> bool:
+    """Tell a run that writes a profile of lar."""
+    return bool(set(PROFILES) & set(spec.settings))
+
+
+def run_profiled(
+    spec: RunSpec, listener: Listener, plain: Run, run: Run, deadline: float | None = None
+) -> RunResult:
+    """Make a plain run and then the profiled one; return the result of that.
+
+    Where the plain run does not end well, the profiled one is not made. `deadline` is when all of
+    it must have ended, on the monotonic clock.
+
+    Raises:
+        UsageError: a file cannot be written, or calls of the system cannot be traced here.
+    """
+    if "profile_syscalls" in spec.settings:
+        from lar.measurement.syscalls import require_strace
+
+        require_strace()
+    before = plain(plain_spec(spec), PlainRun(listener))
+    if before.status != "ok":
+        return without_profile(before, spec)
+    result = replace(run(spec, listener), unprofiled=before.samples)
+    if result.status != "ok":
+        return result
+    key = next(key for key in PROFILES if key in spec.written)
+    place = os.path.abspath(str(spec.settings[key]))
+    try:
+        complete_profile(spec.written[key], place, result, deadline)
+    except KeyboardInterrupt:
+        failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
+        return replace(result, status="interrupted", failure=failure)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(
+            f"{flag_of(key)}: {place}: cannot be written: {reason}", "make room on the disk"
+        ) from None
+    return result
+
+
+def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
+    """Return the result of a profiled run that was not made, since the plain one ended badly."""
+    failure = plain.failure
+    if failure is not None and plain.status == "timed_out":
+        failure = replace(failure, message=f"{failure.message}, before the profiler was used")
+    return replace(
+        plain,
+        spec=spec,
+        failure=failure,
+        warmup=Samples(),
+        samples=Samples(),
+        unprofiled=plain.samples,
+    )
+
+
+def plain_spec(spec: RunSpec) -> RunSpec:
+    """Return the same run without a profile, and without the files that it writes."""
+    settings = {
+        key: value
+        for key, value in spec.settings.items()
+        if key not in PROFILE_GROUP and not BY_KEY[key].writes
+    }
+    several = bool(spec.cases or spec.items)
+    return replace(
+        spec,
+        settings=settings,
+        written={},
+        keep_outputs=False,
+        iterations=spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS),
+    )
+
+
+def cost_of(result: RunResult) -> Cost | None:
+    """Return what profiling costs: the medians of the timed iterations with it and without."""
+    from lar.records.profile import Cost
+
+    times, plain = result.samples.end_to_end, result.unprofiled.end_to_end
+    if not times or not plain:
+        return None
+    return Cost(statistics.median(times), statistics.median(plain), len(times), len(plain))
+
+
+def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
+    """Add to the profile in a file what only this process knows; it goes to `place` then.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import msgspec
+
+    from lar.measurement.peak import measure_peak
+    from lar.profiles.file_additions import read_unread, write_with
+    from lar.profiles.ranges import (
+        PYTHON_THREAD,
+        ranges_during,
+        spans_of_ranges,
+        watch_open_ranges,
+    )
+
+    trace = read_unread(path)
+    on_host, t0_ns = trace.facts.device.startswith("cpu"), trace.facts.clock.t0_ns
+    trace.facts = msgspec.structs.replace(
+        trace.facts,
+        arguments=command_line(),
+        machine=asdict(result.machine) if result.machine else {},
+        peak_memory_bytes=result.peak_memory_bytes,
+        cost=cost_of(result),
+        peak=measure_peak(trace.facts.threads or 1, deadline) if on_host else None,
+    )
+    watch_open_ranges(place, t0_ns)
+    ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
+    write_with(trace, ranges, {PYTHON_THREAD: "python"} if ranges else {}, path)
+
+
+def command_line() -> tuple[str, ...]:
+    """Return what was typed, where lar itself is the program that runs."""
+    program = Path(sys.argv[0]) if sys.argv else Path()
+    is_own = program.name == "lar" or program.parts[-2:] == ("lar", "__main__.py")
+    return tuple(sys.argv) if is_own else ()

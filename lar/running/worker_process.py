@@ -1,0 +1,138 @@
+"""Starts and ends a worker process; light, so that the worker starts before its parent is ready."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lar.measurement.rows import SampleRows, create_shared_file, open_rows, size_of_rows
+
+# The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
+EVENT_FILE, SAMPLE_FILE = 3, 4
+
+# The parent's own module path, so that the same lar is run and nothing in the current folder can
+# stand in for a library; with it, `site` (-S) has nothing left to do. Imports make no garbage, so
+# collecting it waits until they are done.
+CODE = """\
+import gc, sys
+gc.disable()
+sys.path[:] = {path!r}
+from lar.worker.main import main
+main(sys.argv[1:])
+"""
+
+
+class WorkerProcess:
+    """A started worker process and the parent's ends of its pipes."""
+
+    def __init__(
+        self,
+        pid: int,
+        spec_pipe: BinaryIO,
+        events: int,
+        log: int,
+        tables: tuple[SampleRows, ...],
+    ) -> None:
+        self.pid = pid
+        self.spec_pipe = spec_pipe
+        self.events = events
+        self.log = log
+        self.tables = tables
+        self._reaped: tuple[int, Any] | None = None
+        self._killed = False
+
+    def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
+        """Return the exit status and resource usage once the process has ended."""
+        if self._reaped is None:
+            pid, status, usage = os.wait4(self.pid, 0 if block else os.WNOHANG)
+            self._reaped = (status, usage) if pid else None
+        return self._reaped
+
+    def kill(self) -> None:
+        """Kill the worker's whole group and wait for it."""
+        if not self._killed:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.poll_exit(block=True)
+            self._killed = True
+
+    def cpu_ticks(self) -> int:
+        """Return the CPU time used so far, in clock ticks; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            return int(fields[11]) + int(fields[12])
+        except (OSError, IndexError):
+            return 0
+
+
+def above_worker_files(file: int) -> int:
+    """Return a copy of a descriptor, which is closed, away from the numbers that the worker is
+    given, so that none is overwritten before it is copied."""
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)
+    finally:
+        os.close(file)
+
+
+def open_pipe() -> tuple[int, int]:
+    """Return the two ends of a pipe, the one to read from first."""
+    read_end, write_end = os.pipe()
+    return above_worker_files(read_end), above_worker_files(write_end)
+
+
+def module_path() -> list[str]:
+    """Return the folders in which the worker finds its modules: this process's, without the
+    current folder, which `python -m lar` adds, unless lar itself stands there."""
+    home = str(Path(__file__).resolve().parents[2])
+    here = os.path.realpath(os.curdir)
+    return [
+        folder
+        for folder in sys.path
+        if os.path.realpath(folder or os.curdir) != here or os.path.realpath(home) == here
+    ]
+
+
+@contextlib.contextmanager
+def start_worker(
+    task: str, path: str, capacity: int, environment: Mapping[str, str], runners: int = 1
+) -> Iterator[WorkerProcess]:
+    """Start a worker with room for that many samples of each runner, and kill its group in the end.
+
+    It loads the libraries of `path` and then waits for its spec.
+    """
+    with contextlib.ExitStack() as stack:
+        spec_out, spec_in = open_pipe()
+        event_out, event_in = open_pipe()
+        log_out, log_in = open_pipe()
+        samples = above_worker_files(create_shared_file(runners * size_of_rows(capacity)))
+        for file in (event_out, log_out):
+            os.set_blocking(file, False)
+            stack.callback(os.close, file)
+        spec_pipe = open(spec_in, "wb", buffering=0)  # noqa: SIM115 - closed by the stack
+        stack.callback(spec_pipe.close)
+        copies = {0: spec_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
+        arguments = [task, path, str(EVENT_FILE), str(SAMPLE_FILE)]
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-S", "-c", CODE.format(path=module_path()), *arguments],
+                {**os.environ, **environment},
+                file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
+                setpgroup=0,
+            )
+            tables = open_rows(samples, capacity, runners)
+        finally:
+            for file in {*copies.values()}:
+                os.close(file)
+        worker = WorkerProcess(pid, spec_pipe, event_out, log_out, tables)
+        try:
+            yield worker
+        finally:
+            worker.kill()

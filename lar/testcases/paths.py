@@ -1,0 +1,143 @@
+"""A path that stands for testcases: MegEngine's file of them, or a folder as ONNX has it.
+
+    FOLDER/model.onnx                       or any other name, if it is the only .onnx there
+    FOLDER/test_data_set_0/input_0.pb       TensorProto messages, numbered as the model's
+                           output_0.pb      inputs and outputs are
+    FOLDER/test_data_set_1/...
+
+The folder's form is that of ONNX's own test data (docs of onnx/backend/test).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lar.datasets.items import parts_of
+from lar.errors import UsageError
+from lar.options.table import OPTIONS
+from lar.testcases.packed_file import graphs_in
+
+if TYPE_CHECKING:
+    from lar.records.testcase import Case
+
+
+OUTPUT = r"output_(\d{1,9})\.pb"
+
+
+class Source(NamedTuple):
+    """A model file, and the testcases with it: folders, or numbers of those inside the file.
+
+    `is_input` tells that it is `--input` that names the folder.
+    """
+
+    model: str
+    folders: tuple[str, ...] = ()
+    packed: int = 0
+    is_input: bool = False
+
+    @property
+    def case_count(self) -> int:
+        """How many testcases there are, 0 for a model alone."""
+        return len(self.folders) or self.packed
+
+
+def source_of(path: str) -> Source:
+    """Find the testcases that a path stands for; a path that cannot be read has none.
+
+    Raises:
+        UsageError: the file or folder is not whole.
+    """
+    try:
+        if os.path.isdir(path):
+            return source_in_folder(path)
+        graphs = graphs_in(path) if os.path.isfile(path) else []
+        return Source(path, packed=max(len(graphs) - 1, 0))
+    except (OSError, ValueError):
+        return Source(path)
+
+
+def source_in_folder(folder: str) -> Source:
+    """Find model and testcases in a folder; one without testcases stands for itself.
+
+    Raises:
+        UsageError: it holds testcases and no model, or several.
+        OSError: it cannot be read.
+    """
+    sets = numbered(folder, r"test_data_set_(\d{1,9})")
+    folders = tuple(path for _, path in sets if os.path.isdir(path))
+    if not folders:
+        return Source(folder)
+    models = sorted(name for name in os.listdir(folder) if name.lower().endswith(".onnx"))
+    if "model.onnx" not in models and len(models) != 1:
+        found = f"several models: {', '.join(models)}" if models else "no model"
+        raise UsageError(
+            f"{folder}: holds testcases and {found}",
+            "put the model of the testcases there as model.onnx",
+        )
+    name = "model.onnx" if "model.onnx" in models else models[0]
+    return Source(os.path.join(folder, name), folders)
+
+
+def add_test_set(source: Source, texts: Sequence[str]) -> Source:
+    """Return the source with the testcase that the texts of `--input` are: a folder with inputs
+    and expected outputs."""
+    parts = parts_of(texts)
+    if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
+        return source
+    folder = os.path.normpath(parts[0])
+    whole = numbered(folder, r"input_(\d{1,9})\.pb") and numbered(folder, OUTPUT)
+    return source._replace(folders=(folder,), is_input=True) if whole else source
+
+
+def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
+    """Return the numbers and paths of a folder's entries of one kind, in order."""
+    found = ((re.fullmatch(pattern, name), name) for name in os.listdir(folder))
+    return sorted((int(match[1]), os.path.join(folder, name)) for match, name in found if match)
+
+
+def cases_of(source: Source) -> Iterator[Case]:
+    """Yield the testcases; those of a packed file are named only."""
+    from lar.records.testcase import Case, Expected  # records are slow to import
+
+    for number in range(source.packed):
+        yield Case(name=f"testcase {number}")
+    for folder in source.folders:
+        outputs = numbered(folder, OUTPUT)
+        yield Case(
+            name=os.path.basename(folder),
+            inputs=(("", folder),),
+            expected=tuple(Expected(file=path, id=number) for number, path in outputs),
+        )
+
+
+def check_options(source: Source, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse options that would feed something else than the testcases.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if not source.case_count:
+        return
+    where, without = source.model, "give the model without testcases"
+    if source.is_input:
+        where, without = source.folders[0], "name the input files in it"
+    for option in OPTIONS:
+        if option.key == "input" and source.is_input:
+            continue
+        if option.group == "input" and values[option.key] not in (option.default, None, False):
+            raise UsageError(
+                f"{option.flag}: {where} has its own inputs in its testcases",
+                f"leave the flag out, or {without}",
+            )
+    if settings.get("thread", 1) > 1:
+        raise UsageError(
+            "--thread: testcases are run one after the other", f"leave --thread out, or {without}"
+        )
+    if settings.get("fake_first"):
+        raise UsageError(
+            "--fake-first: the first execution computes nothing, and its outputs would be wrong",
+            f"leave --fake-first out, or {without}",
+        )

@@ -1,0 +1,1 @@
+"""The worker process: it executes one run."""

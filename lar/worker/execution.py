@@ -1,0 +1,334 @@
+"""One run in this process: load, prepare, warm-up, iterations, outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lar.engines import ENGINES, load_name, rows_of
+from lar.engines.profiler import SILENT, Silent
+from lar.errors import LarError, UsageError, first_line
+from lar.measurement.loop import is_failure, take_samples
+from lar.measurement.rows import SampleRows
+from lar.measurement.runners import team_of
+from lar.options.table import PROFILE_FILES
+from lar.records.events import (
+    CasesFound,
+    CaseStarted,
+    Emit,
+    EngineStarted,
+    Fed,
+    Finished,
+    Loaded,
+    PhaseEntered,
+    Prepared,
+)
+from lar.records.run import FedInput, OutputSummary, RunSpec, TimeSources
+from lar.worker.feeding import Look, feeds_of
+from lar.worker.recorder import Recorder
+
+
+class Copies:
+    """The copies of a model that run at once, each with a driver, a table and a meter.
+
+    What is done to one after the other takes the sum of their times.
+    """
+
+    def __init__(self, spec: RunSpec, driver_path: str, tables: Sequence[SampleRows]) -> None:
+        self.spec = spec
+        self.tables = tables
+        self.team = team_of(spec.runners)
+        self.drivers: list[Any] = []
+        self.meters: list[Any] = []
+        make_driver, options = load_name(driver_path), rows_of(ENGINES[spec.engine])
+
+        self.recorder = recorder_of(spec)
+
+        def start(runner: int) -> None:
+            driver = make_driver(spec, options)
+            self.drivers.append(driver)
+            driver.runner, driver.first = runner, self.drivers[0]
+            self.recorder.attach(driver)
+
+        self.team.each(start)
+
+    def load(self) -> float:
+        """Load the model for each; return seconds.
+
+        Raises:
+            LarError: it does not load.
+        """
+
+        def load(runner: int) -> float:
+            driver = self.drivers[runner]
+            began = driver.clock()
+            with driver.recorder.phase("load"), driver.recorder.call(driver.calls.get("load", "")):
+                load_model(driver)
+            return float(driver.clock() - began)
+
+        return sum(self.team.each(load))
+
+    def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
+        """Feed all with the same inputs, as a phase of that name; return seconds."""
+
+        def prepare(runner: int) -> float:
+            driver = self.drivers[runner]
+            began = driver.clock()
+            with driver.recorder.phase(name):
+                driver.feed(arrays)
+            if self.spec.copy_outputs:
+                driver.wait = wait_and_copy(driver)
+            return float(driver.clock() - began)
+
+        seconds = sum(self.team.each(prepare))
+        if not self.meters:
+            self.meters = self.team.each(lambda runner: self.drivers[runner].meter())
+        return seconds
+
+    def run(self, count: int, look: Look | None = None) -> float:
+        """Run that many iterations of each, all at once; return the seconds from the first start
+        to the last end.
+
+        `look` is given the outputs of each iteration of an only runner, outside the time taken.
+        """
+
+        def run(runner: int) -> tuple[float, float]:
+            driver, rows, meter = self.drivers[runner], self.tables[runner], self.meters[runner]
+            began = driver.clock()
+            if look is None:
+                take_samples(driver, count, rows, meter)
+            else:
+                for _ in range(count):
+                    take_samples(driver, 1, rows, meter)
+                    look(driver.outputs())
+            return began, driver.clock()
+
+        # What the first run of one prepares for all is not prepared by several at once.
+        alone = self.drivers[0].begins_alone and self.tables[0].count == 0
+        times = self.team.each(run) if alone else self.team.together(run)
+        return max(ended for _, ended in times) - min(began for began, _ in times)
+
+
+def recorder_of(spec: RunSpec) -> Silent:
+    """Return what records a run, nothing for one that is not profiled."""
+    return Recorder() if set(PROFILE_FILES) & set(spec.settings) else SILENT
+
+
+def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Run a spec from load to outputs, emitting what happens; each runner has a table.
+
+    Raises:
+        LarError: with the engine's message made clear where it is known.
+    """
+    copies = Copies(spec, driver_path, tables)
+    driver, recorder = copies.drivers[0], copies.recorder
+    try:
+        emit(EngineStarted(driver.facts()))
+        emit(PhaseEntered("load"))
+        load_seconds = copies.load()
+        infos = driver.inputs()
+        notes: list[str] = []
+        feeds = feeds_of(spec, infos, emit, notes)
+        with recorder.phase("dataloader"):
+            first = next(feeds)  # a wrong input is told before any time is
+        emit(Loaded(load_seconds, infos))
+        if first.judge is not None:
+            emit(CasesFound(first.judge.variables))
+        emit(Fed(first.fed, (*driver.notes, *first.warnings)))
+        driver.notes.clear()  # what later hooks add is told in the end
+        emit(PhaseEntered("prepare"))
+        prepare_seconds = copies.prepare(first.arrays)
+        emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
+
+        seconds = None
+        batches = {batch_of(first.fed)}
+        if spec.warmup_iterations:
+            emit(PhaseEntered("warmup"))
+            if len(spec.items) < len(spec.item_names):
+                driver.run_number = None  # the run that this one goes on with has dumped it
+            with recorder.warming_up():
+                copies.run(spec.warmup_iterations, first.look)
+        if spec.iterations:
+            emit(PhaseEntered("iterations"))
+            with collected_once(max(len(spec.cases), len(spec.items)) > 1):
+                for number, feed in enumerate(chain([first], recorder.each_feed(feeds))):
+                    batches.add(batch_of(feed.fed))
+                    if number:
+                        emit(Fed(feed.fed if spec.cases else (), feed.warnings))
+                        copies.prepare(feed.arrays, "input_copy")
+                    if feed.judge is not None:
+                        emit(CaseStarted(number))
+                    driver.run_number = spec.warmup_iterations + feed.number * feed.iterations
+                    seconds = copies.run(feed.iterations, feed.look)
+                    if feed.tell is not None:
+                        feed.tell(driver.outputs())
+        emit(PhaseEntered("finish"))
+        driver.fire_hooks("after_run")
+        notes += driver.notes
+        ran = spec.warmup_iterations + spec.iterations > 0
+        peak = read_peak_memory()  # what is written of a profile now takes more
+        if ran:
+            batch = batches.pop() if len(batches) == 1 else None
+            notes += recorder.write(spec, driver, batch)
+        folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
+        outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
+        notes += compare_runners(copies.drivers, outputs) if ran else []
+        for each in copies.drivers:
+            each.close()
+        emit(Finished(outputs, peak, seconds if spec.runners > 1 else None, tuple(notes)))
+    except LarError:
+        raise
+    except MemoryError as error:
+        raise LarError("out of memory", "a smaller batch or model, or more memory") from error
+    except Exception as error:
+        explained = driver.explain(error, loading=False)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def batch_of(fed: Sequence[FedInput]) -> int | None:
+    """Return how many items a run is fed with at once, None where that cannot be told."""
+    shapes = [each.shape for each in fed if len(each.shape) > 1]
+    return shapes[0][0] if shapes else None
+
+
+@contextlib.contextmanager
+def collected_once(many: bool) -> Iterator[None]:
+    """Collect garbage now, and not before each of many feeds: it takes longer than some runs."""
+    if not many:
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def wait_and_copy(driver: Any) -> Callable[[], object]:
+    """Return a wait that ends when the outputs are on the host."""
+    wait, copy = driver.wait, driver.copy_outputs
+    if driver.profiler is not None:
+        copy = driver.recorder.noting_begin(driver, copy)
+
+    def wait_for_outputs() -> object:
+        status = wait()
+        if not is_failure(status):
+            copy()
+        return status
+
+    return wait_for_outputs
+
+
+def compare_runners(drivers: Sequence[Any], outputs: Sequence[OutputSummary]) -> Iterator[str]:
+    """Say which runners gave other outputs than the first, on the same inputs."""
+    for runner, driver in enumerate(drivers[1:], start=1):
+        theirs = summarize_outputs(driver.outputs())
+        names = [ours.name for ours, other in zip(outputs, theirs, strict=True) if ours != other]
+        if names:
+            yield f"runner {runner} gave another {', '.join(names)} than runner 0, bit by bit"
+
+
+def load_model(driver: Any) -> None:
+    """Load the model.
+
+    Raises:
+        LarError: it does not load; what the engine says of it stands in the hint.
+    """
+    try:
+        driver.load()
+    except (LarError, MemoryError):
+        raise
+    except Exception as error:
+        explained = driver.explain(error, loading=True)
+        if explained is not None:
+            raise explained from error
+        said = first_line(error)
+        raise UsageError(
+            f"{driver.spec.model}: the engine cannot load it; it may be damaged, or made for "
+            "another version",
+            f"copy or export it again; the engine says: {said}",
+        ) from error
+
+
+def sources_of(driver: Any, metered: bool) -> TimeSources:
+    """Say where the three times of each sample come from."""
+    if driver.device_seconds is not None:
+        device = "engine"
+    else:
+        device = "CPU time of the busiest thread" if metered else ""
+    copied = driver.spec.copy_outputs
+    end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
+    return TimeSources(
+        end_to_end=f"clock around {end_to_end}", host="clock around dispatch", device=device
+    )
+
+
+def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[OutputSummary]:
+    """Summarise each output, one in memory at a time; with a folder, write it there too.
+
+    The files are named by the outputs' order: `000.npy`, `001.npy`.
+    """
+    import hashlib
+
+    import numpy as np
+
+    summaries = []
+    for name in outputs:
+        value = outputs[name]
+        if isinstance(value, str):  # the name of a type that is no array of numbers
+            summaries.append(summarize_opaque(name, value))
+            continue
+        array = np.require(value, requirements="C")
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+            np.save(os.path.join(folder, f"{len(summaries):03}.npy"), array)
+        numeric = array.dtype.kind in "biuf"
+        finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+        told = numeric and finite.size > 0
+        mean = float(finite.mean(dtype=np.float64)) if told else None
+        summaries.append(
+            OutputSummary(
+                name=name,
+                dtype=array.dtype.name,
+                shape=array.shape,
+                minimum=float(finite.min()) if told else None,
+                maximum=float(finite.max()) if told else None,
+                mean=mean if mean is not None and np.isfinite(mean) else None,
+                nonfinite_count=int(array.size - finite.size),
+                sha256=hashlib.sha256(array.data).hexdigest(),
+            )
+        )
+    return summaries
+
+
+def summarize_opaque(name: str, type_name: str) -> OutputSummary:
+    """Summarise an output that NumPy does not hold: a map, a sequence, text, bfloat16."""
+    return OutputSummary(
+        name=name,
+        dtype=type_name,
+        shape=(),
+        minimum=None,
+        maximum=None,
+        mean=None,
+        nonfinite_count=0,
+        sha256="",
+    )
+
+
+def read_peak_memory() -> int | None:
+    """Return the most memory this process has held, in bytes (VmHWM), None where unknown."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None

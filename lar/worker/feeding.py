@@ -1,0 +1,161 @@
+"""What a run is fed with, one after the other: the inputs, testcases, the items of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lar.datasets.classes import classes_of
+from lar.errors import UsageError
+from lar.records.dataset import Item
+from lar.records.events import Classified, Emit, Judged
+from lar.records.run import FedInput, RunSpec, TensorInfo
+from lar.records.testcase import Case
+
+if TYPE_CHECKING:
+    from lar.inputs.reading import Loaded
+    from lar.worker.judging import Judge
+
+Look = Callable[[Mapping[str, Any]], None]
+
+STACK_HINT = "the first axes of a .npz count items; for one run, give each array as a .npy"
+
+
+class NamedFeed(NamedTuple):
+    """What is fed for a number of iterations.
+
+    `judge` looks at the outputs of each, `tell` at those of the last.
+    """
+
+    number: int
+    name: str
+    arrays: dict[str, Any]
+    fed: tuple[FedInput, ...]
+    warnings: tuple[str, ...]
+    iterations: int
+    judge: Judge | None = None
+    tell: Look | None = None
+
+    @property
+    def look(self) -> Look | None:
+        return self.judge.look if self.judge else None
+
+
+def feeds_of(
+    spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit, notes: list[str]
+) -> Iterator[NamedFeed]:
+    """Yield what is fed, one after the other; each is read when it is asked for.
+
+    `notes` is given what the user should know in the end.
+
+    Raises:
+        UsageError: it is wrong, or does not fit the model.
+    """
+    from lar.inputs import feed_of
+    from lar.inputs.batching import repeat_batches
+
+    if spec.items:
+        yield from feeds_of_items(spec, infos, emit)
+    elif not spec.cases:
+        feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        arrays, fed = feed.arrays, feed.fed
+        if spec.batch_size is not None:
+            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
+        yield NamedFeed(0, "", arrays, fed, feed.warnings, spec.iterations)
+    for number, case in enumerate(spec.cases):
+        yield feed_of_case(spec, number, case, infos, emit, notes)
+
+
+def feed_of_case(
+    spec: RunSpec,
+    number: int,
+    case: Case,
+    infos: Sequence[TensorInfo],
+    emit: Emit,
+    notes: list[str],
+) -> NamedFeed:
+    """Read a testcase.
+
+    Raises:
+        UsageError: a file of it is wrong, or does not fit the model.
+    """
+    from lar.inputs import feed_of
+    from lar.inputs.grammar import PathItem
+    from lar.worker.judging import Judge
+
+    items = [PathItem(name, file) for name, file in case.inputs] if infos else []
+    try:
+        feed = feed_of(items, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+    except UsageError as error:
+        raise UsageError(error.message.removeprefix("--input: "), error.hint) from None
+    judge = Judge(
+        number,
+        case,
+        lambda verdicts: emit(Judged(number, case.name, verdicts)),
+        notes,
+        raises="disable_assert_throw" not in spec.settings,
+    )
+    fed = tuple(replace(each, source=case.name) for each in feed.fed)
+    return NamedFeed(number, case.name, feed.arrays, fed, feed.warnings, spec.iterations, judge)
+
+
+def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:
+    """Yield the items of a data set, each read when the one before it is done.
+
+    Raises:
+        UsageError: a file is wrong, or does not fit the model.
+    """
+    from lar.inputs import feed_of
+    from lar.inputs.batching import repeat_batches
+    from lar.inputs.grammar import LoadedItem, PathItem
+
+    stack = () if spec.items[0].inputs else read_stack(spec)
+    for item in spec.items:
+        if stack:
+            given: Any = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
+        else:
+            given = [PathItem(name, file) for name, file in item.inputs]
+        try:
+            feed = feed_of(given, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
+        except UsageError as error:
+            raise UsageError(error.message, STACK_HINT if stack else error.hint) from None
+        arrays, fed = feed.arrays, feed.fed
+        if spec.batch_size is not None:
+            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
+        tell = teller_of(item, emit) if spec.tell_classes else None
+        yield NamedFeed(
+            item.number, item.name, arrays, fed, feed.warnings, spec.iterations, tell=tell
+        )
+
+
+def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
+    """Read the arrays of a stack, or of one for each input, named as `--input` names their input.
+
+    Raises:
+        UsageError: the file is wrong.
+    """
+    from lar.inputs.grammar import PathItem, items_of
+    from lar.inputs.readers import read_path
+
+    return tuple(
+        replace(loaded, name=item.name or loaded.name)
+        for item in items_of(spec.inputs)
+        if isinstance(item, PathItem)
+        for loaded in read_path(item.path, item.name)
+    )
+
+
+def slice_of(stack: Loaded, item: Item) -> Loaded:
+    """Return one item of a stack, with its first axis."""
+    array = stack.array[item.number : item.number + 1]
+    return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
+
+
+def teller_of(item: Item, emit: Emit) -> Look:
+    """Return what tells the classes of an item by the outputs of its run."""
+
+    def tell(outputs: Mapping[str, Any]) -> None:
+        emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
+
+    return tell

@@ -1,0 +1,171 @@
+"""The worker: executes one `RunSpec` in this process and tells what happens as events.
+
+    python -m lar.worker.main run lar.engines.megengine.lite:LiteDriver < spec.json
+
+runs a spec by hand and prints its events. The parent process gives two descriptors more: where
+events go, and the shared file for the samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lar.errors import ENGINE_HINT, EngineMissing, LarError, first_line
+from lar.measurement.rows import SampleRows, open_rows
+from lar.records.events import (
+    LAST_EVENTS,
+    DevicesFound,
+    Emit,
+    Event,
+    Failed,
+    ModelRead,
+    Packed,
+    PhaseEntered,
+    Unpacked,
+    line_of,
+)
+from lar.records.run import Failure, RunSpec, read_spec
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Run the spec, in the ranges of NVTX that the parent process is in."""
+    from lar.worker.execution import execute
+
+    with contextlib.ExitStack() as stack:
+        if spec.ranges:
+            from lar.profiles.ranges import nvtx_range  # few runs need it
+
+            for name in spec.ranges:
+                stack.enter_context(nvtx_range(name))
+
+        def emit_outside(event: Event) -> None:
+            # The parent process may end this one as soon as it knows the result.
+            if isinstance(event, LAST_EVENTS):
+                stack.close()
+            emit(event)
+
+        execute(spec, path, emit_outside if spec.ranges else emit, tables)
+
+
+def read_model(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Read what the spec's model file holds."""
+    from lar.engines import load_name
+
+    emit(PhaseEntered("load"))
+    emit(ModelRead(load_name(path)(Path(spec.model))))
+
+
+def find_devices(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Find the devices of the spec's engine."""
+    from lar.engines import load_name
+
+    emit(DevicesFound(load_name(path)()))
+
+
+def unpack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Unpack the testcases in the spec's model file."""
+    from lar.engines import load_name
+
+    emit(PhaseEntered("load"))
+    emit(Unpacked(*load_name(path)(spec)))
+
+
+def pack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+    """Pack testcases into the spec's model."""
+    from lar.worker.packing import pack
+
+    emit(PhaseEntered("load"))
+    emit(Packed(*pack(spec, path)))
+
+
+TASKS: Mapping[str, Callable[[RunSpec, str, Emit, Sequence[SampleRows]], None]] = {
+    "run": execute_run,
+    "info": read_model,
+    "devices": find_devices,
+    "unpack": unpack_cases,
+    "pack": pack_cases,
+}
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what the user is told about an error."""
+    detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if isinstance(error, ImportError):
+        error = EngineMissing(
+            f"a library cannot be imported: {error}", "install it, or run `uv sync`"
+        )
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        reason = (error.strerror or str(error)).lower()
+        error = LarError(f"a file cannot be written: {reason}", "make room on the disk")
+    if isinstance(error, LarError):
+        return Failure(
+            message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail
+        )
+    return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0)
+
+
+def main(argv: list[str]) -> None:
+    """Execute the spec that stands on standard input; never returns."""
+    task, path, *descriptors = argv
+    event_file, sample_file = (int(text) for text in descriptors or ("1", "-1"))
+    if descriptors:
+        end_with_parent()
+
+    def emit(event: Event) -> None:
+        if isinstance(event, LAST_EVENTS):
+            flush_output()  # the parent ends this process when it has read such an event
+        os.write(event_file, line_of(event))
+
+    try:
+        # The engine's libraries load while the parent still prepares the spec.
+        importlib.import_module(path.partition(":")[0])
+        if task == "run":
+            importlib.import_module("lar.worker.execution")
+            importlib.import_module("lar.inputs")
+        gc.freeze()  # what was imported is no garbage: collections need not look at it again
+        gc.enable()
+        spec = read_spec(sys.stdin.buffer.read())
+        tables = open_rows(sample_file, spec.sample_count, spec.runners)
+        TASKS[task](spec, path, emit, tables)
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException as error:
+        emit(Failed(failure_of(error)))
+        status = 1
+    flush_output()
+    # Engines' destructors take time and some of them crash; there is nothing left to save.
+    os._exit(status)
+
+
+def flush_output() -> None:
+    """Write out what Python and the engine's C library still hold of their output."""
+    import ctypes
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,104 @@
+"""Packing testcases: what each feeds, what the engine computes of it, and the file; in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lar.engines import ENGINES, load_name, rows_of
+from lar.errors import LarError, UsageError, first_line
+from lar.inputs import Feed
+from lar.inputs.casting import count_nonfinite
+from lar.inputs.reading import Array
+from lar.measurement.loop import is_failure
+from lar.records.run import FedInput, RunSpec, TensorInfo
+from lar.records.testcase import Packing
+from lar.testcases.data import feed_datum
+from lar.worker.execution import load_model
+
+Packed = tuple[tuple[tuple[FedInput, ...], ...], tuple[TensorInfo, ...], tuple[str, ...]]
+
+
+def pack(spec: RunSpec, writer: str) -> Packed:
+    """Pack a testcase for each of the spec's `inputs`; `writer` is the engine's `module:name`.
+
+    Returns:
+        What each testcase feeds, the outputs that are expected, and warnings.
+
+    Raises:
+        LarError: the model does not load or fails, or the data does not fit it.
+    """
+    entry, packing = ENGINES[spec.engine], spec.packing or Packing()
+    (path,) = (each.path for each in entry.drivers if each.name == spec.driver)
+    driver = load_name(path)(spec, rows_of(entry))
+    load_model(driver)
+    infos = driver.inputs()
+    cases, fed = [], []
+    warnings: list[str] = []
+    for number, text in enumerate(spec.inputs):
+        feed = feed_text(spec, packing, text, number, infos)
+        outputs = compute(driver, feed.arrays) if packing.asserts else {}
+        cases.append((feed.arrays, outputs))
+        fed.append(feed.fed)
+        warnings += feed.warnings
+        warnings += [
+            f"testcase {number}: the output {name} holds NaN or infinite values, which equal "
+            "themselves for lar alone"
+            for name, array in outputs.items()
+            if count_nonfinite(array)
+        ]
+    load_name(writer)(driver, cases, spec.written["pack"])
+    infos = tuple(
+        TensorInfo(name=name, dtype=array.dtype.name, shape=array.shape)
+        for name, array in cases[0][1].items()
+    )
+    return tuple(fed), infos, tuple(dict.fromkeys(warnings))
+
+
+def feed_text(
+    spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
+) -> Feed:
+    """Return what the text of one `-d` feeds.
+
+    Raises:
+        UsageError: it is wrong, or does not fit the model; where `--input` is said, `-d` is meant.
+    """
+    try:
+        return feed_datum(spec, packing, text, number, infos)
+    except UsageError as error:
+        message = error.message
+        if message.startswith("--input: "):
+            message = f"-d: {message.removeprefix('--input: ')}"
+        hint = "" if "generates data" in error.hint else error.hint
+        raise UsageError(message, hint) from None
+
+
+def compute(driver: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the engine computes of the inputs.
+
+    Raises:
+        LarError: it fails.
+        UsageError: an output is no array of numbers.
+    """
+    try:
+        driver.feed(arrays)
+        if driver.rearm is not None:
+            driver.rearm()
+        if any(is_failure(step()) for step in (driver.start, driver.wait)):
+            raise driver.failure()
+        given = driver.outputs()
+        outputs = {name: given[name] for name in given}
+    except LarError:
+        raise
+    except Exception as error:
+        explained = driver.explain(error, loading=False)
+        raise explained or LarError(f"the engine failed: {first_line(error)}") from error
+    for name, value in outputs.items():
+        if isinstance(value, str):
+            raise UsageError(
+                f"output {name} is a {value}, which cannot be packed",
+                "--no-assert packs the inputs alone",
+            )
+    return {name: np.array(value) for name, value in outputs.items()}

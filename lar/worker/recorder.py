@@ -1,0 +1,293 @@
+"""What the worker of a profiled run records, besides what the engine itself tells."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lar import __version__
+from lar.engines.profiler import HOST_THREAD, EngineTrace, Silent
+from lar.options.table import PROFILES
+
+if TYPE_CHECKING:
+    from lar.measurement.syscalls import SyscallTrace, TracedCalls
+    from lar.records.profile import Category, CounterSample, Profile, Span, Step
+    from lar.records.run import RunSpec
+
+T = TypeVar("T")
+
+
+class Recorder(Silent):
+    """Records phases, calls, copies and iterations, in nanoseconds since it was made."""
+
+    def __init__(self) -> None:
+        from lar.records import profile
+
+        self.types = profile
+        self.t0_ns = time.perf_counter_ns()
+        self.unix_ns = time.time_ns()
+        self.spans: list[Span] = []
+        self.steps: list[Step] = []
+        self.counters: list[CounterSample] = []
+        self.warmup = False
+        self._step_began: int | None = None
+        self._cpu = CpuMeter()
+        self._syscalls: SyscallTrace | None = None
+
+    def now(self) -> int:
+        return time.perf_counter_ns() - self.t0_ns
+
+    def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
+        """Add a span of the host's thread."""
+        span = self.types.Span(
+            category=category,
+            name=name,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            thread=HOST_THREAD,
+            **fields,
+        )
+        self.spans.append(span)
+
+    @contextlib.contextmanager
+    def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
+        began = self.now()
+        if self._step_began is not None:  # it belongs to the iteration that comes next
+            fields |= {"step": len(self.steps), "warmup": self.warmup}
+        try:
+            yield
+        finally:
+            self.add(category, name, began, self.now(), **fields)
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._span("phase", name)
+
+    def attach(self, driver: Any) -> None:
+        driver.recorder = self
+        driver.record = partial(self.record, driver)
+        if "profile_syscalls" in driver.spec.settings:
+            from lar.measurement.syscalls import SyscallTrace
+
+            written = driver.spec.written
+            place = next(written[key] for key in PROFILES if key in written)
+            self._syscalls = SyscallTrace(os.path.dirname(place))
+
+    @contextlib.contextmanager
+    def warming_up(self) -> Iterator[None]:
+        self.warmup = True
+        with self.phase("warmup"):
+            yield
+        self.warmup = False
+
+    def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
+        while True:
+            began = self.now()
+            try:
+                feed = next(feeds)
+            except StopIteration:
+                return
+            self._step_began = began
+            place = {"step": len(self.steps), "warmup": self.warmup}
+            self.add("phase", "dataloader", began, self.now(), **place)
+            yield feed
+
+    def noting_begin(self, driver: Any, copy: Callable[[], object]) -> Callable[[], object]:
+        began = 0.0
+
+        def note_and_copy() -> object:
+            nonlocal began
+            began = time.perf_counter()
+            return copy()
+
+        driver.copied_at = lambda: began
+        return note_and_copy
+
+    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._span("runtime", name) if name else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def copy(self, name: str, size_bytes: int, tensor: str) -> Iterator[None]:
+        kinds = {"source_kind": "host", "destination_kind": "host"}
+        with (
+            self._span("runtime", name),
+            self._span(
+                "memcpy", "[CPU memcpy HtoH]", size_bytes=size_bytes, tensor=tensor, **kinds
+            ),
+        ):
+            yield
+
+    def record(
+        self,
+        driver: Any,
+        began: float,
+        dispatched: float,
+        ended: float,
+    ) -> None:
+        """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
+        start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
+        self._cpu.end_iteration(timed=not self.warmup)
+        first = start if self._step_began is None else self._step_began
+        step = self.types.Step(len(self.steps), first, end, self.warmup)
+        self.steps.append(step)
+        place = {"step": step.number, "warmup": self.warmup}
+        copied, waited = driver.copied_at, end
+        if copied is not None:
+            own = driver.own_seconds() if driver.own_seconds is not None else 0.0
+            waited = min(end, round((copied() - own) * 1e9) - self.t0_ns)
+        for phase, at, until in (("forward", start, middle), ("wait", middle, waited)):
+            self.add("phase", phase, at, until, **place)
+            if name := driver.calls.get(phase):
+                self.add("runtime", name, at, until, **place)
+        if copied is not None:
+            self.add("phase", "output_copy", waited, end, **place)
+            if name := driver.calls.get("outputs"):
+                self.add("runtime", name, waited, end, **place)
+        if (held := read_resident_bytes()) is not None:
+            self.counters.append(self.types.CounterSample("rss", end, held))
+        driver.profiler.take(step, start, middle, waited)
+        self._step_began = None
+        self._cpu.begin_iteration()
+
+    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> list[str]:
+        """Write the profile, and the engine's own, where the spec says.
+
+        What only the parent process knows is missing in it (`lar.running.profiled_run`).
+        """
+        from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
+        from lar.profiles.trace_file import write_profile
+
+        calls = self._syscalls.stop() if self._syscalls is not None else None
+        trace: EngineTrace = driver.profiler.finish()
+        if calls is not None:
+            trace = self.with_syscalls(trace, calls)
+        patterns = patterns_of(spec.settings)
+        for key in PROFILES:
+            if key in spec.written:
+                profile = self.profile_of(spec, driver, trace, batch)
+                named = spans_of_patterns(profile, patterns)
+                profile = replace(profile, spans=(*profile.spans, *named))
+                write_profile(profile, spec.written[key])
+        if "profile_raw" in spec.written:
+            place = spec.written["profile_raw"]
+            if trace.raw_file:
+                shutil.copyfile(trace.raw_file, place)
+            else:
+                Path(place).write_bytes(trace.engine_raw)
+        return unmatched(trace.operators, patterns)
+
+    def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
+        """Return what an engine tells with the calls of the system, and threads for them."""
+        from lar.measurement.syscalls import name_threads, number_threads, spans_of_calls
+
+        numbers = number_threads(calls, HOST_THREAD, trace.threads)
+        spans = spans_of_calls(calls.calls, self.steps, numbers, self.unix_ns)
+        return replace(
+            trace,
+            spans=(*trace.spans, *spans),
+            threads={**name_threads(calls, numbers), **trace.threads},
+        )
+
+    def profile_of(
+        self, spec: RunSpec, driver: Any, trace: EngineTrace, batch: int | None
+    ) -> Profile:
+        """Return all that was recorded."""
+        types: Any = self.types
+        engine = driver.facts()
+        profile: Profile = types.Profile(
+            facts=types.ProfileFacts(
+                lar_version=__version__,
+                engine=engine.name,
+                engine_version=engine.version,
+                driver=engine.driver,
+                device=engine.device,
+                model=types.ModelFacts(
+                    spec.packed_in or spec.model,
+                    spec.model_sha256,
+                    os.path.splitext(spec.model)[1].lstrip("."),
+                ),
+                options=dict(spec.settings),
+                batch=batch,
+                iterations=len(self.steps) - sum(step.warmup for step in self.steps),
+                warmup_iterations=sum(step.warmup for step in self.steps),
+                threads=trace.thread_count,
+                clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
+                cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
+                dropped=trace.dropped,
+            ),
+            operators=trace.operators,
+            steps=tuple(self.steps),
+            executions=trace.executions,
+            spans=(*self.spans, *trace.spans),
+            counters=tuple(self.counters),
+            allocations=trace.allocations,
+            memory_plan=trace.memory_plan or types.MemoryPlan(),
+            threads={HOST_THREAD: "host", **trace.threads},
+            engine_raw=trace.engine_raw,
+        )
+        return profile
+
+
+# The system counts CPU time in ticks of up to 10 ms: less than some of them tell nothing.
+SHORTEST_CPU_SECONDS = 0.05
+
+
+class CpuMeter:
+    """Sums up the CPU time of this process and of the machine, over iterations alone.
+
+    Before the first timed iteration garbage is collected, so that it counts only if it is the
+    only one.
+    """
+
+    def __init__(self) -> None:
+        self._timed: list[tuple[float, ...]] = []
+        self.begin_iteration()
+
+    def begin_iteration(self) -> None:
+        self._began = read_times()
+
+    def end_iteration(self, *, timed: bool) -> None:
+        if timed:
+            pairs = zip(read_times(), self._began, strict=True)
+            self._timed.append(tuple(now - before for now, before in pairs))
+
+    def percents(self) -> tuple[float | None, float | None]:
+        """Return those of the process, of one core, and of the machine, of all cores; None where
+        the iterations were too short to tell."""
+        counted = self._timed[1:] or self._timed
+        if not counted:
+            return None, None
+        elapsed, process, busy, every = (sum(values) for values in zip(*counted, strict=True))
+        if elapsed < SHORTEST_CPU_SECONDS:
+            return None, None
+        return 100 * process / elapsed, 100 * busy / every if every else None
+
+
+def read_times() -> tuple[float, ...]:
+    """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all."""
+    return time.perf_counter(), time.process_time(), *read_cpu_ticks()
+
+
+def read_cpu_ticks() -> tuple[int, int]:
+    """Return the clock ticks that the machine's CPUs were busy, and all; 0, 0 where unknown."""
+    try:
+        with open("/proc/stat", "rb") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return 0, 0
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # but idle and waiting for a disk
+
+
+def read_resident_bytes() -> int | None:
+    """Return the memory that this process holds; None where unknown."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, ValueError, IndexError):
+        return None

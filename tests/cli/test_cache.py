@@ -1,0 +1,367 @@
+"""`lar cache`: what its actions print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lar.cli import cache as command
+from lar.cli.main import Parser, dispatch
+from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, bytes_of, read_cache
+from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_write import write_cache_merged
+from lar.errors import UsageError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REAL = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+IM2COL = "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:384"
+WINOGRAD = "CONVOLUTION_DEFAULT_WINOGRAD:FB_GI_F32_MK4_4x8:4:4:24:3"
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `lar cache` in this process: its exit code, and what it printed."""
+
+    def run(*words: object) -> tuple[int, str]:
+        parser = Parser(prog="lar cache", allow_abbrev=False)
+        command.add_arguments(parser)
+        code = command.main(parser.parse_args(list(map(str, words))))
+        return code, capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A cache file that may be changed."""
+    path = tmp_path / "a.cache"
+    path.write_bytes(REAL.read_bytes())
+    return path
+
+
+def chosen_in(path: Path) -> list[str]:
+    return [each.chosen.name for each in operators_of(read_cache(path))]
+
+
+def words_of(line: str) -> list[str]:
+    return re.split(r"\s{2,}", line.strip())
+
+
+# show
+
+
+def test_show_prints_the_choice_of_each_operator(run: Run) -> None:
+    code, text = run("show", REAL)
+    facts, empty, header, *rows = text.splitlines()
+    assert (code, facts, empty) == (0, "operators: 9, searched on plat=cpu", "")
+    assert words_of(header) == [
+        "operator",
+        "shapes",
+        "kept",
+        "chosen",
+        "ms",
+        "workspace",
+        "winograd",
+        "next best",
+        "slower by",
+    ]
+    assert len(rows) == 9
+    assert words_of(rows[0]) == [
+        "1",
+        "ConvolutionForward",
+        "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1",
+        "16",
+        IM2COL,
+        "0.011",
+        "101.0 KiB",
+        "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:48",
+        "+9%",
+    ]
+    # One that nothing else was kept for, and one faster than the engine's clock tells.
+    assert words_of(rows[3])[-3:] == ["MaxW2S2SSE_POOLING", "0.001", "0 B"]
+    assert words_of(rows[5])[-1] == "N/A"
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("matrixmul", "6789"), ("window 2", "45"), ("32,16,3,3", "1"), ("3", "3"), ("", "123456789")],
+)
+def test_show_prints_only_the_operators_asked_for(run: Run, text: str, numbers: str) -> None:
+    _, output = run("show", REAL, "--operator", text)
+    assert [line[0] for line in output.splitlines()[3:]] == list(numbers)
+
+
+def test_show_all_prints_every_algorithm(run: Run) -> None:
+    _, text = run("show", REAL, "--all", "--operator", "1")
+    lines = text.splitlines()
+    assert lines[2].startswith("1: ConvolutionForward {1,16,8,8}")
+    rows = [words_of(line) for line in lines[4:]]
+    assert len(rows) == 16
+    assert rows[0] == ["*", IM2COL, "0.011", "101.0 KiB", "reproducible"]
+    assert [WINOGRAD, "0.060", "+445%", "237.0 KiB", "F(4,3)", "reproducible"] in rows
+    assert any(row[-1] == "reproducible, depends on batch" for row in rows)
+
+
+def test_show_of_an_empty_cache(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(bytes(4))
+    assert run("show", tmp_path / "empty") == (0, "operators: 0\n")
+
+
+def test_show_tells_what_it_does_not_read(run: Run, tmp_path: Path) -> None:
+    other = AlgorithmCache((Category("jit:nvrtc:plat=cuda", (Entry(b"key", other=b"ptx"),)),))
+    (tmp_path / "other").write_bytes(bytes_of(other))
+    _, text = run("show", tmp_path / "other")
+    assert "jit:nvrtc:plat=cuda: 1 entries that are no search, kept as they are" in text
+
+
+def test_show_json_holds_everything(run: Run, tmp_path: Path) -> None:
+    code, text = run("show", REAL, "--json", "-")
+    content = json.loads(text)
+    assert (code, content["format"], content["file"]) == (0, "lar.cache/1", str(REAL))
+    first = content["operators"][0]
+    assert (first["number"], first["operator"]) == (1, "ConvolutionForward")
+    assert first["operands"][1] == {"shape": [32, 16, 3, 3], "strides": [], "dtype": "Float32"}
+    assert first["settings"]["pad_h"] == 1
+    assert first["settings"]["format"] == "NCHW"
+    assert bytes.fromhex(first["key"]).startswith(b"1,16,8,8;Float32|")
+    assert first["algorithms"][0] == {
+        "name": IM2COL,
+        "seconds": 1.1e-05,
+        "workspace_bytes": 103424,
+        "attributes": ["reproducible"],
+        "winograd": "",
+    }
+
+    _, printed = run("show", REAL, "--operator", "2", "--json", tmp_path / "one.json")
+    assert printed.startswith("operators: 1,")
+    written = json.loads((tmp_path / "one.json").read_text())
+    assert written["operators"] == content["operators"][1:2]
+
+
+# diff
+
+
+def test_diff_of_the_same_choices(run: Run, copy: Path) -> None:
+    assert run("diff", REAL, copy) == (0, "same choice: 9\n")
+
+
+def test_diff_prints_both_choices_and_times(run: Run, copy: Path) -> None:
+    run("pick", copy, "1", WINOGRAD)
+    code, text = run("diff", REAL, copy)
+    title, header, row, same = text.splitlines()
+    assert (code, title, same) == (1, "another choice: 1", "same choice: 8")
+    assert words_of(header)[2:] == [str(REAL), "ms", str(copy), "ms"]
+    assert words_of(row)[2:] == [IM2COL, "0.011", WINOGRAD, "0.060"]
+
+
+def test_diff_prints_what_only_one_has(run: Run, tmp_path: Path) -> None:
+    convolutions, rest = parts_of(tmp_path)
+    code, text = run("diff", convolutions, rest)
+    assert code == 1
+    assert f"only in {convolutions}: 3\n" in text
+    assert f"only in {rest}: 6\n" in text
+    assert text.endswith("same choice: 0\n")
+
+
+# merge
+
+
+def test_merge_writes_what_any_file_knows_and_the_last_wins(
+    run: Run, copy: Path, tmp_path: Path
+) -> None:
+    run("pick", copy, "1", WINOGRAD)
+    output = tmp_path / "out.cache"
+    assert run("merge", REAL, copy, "-o", output) == (0, f"{output}: operators: 9, from 2 files\n")
+    assert chosen_in(output)[0] == WINOGRAD
+    run("merge", copy, REAL, "-o", output)
+    assert output.read_bytes() == REAL.read_bytes()
+
+
+def parts_of(folder: Path) -> tuple[Path, Path]:
+    """The convolutions and the rest of the real cache, a file each."""
+    first, second = folder / "first", folder / "second"
+    cache = read_cache(REAL)
+    first.write_bytes(bytes_of(AlgorithmCache(cache.categories[:1])))
+    second.write_bytes(bytes_of(AlgorithmCache(cache.categories[1:])))
+    return first, second
+
+
+def test_merge_keeps_what_the_file_has(run: Run, copy: Path, tmp_path: Path) -> None:
+    convolutions, rest = parts_of(tmp_path)
+    said = f"{rest}: operators: 9, from 1 file, and 6 that it had\n"
+    assert run("merge", convolutions, "-o", rest) == (0, said)
+    assert set(chosen_in(rest)) == set(chosen_in(REAL))
+    run("pick", copy, "1", WINOGRAD)
+    run("merge", copy, "-o", rest)  # what is merged wins
+    assert WINOGRAD in chosen_in(rest)
+
+
+def test_merge_keeps_what_comes_while_it_reads(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convolutions, rest = parts_of(tmp_path)
+    output = tmp_path / "out.cache"
+
+    def read_slowly(name: str) -> AlgorithmCache:
+        cache = read_cache(name)
+        write_cache_merged(output, read_cache(rest))
+        return cache
+
+    monkeypatch.setattr("lar.cli.cached_algorithms.read_cache", read_slowly)
+    run("merge", convolutions, "-o", output)
+    assert set(chosen_in(output)) == set(chosen_in(REAL))
+
+
+def test_merge_reads_all_files_before_it_writes(run: Run, copy: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.cache"
+    with pytest.raises(UsageError, match="cannot be read: no such file"):
+        run("merge", copy, tmp_path / "missing", "-o", output)
+    assert not output.exists()
+
+
+def test_merge_refuses_to_replace_what_is_no_cache(run: Run, copy: Path, tmp_path: Path) -> None:
+    output = tmp_path / "notes.txt"
+    output.write_text("notes")
+    with pytest.raises(UsageError, match="is not a fast-run cache"):
+        run("merge", copy, "-o", output)
+    assert output.read_text() == "notes"
+
+
+# pick
+
+
+def test_pick_changes_the_file(run: Run, copy: Path) -> None:
+    code, text = run("pick", copy, "32,16,3,3", "4:4:24:3")
+    assert code == 0
+    assert text.splitlines() == [
+        "1: ConvolutionForward {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1",
+        f"  was {IM2COL}  0.011 ms",
+        f"  is  {WINOGRAD}  0.060 ms",
+    ]
+    assert chosen_in(copy) == [WINOGRAD, *chosen_in(REAL)[1:]]
+
+
+def test_pick_into_another_file_leaves_the_first(run: Run, copy: Path, tmp_path: Path) -> None:
+    output = tmp_path / "b.cache"
+    run("pick", copy, "1", WINOGRAD, "-o", output)
+    assert copy.read_bytes() == REAL.read_bytes()
+    assert chosen_in(output)[0] == WINOGRAD
+
+
+def test_picks_into_another_file_add_to_it(run: Run, tmp_path: Path) -> None:
+    convolutions, output = parts_of(tmp_path)
+    code, text = run("pick", convolutions, "1", WINOGRAD, "-o", output)
+    assert (code, f"is  {WINOGRAD}" in text) == (0, True)
+    assert len(chosen_in(output)) == 9
+    # The second leaves the first as it is.
+    _, text = run("pick", convolutions, "2", "FALLBACK_ALGO", "-o", output)
+    assert "is  FALLBACK_ALGO" in text
+    assert {WINOGRAD, "FALLBACK_ALGO"} <= set(chosen_in(output))
+    said = (0, "this is the choice already\n")
+    assert run("pick", convolutions, "2", "FALLBACK_ALGO", "-o", output) == said
+
+
+def test_pick_of_the_choice_changes_nothing(run: Run, copy: Path) -> None:
+    assert run("pick", copy, "1", IM2COL) == (0, "this is the choice already\n")
+    assert copy.read_bytes() == REAL.read_bytes()
+
+
+def test_pick_warns_of_an_algorithm_that_is_passed_over(run: Run, copy: Path) -> None:
+    content = copy.read_bytes().replace(b":1;6e-05;242688:", b":3;6e-05;242688:")
+    copy.write_bytes(content)
+    _, text = run("pick", copy, "1", WINOGRAD)
+    assert "note: a naive algorithm; the policy OPTIMIZED passes over it" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (("ConvolutionForward", "x"), "means 3 operators", "1: ConvolutionForward {1,16,8,8}"),
+        (("1", "WINOGRAD"), "means 3 algorithms of ConvolutionForward", WINOGRAD),
+        (("1", "DIRECT_CONV"), "means 0 algorithms", "FALLBACK_ALGO"),
+    ],
+)
+def test_pick_that_is_not_clear_changes_nothing(
+    run: Run, copy: Path, words: tuple[str, str], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        run("pick", copy, *words)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert copy.read_bytes() == REAL.read_bytes()
+
+
+def test_pick_does_not_make_a_missing_file(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: no such file"):
+        run("pick", tmp_path / "missing", "1", "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "required: show|diff|merge|pick"),
+        (("chow",), "invalid choice: 'chow'"),
+        (("show",), "required: FILE"),
+        (("merge", "a"), "required: -o/--output"),
+        (("diff", "a"), "required: B"),
+        (("show", str(REAL), "--operator", "nothing"), "--operator: no operator of"),
+        (("show", str(REAL), "--json", "/no/such/folder/x"), "--json: "),
+        (("show", str(REPOSITORY / "README.md")), "README.md: is not a fast-run cache"),
+    ],
+)
+def test_mistakes_are_told(run: Run, words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(*words)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "hint"),
+    [
+        (["show", "a", "--jsn", "b"], "--jsn", "did you mean --json?"),
+        (["show", "a", "--al"], "--al", "did you mean --all?"),
+        (["pick", "a", "1", "x", "--ouptut=b"], "--ouptut", "did you mean --output?"),
+        (["diff", "a", "b", "--json"], "--json", "`lar cache diff --help` lists the flags"),
+    ],
+)
+def test_an_unknown_flag_is_told_with_the_nearest_of_its_action(
+    words: list[str], unknown: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        dispatch(["cache", *words])
+    assert (caught.value.message, caught.value.hint) == (f"unknown flag {unknown}", hint)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["pick", "--help"], ["show", str(REAL)]])
+def test_no_library_is_imported(words: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from lar.cli.main import Parser\n"
+        "from lar.cli import cache\n"
+        "parser = Parser(prog='lar cache')\n"
+        "cache.add_arguments(parser)\n"
+        "try: cache.main(parser.parse_args(sys.argv[1:]))\n"
+        "except SystemExit: pass\n"
+        "print({'numpy', 'msgspec', 'megengine', 'megenginelite'} & set(sys.modules))\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert output.endswith("set()\n")

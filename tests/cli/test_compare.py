@@ -1,0 +1,208 @@
+"""`lar compare`, from the command line, on models and on dumps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from lar.cli.main import main
+from lar.dumps.binary import write_tensor
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+DIGIT = "inputs/digit_7.npy"
+
+
+@pytest.fixture(scope="module")
+def altered(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The model of digits with one weight of its second convolution changed."""
+    model = onnx.load(root / "models/digits_cnn.onnx")
+    weight = next(it for it in model.graph.initializer if it.name == "conv2.weight")
+    array = numpy_helper.to_array(weight).copy()
+    array[3, 2, 1, 1] += 0.5
+    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    path = tmp_path_factory.mktemp("altered") / "altered.onnx"
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def dumped(root: Path, tmp_path_factory: pytest.TempPathFactory, run_lar: RunLar) -> str:
+    """A dump of the model of digits, in MegEngine's blocked layout."""
+    folder = str(tmp_path_factory.mktemp("dumped") / "nchw44")
+    flags = ["--input", DIGIT, "--iter", "1", "--enable-nchw44", "--bin-io-dump", folder]
+    done = run_lar("models/digits_cnn.mge", *flags, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_two_models_are_run_on_the_same_data_and_compared(root: Path, run_lar: RunLar) -> None:
+    done = run_lar("compare", "models/digits_cnn.mge", "models/digits_cnn.onnx", cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, *_, result = done.stdout.splitlines()
+    assert first.startswith("A: models/digits_cnn.mge (20 tensors, megengine 1.13.0 lite cpu)")
+    assert second.startswith("B: models/digits_cnn.onnx (")
+    assert result == "result: the same within the tolerance"
+
+
+def test_the_culprit_between_models_is_named_in_every_report(
+    root: Path, run_lar: RunLar, altered: str, tmp_path: Path
+) -> None:
+    reports = [str(tmp_path / f"out.{suffix}") for suffix in ("html", "json", "csv")]
+    done = run_lar(
+        *("compare", f"{altered} --graph-optimization-level basic", "models/digits_cnn.mge"),
+        *("--input", DIGIT, "--report", reports[0], "--report", reports[1]),
+        *("--report", reports[2]),
+        cwd=root,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    line = next(it for it in done.stdout.splitlines() if it.startswith("culprit: "))
+    assert line == "culprit: Conv conv2 in A, ConvolutionForward Convolution[1] in B"
+    assert "tensors that differ:" in done.stdout
+    page, text, table = (Path(name).read_text() for name in reports)
+    assert "Conv conv2 in A, ConvolutionForward Convolution[1] in B" in page
+    (culprit,) = json.loads(text)["culprits"]
+    assert culprit["actual"][0]["output"] == "conv2"
+    assert "conv2.weight" in culprit["expected"][0]["name"]
+    assert ",relu2," in table
+    algorithm = culprit["expected"][0]["algorithm"]
+    assert algorithm
+    assert f", algorithm {algorithm}\n" in done.stdout.partition("tensors that differ:")[0]
+    assert algorithm in page
+    assert algorithm in table
+
+
+def test_a_dump_made_elsewhere_is_compared_with_a_model_on_the_dumps_own_input(
+    root: Path, run_lar: RunLar, dumped: str, altered: str
+) -> None:
+    done = run_lar("compare", dumped, "models/digits_cnn.onnx", cwd=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fed with other data" not in done.stdout
+    done = run_lar("compare", altered, dumped, cwd=root)
+    assert done.returncode == 1
+    assert "relu2" in done.stdout.partition("culprit: ")[2].partition("\n")[0]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[str, str]:
+    """Two dumps, of which one tensor differs by 0.01."""
+    for name, shift in (("one", 0.0), ("other", 0.01)):
+        (tmp_path / name).mkdir()
+        for tensor, value in (("000001", 1.0), ("000002", 2.0 + shift)):
+            array = np.full((2, 3), value, np.float32)
+            write_tensor(tmp_path / name / tensor, array, f"tensor {tensor}")
+    return str(tmp_path / "one"), str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ([], 1),
+        (["-e", "0.1"], 0),
+        (["--max-err", "1e-3"], 1),
+        (["--max-err=0.01"], 0),
+        (["--rtol", "0.01", "--atol", "0"], 0),
+        (["--rtol", "0", "--atol", "0.001"], 1),
+        (["--atol", "0.02"], 0),
+    ],
+    ids=str,
+)
+def test_the_tolerance_decides_on_the_exit_code(
+    folders: tuple[str, str], flags: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *folders, *flags]) == code
+    assert ("tensors that differ:" in capsys.readouterr().out) == bool(code)
+
+
+def test_a_report_spoils_no_dump_that_is_compared(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = folders
+    for report, told in (
+        (f"{one}.index.json", "this is the index of a dump that is compared"),
+        (f"{other}/report.json", f"is inside {other}, a dump that is compared"),
+    ):
+        assert main(["compare", one, other, "--report", report]) == 2
+        assert told in capsys.readouterr().err
+        assert not Path(report).exists()
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_told(
+    folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lar.running.compared_dumps.compare", interrupt)
+    assert main(["compare", *folders]) == 130
+    assert capsys.readouterr() == ("", "lar: error: interrupted\n")
+
+
+def test_all_tensors_are_listed_on_request(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["compare", *folders])
+    assert "tensor 000001" not in capsys.readouterr().out
+    main(["compare", *folders, "--all"])
+    assert "tensor 000001" in capsys.readouterr().out
+
+
+def test_single_files_are_compared(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", f"{folders[0]}/000001", f"{folders[1]}/000001"]) == 0
+    assert main(["compare", f"{folders[0]}/000002", f"{folders[1]}/000002"]) == 1
+    assert "1 tensors compared" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["A"], "the following arguments are required: B"),
+        (["A", "no/such/dump"], "no/such/dump: no such dump, tensor file or model"),
+        (["A", "A", "-e", "0.1", "--rtol", "1"], "--max-err and --rtol or --atol exclude"),
+        (["A", "A", "-e", "-1"], "is not a limit"),
+        (["A", "A", "--rtol", "x"], "--rtol: 'x' is not a number"),
+        (["A", "A", "--report", "out.txt"], "--report: out.txt: its format is not known"),
+        (["A", "A", "--report", "no/folder/out.csv"], "cannot be written"),
+        (["A", "A", "--raport", "x.csv"], "unknown flag --raport"),
+        (["models/none.mge --cpu", "A"], "does not hold what its run was fed with"),
+        (["models/none.mge --cpu", "B"], "no such model file"),
+        (["A", "models/one_operator.onnx --itre 3"], "itre"),
+        (["B", "models/one_operator.onnx --iter x"], "--iter"),
+        (["A", "README.md"], "README.md"),
+        (["A", "models"], "models"),
+    ],
+)
+def test_wrong_command_lines_end_with_a_line(
+    words: list[str],
+    message: str,
+    folders: tuple[str, str],
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(root)
+    meant = {"A": folders[0], "B": "models/one_operator.onnx"}
+    assert main(["compare", *(meant.get(word, word) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) <= 2
+
+
+def test_damaged_dumps_end_with_a_line(
+    folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(folders[1]) / "000002"
+    file.write_bytes(file.read_bytes()[:-4])
+    assert main(["compare", *folders]) == 2
+    assert "000002" in capsys.readouterr().err

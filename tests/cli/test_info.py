@@ -1,0 +1,174 @@
+"""`lar info`: what a model holds; the two formats of a model agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lar.records.run import ModelInfo, record_from_json
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+WriteScript = Callable[..., str]
+
+NAMES = (
+    *("digits_cnn", "dynamic_batch", "int8", "mobilenet_v2", "multi_input", "one_operator"),
+    "uint8_input",
+)
+SUFFIXES = ("mge", "onnx")
+each_name = pytest.mark.parametrize("name", NAMES)
+needs_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
+)
+each_format = pytest.mark.parametrize(
+    "suffix", [pytest.param("mge", marks=needs_megengine), "onnx"]
+)
+
+
+@pytest.fixture(scope="module")
+def infos(run_lar: RunLar, root: Path) -> dict[str, ModelInfo]:
+    """What `lar info --json -` says about each file of models/."""
+
+    def read(name: str) -> ModelInfo:
+        done = run_lar("info", f"models/{name}", "--json", "-", cwd=root)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return record_from_json(done.stdout, ModelInfo)
+
+    suffixes = SUFFIXES if importlib.util.find_spec("megengine") else ("onnx",)
+    files = [f"{name}.{suffix}" for name in NAMES for suffix in suffixes]
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(files, pool.map(read, files), strict=True))
+
+
+def test_all_models_are_here(root: Path) -> None:
+    found = {path.name for path in (root / "models").iterdir() if path.suffix in (".mge", ".onnx")}
+    assert found == {f"{name}.{suffix}" for name in NAMES for suffix in SUFFIXES}
+
+
+@needs_megengine
+@each_name
+def test_twins_agree(infos: dict[str, ModelInfo], name: str) -> None:
+    mge, ort = (infos[f"{name}.{suffix}"] for suffix in SUFFIXES)
+    assert (mge.engine, ort.engine) == ("megengine", "onnxruntime")
+    for group in ("inputs", "outputs"):
+        expected = {info.name: info for info in getattr(ort, group)}
+        actual = {info.name: info for info in getattr(mge, group)}
+        assert actual.keys() == expected.keys()
+        for key, info in actual.items():
+            assert info.dtype == expected[key].dtype
+            # MegEngine stores the shape that was traced where ONNX leaves an axis open.
+            assert len(info.shape) == len(expected[key].shape)
+            for size, open_size in zip(info.shape, expected[key].shape, strict=True):
+                assert open_size in (None, size)
+    assert mge.parameter_count == ort.parameter_count
+    assert mge.operators
+    assert ort.operators
+
+
+@needs_megengine
+@each_name
+def test_twins_compute_the_same(infos: dict[str, ModelInfo], name: str) -> None:
+    mge, ort = (infos[f"{name}.{suffix}"] for suffix in SUFFIXES)
+    assert mge.flops
+    assert ort.flops
+    # The quantised twin is written with other operators around the same convolutions.
+    assert mge.flops == pytest.approx(ort.flops, rel=0.15 if name == "int8" else 1e-9)
+
+
+@needs_megengine
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("mobilenet_v2", 744_072), ("dynamic_batch", 808), ("multi_input", 0), ("one_operator", 0)],
+)
+def test_known_counts(infos: dict[str, ModelInfo], name: str, parameters: int) -> None:
+    for suffix in SUFFIXES:
+        info = infos[f"{name}.{suffix}"]
+        assert info.parameter_count == parameters
+        assert (info.weight_bytes > 0) == (parameters > 0)
+
+
+@each_format
+def test_text(run_lar: RunLar, root: Path, infos: dict[str, ModelInfo], suffix: str) -> None:
+    info = infos[f"mobilenet_v2.{suffix}"]
+    done = run_lar("info", f"models/mobilenet_v2.{suffix}", cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    titles = {"mge": "MegEngine", "onnx": "ONNX Runtime"}
+    assert lines[0] == f"model for {titles[suffix]}"
+    assert f"parameters: {info.parameter_count:,}" in lines
+    assert any(line.startswith(f"FLOPs: {info.flops:,}") for line in lines)
+    assert "input data float32 {1,3,224,224}" in lines
+    assert "output logits float32 {1,1000}" in lines
+    for operator, count in info.operators.items():
+        assert f"{operator} {count}" in lines
+    assert f"operator ({sum(info.operators.values())}) count" in lines
+
+
+def test_json_file(run_lar: RunLar, tmp_path: Path, write_script: WriteScript) -> None:
+    script = write_script(outputs={"prob": [0.5, 0.5]})
+    file = tmp_path / "info.json"
+    done = run_lar("info", script, "--json", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run_lar("info", script).stdout
+    described = json.loads(file.read_text())
+    assert described["engine"] == "fake"
+    assert described["outputs"][0]["shape"] == [2]
+    assert json.loads(run_lar("info", "--json=-", script).stdout) == described
+    assert {path.name for path in tmp_path.iterdir()} == {"info.json", Path(script).name}
+
+
+@needs_megengine
+def test_engine_by_name(
+    run_lar: RunLar, root: Path, tmp_path: Path, infos: dict[str, ModelInfo]
+) -> None:
+    for suffix, engine in (("mge", "megengine"), ("onnx", "onnxruntime")):
+        shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / "model.xyz")
+        done = run_lar("info", str(tmp_path / "model.xyz"), "--engine", engine, "--json", "-")
+        assert record_from_json(done.stdout, ModelInfo) == infos[f"one_operator.{suffix}"]
+
+
+def check_error(done: subprocess.CompletedProcess[str], code: int, *pieces: str) -> None:
+    """The command failed with `code` and nothing but one error line and its hint."""
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("lar: error: ")
+    assert len(rest) <= 1
+    for piece in pieces:
+        assert piece in done.stderr
+
+
+@each_format
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty"])
+def test_damaged_model(
+    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str, damage: str
+) -> None:
+    whole = (root / f"models/dynamic_batch.{suffix}").read_bytes()
+    content = {"cut": whole[:-100], "garbage": b"\xfe" * 3000, "empty": b""}[damage]
+    (tmp_path / f"model.{suffix}").write_bytes(content)
+    report = tmp_path / "info.json"
+    done = run_lar("info", str(tmp_path / f"model.{suffix}"), "--json", str(report))
+    check_error(done, 2, f"model.{suffix}: ", "hint: copy or export it again")
+    assert not report.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "pieces"),
+    [
+        (["missing.onnx"], ["missing.onnx: no such model file"]),
+        (["models"], ["models: is a folder"]),
+        (["README.md"], ["README.md: not a model that lar knows"]),
+        (["models/int8.onnx", "--engine", "megengine"], ["is a model for ONNX Runtime"]),
+        (["models/int8.onnx", "--engine", "tensorflow"], ["there is no engine 'tensorflow'"]),
+        (["models/int8.onnx", "--json", "models"], ["--json: models: is a folder"]),
+        (["models/int8.onnx", "--json", "nowhere/x"], ["--json: nowhere/x: cannot be written"]),
+        (["models/int8.onnx", "--iter", "3"], ["unknown flag --iter"]),
+    ],
+)
+def test_usage_errors(run_lar: RunLar, root: Path, words: list[str], pieces: list[str]) -> None:
+    check_error(run_lar("info", *words, cwd=root), 2, *pieces)

@@ -1,0 +1,290 @@
+"""A run that goes well: each spelling, driver, path and model."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lar
+from tests.cli.marks import each_format, needs_megengine
+from tests.cli.runs import lines_of, result_of, without_hints
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar, WriteScript
+
+ROOT = Path(__file__).resolve().parents[2]
+ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
+
+
+# How it is typed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run {model} --warmup-iter 2 --iter 3 --input {four}",
+        "{model} --warmup_iter 2 --iter 3 --input {four}",
+        "{model} --warmup_iter=2 --iter=3 --input={four}",
+        "--warmup-iter=2 --iter 3 --input {four} {model}",
+        "--iter 3 {model} --warmup_iter 2 --input {four}",
+        "run --iter 9 --warmup-iter=2 {model} --input {four} --iter 3",
+        "--iter 3 --warmup-iter 2 --input {four} -- {model}",
+    ],
+)
+def test_spellings(run_lar: RunLar, write_script: WriteScript, words: str) -> None:
+    script = write_script(inputs=ONE, outputs={"prob": [1.0]})
+    result = result_of(run_lar, *words.format(model=script, four="data:1,2,3,4").split())
+    assert (result.spec.model, result.spec.engine) == (script, "fake")
+    assert (result.spec.warmup_iterations, result.spec.iterations) == (2, 3)
+    assert result.spec.inputs == ("data:1,2,3,4",)
+    assert (len(result.warmup.end_to_end), len(result.samples.end_to_end)) == (2, 3)
+
+
+def test_cuda_reaches_the_spec(run_lar: RunLar, root: Path) -> None:
+    # Whether there is a device or not: it never becomes a run on the CPU.
+    for flag, device in (("--cuda", "cuda:0"), ("--cuda:1", "cuda:1"), ("--cuda=0", "cuda:0")):
+        done = run_lar("models/one_operator.onnx", flag, "--json", "-", cwd=root)
+        assert lar.read_result(done.stdout).spec.device == device
+
+
+def test_no_iterations(run_lar: RunLar, write_script: WriteScript) -> None:
+    script = write_script(load_seconds=0.198, prepare_seconds=0.005, outputs={"prob": [1.0]})
+    done = run_lar(script, "--iter", "0")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1:3] == ["load model: 198.000ms", "=== prepare: 5.000ms"]
+    assert not re.search(r"warmup|iter|finished|latency", done.stdout)
+    result = result_of(run_lar, script, "--iter", "0")
+    assert (result.status, result.phase, result.outputs) == ("ok", "done", ())
+    assert result.samples.end_to_end == result.warmup.end_to_end == ()
+
+
+def test_no_warmup(run_lar: RunLar, write_script: WriteScript) -> None:
+    done = run_lar(write_script(), "--warmup-iter", "0", "--iter", "1")
+    assert done.returncode == 0
+    assert "warmup" not in done.stdout
+    assert "sd=N/A" in done.stdout
+    assert "nan" not in done.stdout
+
+
+def test_default_counts(run_lar: RunLar, write_script: WriteScript) -> None:
+    lines = run_lar(write_script()).stdout.splitlines()
+    assert len([line for line in lines if line.startswith("warmup ")]) == 1
+    assert len([line for line in lines if re.match(r"iter \d/10: ", line)]) == 10
+
+
+# Drivers, engines, processes
+
+
+@pytest.fixture(scope="module")
+def run_twice(run_lar: RunLar, root: Path) -> Callable[[str, str], lar.RunResult]:
+    """Two iterations of a model of the repository with a driver; each pair runs once."""
+
+    @functools.cache
+    def run(model: str, driver: str) -> lar.RunResult:
+        words = (f"models/{model}", "--driver", driver, "--iter", "2", "--stall-timeout", "20")
+        return result_of(run_lar, *words, cwd=root)
+
+    return run
+
+
+@needs_megengine
+@pytest.mark.parametrize("model", ["multi_input", "digits_cnn", "uint8_input"])
+def test_graph_driver_gives_what_lite_gives(
+    run_twice: Callable[[str, str], lar.RunResult], model: str
+) -> None:
+    lite, graph = (run_twice(f"{model}.mge", driver) for driver in ("lite", "graph"))
+    assert graph.engine is not None
+    assert graph.engine.driver == "graph"
+    assert graph.sources.device == "engine"
+    assert all(seconds is not None and seconds >= 0 for seconds in graph.samples.device)
+    assert {info.name for info in graph.inputs} == {info.name for info in lite.inputs}
+    for actual, expected in zip(
+        sorted(graph.outputs, key=lambda output: output.name),
+        sorted(lite.outputs, key=lambda output: output.name),
+        strict=True,
+    ):
+        assert (actual.name, actual.shape) == (expected.name, expected.shape)
+        assert actual.mean == pytest.approx(expected.mean, rel=1e-5, abs=1e-6)
+
+
+def test_scripted_engine_by_name(run_lar: RunLar, write_script: WriteScript) -> None:
+    script = write_script(outputs={"prob": [1.0]})
+    assert result_of(run_lar, script, "--engine", "fake").spec.engine == "fake"
+    renamed = Path(script).with_suffix(".json")
+    Path(script).rename(renamed)
+    assert result_of(run_lar, str(renamed), "--engine=fake").spec.engine == "fake"
+
+
+@each_format
+def test_in_process(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) -> None:
+    words = (f"models/multi_input.{suffix}", "--input", "inputs/multi_input.json")
+    files = tmp_path / "alone.json", tmp_path / "apart.json"
+    done = run_lar(*words, "--in_process", "--json", str(files[0]), cwd=root)
+    usual = run_lar(*words, "--json", str(files[1]), cwd=root)
+    alone, apart = (lar.read_result(file.read_bytes()) for file in files)
+    assert alone.status == "ok"
+    assert alone.outputs == apart.outputs
+    assert alone.model == apart.model
+    assert alone.machine == apart.machine
+    assert len(alone.samples.end_to_end) == 10
+    assert alone.started_at
+    # A device time is told where the iteration was long enough.
+    lines, expected = (
+        [line.replace("device=N/A", "device=N") for line in lines_of(each.stdout)[:14]]
+        for each in (done, usual)
+    )
+    assert lines == expected
+    assert without_hints(done.stderr) == []
+
+
+@needs_megengine
+def test_a_model_without_suffix_is_known_by_its_content(
+    run_lar: RunLar, root: Path, tmp_path: Path
+) -> None:
+    for suffix, engine in (("mge", "megengine"), ("onnx", "onnxruntime")):
+        shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / "model")
+        assert result_of(run_lar, str(tmp_path / "model")).spec.engine == engine
+
+
+# Paths
+
+
+@each_format
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a model.{}",
+        "модель 模型 🐈 é.{}",
+        "-dash.{}",
+        "--two_dashes.{}",
+        "semi;colon:equals=.{}",
+        "line\nbreak\ttab.{}",
+        "%s {{}} $HOME 'quote\".{}",
+        "x" * 245 + ".{}",
+    ],
+)
+def test_odd_model_names(
+    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str, name: str
+) -> None:
+    name = name.format(suffix)
+    shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / name)
+    result = result_of(run_lar, "--iter", "1", "--", name, cwd=tmp_path)
+    assert result.spec.model == name
+    assert result.status == "ok"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names must be text elsewhere")
+@each_format
+def test_model_name_that_is_no_text(
+    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str
+) -> None:
+    name = os.fsdecode(b"b\xff." + suffix.encode())
+    shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / name)
+    for words in (["run", name, "--iter", "1"], ["info", name]):
+        done = run_lar(*words, cwd=tmp_path)
+        assert "Traceback" not in done.stderr
+        # It may work or be refused, clearly.
+        assert done.returncode == 0 or done.stderr.startswith("lar: error: ")
+
+
+@each_format
+def test_ways_to_the_model(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(root / f"models/one_operator.{suffix}", folder / f"model.{suffix}")
+    (tmp_path / f"link.{suffix}").symlink_to(folder / f"model.{suffix}")
+    folder.chmod(0o555)
+    for path in (
+        f"models/model.{suffix}",
+        f"./models/../models/model.{suffix}",
+        f"link.{suffix}",
+        str(folder / f"model.{suffix}"),
+    ):
+        result = result_of(run_lar, path, "--iter", "1", cwd=tmp_path)
+        assert (result.status, result.spec.model) == ("ok", path)
+    folder.chmod(0o755)
+    assert [file.name for file in folder.iterdir()] == [f"model.{suffix}"]
+
+
+@each_format
+def test_files_in_the_current_folder_stand_in_for_nothing(
+    root: Path, tmp_path: Path, suffix: str
+) -> None:
+    # The command itself: `python -m` puts the current folder first, before lar can do anything.
+    command = Path(sys.executable).with_name("lar")
+    if not command.exists():
+        pytest.skip("the lar command is not installed")
+    trap = "raise SystemExit('the wrong module')"
+    for name in ("numpy", "json", "onnxruntime", "megengine", "megenginelite", "cv2", "onnx"):
+        (tmp_path / f"{name}.py").write_text(trap)
+    (tmp_path / "lar").mkdir()
+    (tmp_path / "lar/__init__.py").write_text(trap)
+    for words in (["run", "--iter", "1"], ["info"]):
+        done = subprocess.run(
+            [str(command), *words, str(root / f"models/multi_input.{suffix}")],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "wrong module" not in done.stdout + done.stderr
+
+
+def test_runs_at_once_write_one_report(
+    run_lar: RunLar, tmp_path: Path, write_script: WriteScript
+) -> None:
+    report = tmp_path / "report.json"
+    script = write_script(real_time=True, times=[[0.01, 0.005, None]], outputs={"prob": [1.0]})
+    with ThreadPoolExecutor(3) as pool:
+        runs = [
+            pool.submit(run_lar, script, "--json", str(report), "--seed", str(seed))
+            for seed in range(3)
+        ]
+        assert [run.result().returncode for run in runs] == [0, 0, 0]
+    result = lar.read_result(report.read_bytes())
+    assert result.status == "ok"
+    assert result.spec.seed in range(3)
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", Path(script).name}
+
+
+RUNS = [
+    *((model.name, "session") for model in sorted((ROOT / "models").glob("*.onnx"))),
+    *(
+        pytest.param(model.name, driver, marks=needs_megengine)
+        for model in sorted((ROOT / "models").glob("*.mge"))
+        for driver in ("lite", "graph")
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "driver"), RUNS)
+def test_every_model_runs(
+    run_twice: Callable[[str, str], lar.RunResult], model: str, driver: str
+) -> None:
+    result = run_twice(model, driver)
+    assert (result.status, len(result.samples.end_to_end)) == ("ok", 2)
+    assert result.outputs
+    assert all(output.nonfinite_count == 0 for output in result.outputs)
+
+
+def test_a_run_in_process_has_the_engines_environment(
+    root: Path, write_script: WriteScript
+) -> None:
+    words = [write_script(), "--in-process", "--engine-env", "LAR_TEST_VARIABLE=seen"]
+    code = (
+        f"import os, lar.cli.main; lar.cli.main.main({words!r}); "
+        "print(os.environ['LAR_TEST_VARIABLE'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert done.stdout.splitlines()[-1] == "seen", done.stderr

@@ -1,0 +1,184 @@
+"""A run whose engine dies, hangs, is interrupted or lacks memory ends with the right exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lar
+from tests.cli.failures import check_error, run_limited
+from tests.cli.marks import each_format, needs_megengine, needs_proc
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar, WriteScript
+
+
+# Workers that die
+
+HINT = "--verbose shows what the engine says"
+
+
+@pytest.mark.parametrize(
+    ("do", "pieces"),
+    [
+        ("raise", ["the engine failed: scripted failure", HINT]),
+        ("exit", ["ended the process in phase iterations (iteration 1)", "exit code 7", HINT]),
+        ("abort", ["crashed in phase iterations (iteration 1)", "SIGABRT", HINT]),
+        ("segfault", ["crashed in phase iterations (iteration 1)", "SIGSEGV", HINT]),
+        ("kill", ["crashed in phase iterations (iteration 1)", "SIGKILL", "out of memory?"]),
+        ("memory", ["out of memory", "smaller batch"]),
+    ],
+)
+def test_worker_that_dies(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, do: str, pieces: list[str]
+) -> None:
+    script = write_script(
+        prints="engine: my last words", faults=[{"at": "start", "index": 2, "do": do}]
+    )
+    report = tmp_path / "report.json"
+    done = run_lar(script, "--iter", "5", "--json", str(report))
+    check_error(done, 4, *pieces)
+    assert "the engine's last words:\n  | engine: my last words\n" in done.stderr
+    assert "engine: my" not in done.stdout
+    assert "iter 0/5: " in done.stdout
+    result = lar.read_result(report.read_bytes())
+    assert result.status == ("failed" if do in ("raise", "memory") else "crashed")
+    assert len(result.samples.end_to_end) == 1
+    # What did not finish is not called finished.
+    assert "=== finished test" not in done.stdout
+
+
+@pytest.mark.parametrize("at", ["load", "feed", "outputs"])
+def test_worker_that_dies_in_another_phase(
+    run_lar: RunLar, write_script: WriteScript, at: str
+) -> None:
+    phase = {"load": "load", "feed": "prepare", "outputs": "finish"}[at]
+    done = run_lar(write_script(faults=[{"at": at, "do": "abort"}]))
+    check_error(done, 4, f"the engine crashed in phase {phase}: killed by SIGABRT")
+
+
+@pytest.mark.parametrize(
+    ("do", "flags", "pieces"),
+    [
+        ("hang", ["--timeout", "1.5"], ["timed out after 1.5 s in phase iterations", "--timeout"]),
+        ("spin", ["--timeout", "1.5"], ["timed out after 1.5 s in phase iterations", "--timeout"]),
+        ("hang", ["--stall-timeout", "1"], ["hangs", "for 1 s", "--stall-timeout"]),
+    ],
+)
+def test_worker_that_hangs(
+    run_lar: RunLar, write_script: WriteScript, do: str, flags: list[str], pieces: list[str]
+) -> None:
+    script = write_script(faults=[{"at": "start", "index": 2, "do": do}])
+    done = run_lar(script, *flags, timeout=20)
+    check_error(done, 124, *pieces)
+    assert "iter 0/10: " in done.stdout
+
+
+def test_the_time_limit_is_for_the_information_about_the_model_too(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    done = run_lar(write_script(), "--model-info", "--timeout", "0.01")
+    check_error(done, 124, "timed out after 0.01 s")
+    assert done.stdout == ""
+
+
+def test_worker_that_floods(run_lar: RunLar, write_script: WriteScript) -> None:
+    faults = [{"at": "start", "index": 1, "do": "flood"}]
+    done = run_lar(write_script(faults=faults), "--iter", "2")
+    assert done.returncode == 0
+    assert "noise" not in done.stdout + done.stderr
+    faults += [{"at": "start", "index": 1, "do": "abort"}]
+    done = run_lar(write_script(faults=faults), "--iter", "2")
+    check_error(done, 4, "SIGABRT")
+    assert 0 < done.stderr.count("engine noise") < 200
+
+
+@each_format
+@needs_proc
+def test_real_worker_killed(root: Path, suffix: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lar", f"models/dynamic_batch.{suffix}", "--iter", "1000000"],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("iter "):
+                break
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=30)
+    done = subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+    check_error(done, 4, "crashed in phase iterations", "SIGKILL")
+
+
+@each_format
+def test_interrupted_run(root: Path, tmp_path: Path, suffix: str) -> None:
+    report = tmp_path / "report.json"
+    for interruption in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(
+            [
+                *(sys.executable, "-m", "lar", f"models/dynamic_batch.{suffix}"),
+                *("--iter", "1000000", "--json", str(report)),
+            ],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("iter "):
+                    break
+            process.send_signal(interruption)
+            stdout, stderr = process.communicate(timeout=30)
+        done = subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+        assert done.returncode == 130
+        assert [line for line in stderr.splitlines() if "error" in line] == [
+            "lar: error: interrupted"
+        ]
+        assert "Traceback" not in stderr
+        result = lar.read_result(report.read_bytes())
+        assert result.status == "interrupted"
+        assert result.samples.end_to_end
+
+
+# Memory
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is not limited elsewhere")
+@pytest.mark.parametrize(
+    ("suffix", "kibibytes", "rows", "fill"),
+    [
+        ("onnx", 2_500_000, 12_000_000, "zeros"),  # in the engine
+        ("onnx", 2_500_000, 50_000_000, "uniform"),  # while data is generated
+        pytest.param("mge", 2_800_000, 4_000_000, "zeros", marks=needs_megengine),
+        pytest.param("mge", 2_800_000, 50_000_000, "uniform", marks=needs_megengine),
+    ],
+)
+def test_memory_that_runs_out(
+    root: Path, suffix: str, kibibytes: int, rows: int, fill: str
+) -> None:
+    began = time.monotonic()
+    model, shape = f"models/dynamic_batch.{suffix}", f"{{{rows},16}}"
+    done = run_limited(root, kibibytes, model, "--input", shape, "--fill", fill)
+    assert done.returncode in (2, 4)
+    check_error(done, done.returncode, "memory")
+    assert time.monotonic() - began < 30
+
+
+@each_format
+def test_input_larger_than_the_machine(run_lar: RunLar, root: Path, suffix: str) -> None:
+    for rows in (10**12, 10**17):
+        done = run_lar(f"models/dynamic_batch.{suffix}", "--input", f"{{{rows},16}}", cwd=root)
+        check_error(done, 2, "--input: ", "memory")

@@ -1,0 +1,104 @@
+"""Places that clash: what is told, and what is left alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lar.errors import UsageError
+from lar.files.path_conflicts import Place, paths_in, places_of_dump, refuse_clashes
+
+DUMP = (
+    Place("d", "--bin-io-dump"),
+    Place("d.index.json", "--bin-io-dump", "the index of --bin-io-dump"),
+)
+COMPARED = (
+    Place("d", what="a dump that is compared"),
+    Place("d.index.json", what="the index of a dump that is compared"),
+)
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def complaint(*places: Place, read: tuple[str, ...] = ()) -> str:
+    with pytest.raises(UsageError) as caught:
+        refuse_clashes(places, read)
+    return caught.value.message
+
+
+@pytest.mark.parametrize("way", [1, -1])
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ((Place("d", "--json"), *DUMP), "go to the same place, d"),
+        (
+            (Place("./d.index.json", "--json"), *DUMP),
+            "--json: ./d.index.json: this is the index of --bin-io-dump",
+        ),
+        (
+            (Place("d/sub/x.json", "--json"), *DUMP),
+            "--json: d/sub/x.json: is inside d, where --bin-io-dump goes",
+        ),
+        (
+            (Place("d/x", "--bin-out-dump"), *DUMP),
+            "--bin-out-dump: d/x: is inside d, where --bin-io-dump goes",
+        ),
+        (
+            (Place("d.index.json", "--report"), *COMPARED),
+            "--report: d.index.json: this is the index of a dump that is compared",
+        ),
+        (
+            (Place("d/x.csv", "--report"), *COMPARED),
+            "--report: d/x.csv: is inside d, a dump that is compared",
+        ),
+        ((*DUMP, Place("d.index.json", what="the model")), "d.index.json: this is the model"),
+        ((Place("c", "--json"), Place("c", what="the file of -x")), "c: this is the file of -x"),
+    ],
+)
+def test_what_would_be_spoiled_is_named(places: tuple[Place, ...], message: str, way: int) -> None:
+    assert message in complaint(*places[::way])
+
+
+def test_neighbours_do_not_clash() -> None:
+    others = [Place("d.json", "--json"), Place("dd", "--csv"), Place("e/d", "--dump")]
+    refuse_clashes([*DUMP, *others])
+    refuse_clashes([*COMPARED, *COMPARED, Place("d", what="read twice")])
+
+
+def test_the_index_stands_beside_the_folder(workplace: Path) -> None:
+    (workplace / "in").mkdir()
+    os.chdir("in")
+    for folder in (".", "../in", "../in/"):
+        index = places_of_dump(folder, "--dump")[1]
+        assert index == Place(str(workplace / "in.index.json"), "--dump", "the index of --dump")
+
+
+def test_links_lead_to_the_same_place(workplace: Path) -> None:
+    (workplace / "there").mkdir()
+    (workplace / "link").symlink_to("there")
+    assert "the same place" in complaint(Place("link/new", "--json"), Place("there/new", "--csv"))
+    Path("there/a.npy").touch()
+    os.link("there/a.npy", "hard.npy")
+    for name in ("hard.npy", "link/a.npy", "there/a.npy"):
+        assert "is read by the same command" in complaint(Place(name, "-o"), read=("there/a.npy",))
+    refuse_clashes([Place("there/b.npy", "-o")], ["there/a.npy"])
+
+
+def test_a_folder_of_tensors_stands_for_its_files(workplace: Path) -> None:
+    (workplace / "test_data_set_0").mkdir()
+    for name in ("input_0.pb", "note.txt"):
+        Path("test_data_set_0", name).touch()
+    read = ("test_data_set_0",)
+    assert "is read" in complaint(Place("test_data_set_0/input_0.pb", "-o"), read=read)
+    refuse_clashes([Place("test_data_set_0/note.txt", "-o")], read)
+
+
+def test_paths_are_found_in_what_is_fed() -> None:
+    found = set(paths_in(["a:x.npy; b.bin,float32,1x4", "{1,2}"]))
+    assert {"x.npy", "b.bin"} <= found

@@ -1,0 +1,105 @@
+"""Facts about the machine, and the checksum beside a model file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from lar.errors import UsageError
+from lar.measurement.machine import (
+    installed_version,
+    read_checksum,
+    read_field,
+    read_machine,
+    read_memory,
+    read_model_file,
+    read_text,
+)
+
+CONTENT = b"model" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "a model.onnx"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def write_checksum(model: Path, text: str) -> None:
+    model.with_name(model.name + ".sha256").write_text(text)
+
+
+def test_the_machine_is_described() -> None:
+    machine = read_machine()
+    assert machine.system.startswith(os.uname().sysname)
+    assert machine.processor
+    assert 1 <= machine.usable_cores <= machine.cores
+    assert machine.memory_bytes is None or machine.memory_bytes > 2**20
+    assert machine.python.startswith("3.")
+
+
+def test_a_field_is_read_from_its_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text("model\t: 1\nmodel name\t: A: CPU \nmodel name\t: Another\nflags\n")
+    assert read_field(str(path), "model name") == "A: CPU"
+    assert read_field(str(path), "flags") == ""
+    assert read_field(str(path), "bogus") == ""
+
+
+def test_what_the_system_does_not_tell_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_text(str(tmp_path / "none")) == ""
+    assert read_field(str(tmp_path / "none"), "x") == ""
+    monkeypatch.setattr("lar.measurement.machine.read_field", lambda path, name: "")
+    assert read_memory() is None
+    assert read_machine().processor == os.uname().machine
+
+
+def test_versions_of_packages() -> None:
+    assert installed_version("pytest") == pytest.__version__
+    assert installed_version("no-such-package-anywhere") == ""
+
+
+def test_a_model_file_is_measured_and_hashed(model: Path) -> None:
+    file = read_model_file(model)
+    assert (file.path, file.size_bytes, file.sha256) == (str(model), len(CONTENT), SHA256)
+
+
+@pytest.mark.parametrize(
+    "text", [f"{SHA256}  a model.onnx\n", SHA256.upper(), f"{SHA256} *other\nnext line\n", "", "\n"]
+)
+def test_a_matching_or_empty_checksum_file_is_fine(model: Path, text: str) -> None:
+    write_checksum(model, text)
+    assert read_model_file(model).sha256 == SHA256
+
+
+def test_a_checksum_file_that_does_not_match_means_damage(model: Path) -> None:
+    write_checksum(model, f"{'0' * 64}  a model.onnx\n")
+    with pytest.raises(UsageError) as caught:
+        read_model_file(model)
+    assert "damaged" in caught.value.message
+    assert "a model.onnx.sha256" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_flipped_bit_is_found(model: Path) -> None:
+    write_checksum(model, SHA256)
+    model.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    with pytest.raises(UsageError, match="damaged"):
+        read_model_file(model)
+
+
+def test_without_a_checksum_file_there_is_none(tmp_path: Path) -> None:
+    assert read_checksum(tmp_path / "none.sha256") == ""
+    assert read_checksum(tmp_path) == ""
+
+
+def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: no such file"):
+        read_model_file(tmp_path / "gone.onnx")

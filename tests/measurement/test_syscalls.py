@@ -1,0 +1,196 @@
+"""Calls of the operating system: read from what strace writes, and traced in real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.errors import UsageError
+from lar.measurement import syscalls
+from lar.measurement.syscalls import (
+    LEAST_NS,
+    Syscall,
+    TracedCalls,
+    name_threads,
+    number_threads,
+    parse_calls,
+    require_strace,
+    spans_of_calls,
+)
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Step
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar, WriteScript
+
+ROOT = Path(__file__).resolve().parents[2]
+SECOND = 10**9
+DAY = 1_795_188_056  # a time of day, in seconds
+
+# As strace 6.1 writes it, two threads at once.
+LINES = """\
+4711 1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
+4711 1795188056.595203 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
+4712 1795188056.595300 open(""..., O_RDONLY) = -1 ENOENT (No such file or directory) <0.000030>
+4712 1795188056.595400 ioctl(0, TCGETS) = -1 ENOTTY (Not a typewriter) <0.000000>
+4712 1795188056.595500 restart_syscall(<... resuming interrupted read ...>) = 0 <0.000100>
+4711 1795188056.695203 <... futex resumed>) = 0 <0.100012>
+4711 1795188056.695300 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=9} ---
+4711 1795188056.695400 brk(NULL)       = 0x55d0 <0.000002>
+4712 1795188056.695500 <... poll resumed>) = 1 <0.200000>
+4712 1795188056.695600 exit(0)          = ?
+4712 1795188056.695700 +++ exited with 0 +++
+4711 1795188056.695800 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
+4711 1795188056.695900 writ"""
+
+
+def test_calls_are_read_with_threads_times_and_results() -> None:
+    found = [*parse_calls(LINES.splitlines())]
+    at = DAY * SECOND
+    missing = "-1 ENOENT (No such file or directory)"
+    assert found == [
+        Syscall(4711, "read", at + 595_103_000, 12_000, "512"),
+        Syscall(4712, "open", at + 595_300_000, 30_000, missing),
+        Syscall(4712, "ioctl", at + 595_400_000, 0, "-1 ENOTTY (Not a typewriter)"),
+        Syscall(4712, "restart_syscall", at + 595_500_000, 100_000, "0"),
+        # It began before the other thread's calls; its end was told after them.
+        Syscall(4711, "futex", at + 595_203_000, 100_012_000, "0"),
+        Syscall(4711, "brk", at + 695_400_000, 2_000, "0x55d0"),
+    ]
+
+
+@given(st.lists(st.text()))
+def test_any_text_is_read_without_an_error(lines: list[str]) -> None:
+    assert all(call.duration_ns >= 0 for call in parse_calls(lines))
+
+
+def test_calls_become_spans_of_the_iteration_that_they_begin_in() -> None:
+    zero = DAY * SECOND
+    calls = [
+        Syscall(1, "late", zero + 2_500, 5_000, "0"),
+        Syscall(1, "early", zero - 700, 1_000, "-1 EAGAIN"),
+        Syscall(2, "within", zero + 1_000, LEAST_NS, "0"),
+        Syscall(2, "short", zero + 1_100, LEAST_NS - 1, "0"),
+        Syscall(1, "between", zero + 2_000, 1_000, "0"),
+    ]
+    steps = [Step(0, 500, 2_000, True), Step(1, 2_400, 4_000)]
+    spans = spans_of_calls(calls, steps, {1: 1, 2: 9}, zero)
+    told = [(each.name, each.start_ns, each.end_ns, each.thread, each.step) for each in spans]
+    assert told == [
+        ("early", -700, 300, 1, None),
+        ("within", 1_000, 2_000, 9, 0),
+        ("between", 2_000, 3_000, 1, None),
+        ("late", 2_500, 7_500, 1, 1),
+    ]
+    assert [each.warmup for each in spans] == [False, True, False, False]
+    assert {(each.category, each.source) for each in spans} == {("osrt", "strace")}
+    assert spans[0].result == "-1 EAGAIN"
+
+
+def test_threads_beyond_the_known_ones_get_numbers_and_names() -> None:
+    calls = [Syscall(thread, "read", 0, 0, "0") for thread in (70, 71, 72, 71)]
+    traced = TracedCalls(calls, 70, {70: "python", 71: "worker"})
+    numbers = number_threads(traced, 1, [2, 5])
+    assert numbers == {70: 1, 71: 6, 72: 7}
+    assert name_threads(traced, numbers) == {6: "worker 71", 7: "thread 72"}
+
+
+def test_without_strace_nothing_is_timed(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    ended = run_lar(
+        write_script(),
+        *("--profile", str(tmp_path / "p.json"), "--profile-syscalls"),
+        env={"PATH": str(tmp_path)},
+    )
+    assert ended.returncode == 2
+    assert "--profile-syscalls: strace is not installed" in ended.stderr
+    assert "iter 0" not in ended.stdout
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_a_trace_that_is_not_permitted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted"
+    refusing = tmp_path / "strace"
+    refusing.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(UsageError, match="operation not permitted") as error:
+        require_strace()
+    assert "SYS_PTRACE" in error.value.hint
+    # Where the trial has gone well, and the process itself may not be traced all the same.
+    with pytest.raises(UsageError, match=r"cannot trace processes here: .*not permitted"):
+        syscalls.SyscallTrace(tmp_path)
+
+
+def test_it_needs_a_profile(run_lar: RunLar, write_script: WriteScript) -> None:
+    ended = run_lar(write_script(), "--profile-syscalls")
+    assert ended.returncode == 2
+    assert "--profile-syscalls: no profile is made" in ended.stderr
+
+
+def can_trace() -> bool:
+    """Tell whether this machine lets processes be traced."""
+    if shutil.which("strace") is None:
+        return False
+    return subprocess.run(["strace", "-qq", "-o", os.devnull, "true"]).returncode == 0
+
+
+traced_here = pytest.mark.skipif(not can_trace(), reason="strace cannot trace here")
+
+
+@traced_here
+def test_a_run_of_the_scripted_engine_tells_what_it_slept(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=[[0.02, 0.005, None]], real_time=True)
+    place = tmp_path / "p.json"
+    ended = run_lar(script, "--iter", "2", "--profile", str(place), "--profile-syscalls")
+    assert ended.returncode == 0, ended.stderr
+    found = read_profile(place)
+    spans = [span for span in found.spans if span.category == "osrt"]
+    assert all(span.duration_ns >= LEAST_NS and span.source == "strace" for span in spans)
+    for step in found.steps:
+        # A sleep in the dispatch, and one in the wait.
+        sleeps = [
+            span
+            for span in spans
+            if span.step == step.number and span.name in ("clock_nanosleep", "pselect6", "select")
+        ]
+        dispatch, wait = sleeps
+        assert dispatch.duration_ns >= 5_000_000
+        assert wait.duration_ns >= 15_000_000
+        assert all(span.thread == 1 and span.warmup == step.warmup for span in sleeps)
+        assert all(step.start_ns <= span.start_ns <= span.end_ns <= step.end_ns for span in sleeps)
+    assert sorted(tmp_path.iterdir()) == sorted([place, Path(script)])
+
+
+@traced_here
+def test_a_run_of_an_engine_is_traced_with_its_threads(run_lar: RunLar, tmp_path: Path) -> None:
+    model, place = ROOT / "models" / "mobilenet_v2.onnx", tmp_path / "p.json"
+    ended = run_lar(
+        *(str(model), "--iter", "2", "--multithread", "2"),
+        *("--profile", str(place), "--profile-syscalls"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = read_profile(place)
+    spans = [span for span in found.spans if span.category == "osrt"]
+    assert "futex" in {span.name for span in spans}  # as its threads wait for each other
+    load = next(span for span in found.spans if span.category == "phase" and span.name == "load")
+    opened = [span for span in spans if span.name == "openat"]
+    assert any(load.start_ns <= span.start_ns <= load.end_ns for span in opened)
+    threads = {span.thread for span in spans}
+    assert 1 in threads
+    assert len(threads) > 1
+    assert threads <= found.threads.keys()
+    assert found.operators
+    assert found.executions

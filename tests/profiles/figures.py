@@ -1,0 +1,139 @@
+"""What each style says of the same things: calls, times, operations of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from lar.engines import load_name
+from lar.records.profile import Profile
+from lar.reports.document import ReportTable
+from lar.reports.styles import STYLES
+
+
+class Figures(NamedTuple):
+    """By operator type, over all timed iterations; None where a style does not tell."""
+
+    calls: float
+    time_ns: float
+    flops: float | None = None
+
+
+Told = Mapping[str, Figures]
+
+
+def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
+    """Return the rows of a style's table by column."""
+    baseline = [profile] * (STYLES[style].profiles[0] - 1)
+    report = load_name(STYLES[style].build)(profile, options, *baseline)
+    found: ReportTable = next(table for table in report.tables if table.name == name)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
+
+def megengine_figures(profile: Profile, place: str) -> Told:
+    rows = table_of(
+        *(profile, "megengine", place),
+        aggregate_by="type",
+        aggregate="sum",
+        top=999,
+        show_host=True,
+    )
+    steps = len(profile.timed_steps())
+    return {
+        row["type"]: Figures(
+            row["count"] * steps,
+            row["time_seconds"] * 1e9 * steps,
+            row["computation_flo"] and row["computation_flo"] * steps,
+        )
+        for row in rows
+    }
+
+
+def paddle_figures(profile: Profile, where: str) -> Told:
+    return {
+        row["Name"]: Figures(row["Calls"], row[f"{where} Total (ns)"], row["FLOPs"])
+        for row in table_of(profile, "paddle", "operator", time_unit="ns")
+        if row["Level"] == 0
+    }
+
+
+def torch_figures(profile: Profile, where: str) -> Told:
+    return {
+        row["Name"]: Figures(row["# of Calls"], row[f"{where} total (ns)"], row["Total FLOPs"])
+        for row in table_of(profile, "torch", "key_averages", time_unit="ns")
+        if row["Kind"] == "operator"
+    }
+
+
+def tensorboard_figures(profile: Profile, where: str) -> Told:
+    """On a CPU an operator's dispatch has a row of its own."""
+    rows = {row["name"]: row for row in table_of(profile, "tensorboard", "operators")}
+    key = f"{where}_duration_us"
+    return {
+        name: Figures(row["calls"], 1000 * (row[key] + rows.get(f"{name} dispatch", {key: 0})[key]))
+        for name, row in rows.items()
+        if not name.endswith(" dispatch")
+    }
+
+
+def diff_figures(profile: Profile, where: str) -> Told:
+    steps = len(profile.timed_steps())
+    return {
+        row["Operator"]: Figures(
+            row["Baseline Calls"] * steps, row[f"Baseline {where} Duration (ns)"] * steps
+        )
+        for row in table_of(profile, "diff", "operators", group_by="type", time_unit="ns")
+        if row["Operator"] != "Total"
+    }
+
+
+def ncu_figures(profile: Profile) -> Told:
+    """Return calls, or those of kernels, and the time in which they computed."""
+    side = "gpu" if profile.on_device else "cpu"
+    told: dict[str, dict[str, float]] = {}
+    for row in table_of(profile, "ncu", "metrics", group_by="type"):
+        if row["Section Name"] != "User range":
+            told.setdefault(row["Kernel Name"], {})[row["Metric Name"]] = row["Metric Value"]
+    figures = {}
+    for name, metrics in told.items():
+        calls, time_ns = metrics[f"{side}__launch_count"], metrics[f"{side}__time_duration.sum"]
+        rate, known = metrics[f"{side}__flops.sum.per_second"], f"{side}__flops_known"
+        flops = None if rate is None else rate * calls * time_ns
+        is_part = any(metric.startswith(known) for metric in metrics)
+        figures[name] = Figures(calls, calls * time_ns, None if is_part else flops)
+    return figures
+
+
+def html_figures(profile: Profile) -> Told:
+    return {
+        row["type"]: Figures(row["calls"], row["total (ms)"] * 1e6)
+        for row in table_of(profile, "html", "types")
+    }
+
+
+def kernel_totals(profile: Profile) -> dict[str, Figures]:
+    """Return by style the sum of all kernels, or of what stands in their place."""
+    where = "GPU" if profile.on_device else "CPU"
+    ways: dict[str, Callable[[], list[tuple[float, float]]]] = {
+        "paddle": lambda: [
+            (row["Calls"], row[f"{where} Total (ns)"])
+            for row in table_of(profile, "paddle", "kernel", time_unit="ns")
+        ],
+        "nsys": lambda: [
+            (row["Instances"], row["Total Time (ns)"])
+            for row in table_of(profile, "nsys", "computation")
+        ],
+        "html": lambda: [
+            (row["calls"], row["total (ms)"] * 1e6) for row in table_of(profile, "html", "kernels")
+        ],
+        "ncu": lambda: [(row.calls, row.time_ns) for row in ncu_figures(profile).values()],
+    }
+    if profile.on_device:
+        ways["tensorboard"] = lambda: [
+            (row["Calls"], row["Total Duration (us)"] * 1000)
+            for row in table_of(profile, "tensorboard", "kernels")
+        ]
+    return {
+        style: Figures(sum(calls for calls, _ in rows), sum(time for _, time in rows))
+        for style, rows in ((style, way()) for style, way in ways.items())
+    }

@@ -1,0 +1,105 @@
+"""A profile with a wrong value is refused, or has its reports: it never ends in another error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lar.engines import load_name
+from lar.errors import UsageError
+from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.records.profile import (
+    Alignment,
+    Clock,
+    Cost,
+    CpuUse,
+    DeviceFacts,
+    MemoryChunk,
+    MemoryPlan,
+    ModelFacts,
+    Peak,
+    Profile,
+    ProfileFacts,
+)
+from lar.reports.styles import EXPORTS, STYLES
+from tests.profiles.synthetic import operator_of, profile_of_times
+
+FACTS = ProfileFacts(
+    engine="megengine",
+    model=ModelFacts("model.mge", "00", "mge"),
+    arguments=("lar", "model.mge"),
+    options={"multithread": 2},
+    batch=1,
+    iterations=2,
+    threads=2,
+    clock=Clock("perf_counter_ns", 12, 34, (Alignment("device", -5, 7),)),
+    cpu=CpuUse(2, 99.5, 50.0),
+    machine={"system": "Linux", "cores": 2, "memory_bytes": 2**34},
+    peak_memory_bytes=2**20,
+    cost=Cost(0.021, 0.02, 2, 2),
+    peak=Peak(1e11, 2e10, 2, "measured"),
+    dropped=("no host times",),
+)
+RUN = profile_of_times({"a": "Conv", "b": "Relu"}, [{"a": 30, "b": 5}] * 2, step_us=50)
+PROFILE = replace(
+    RUN,
+    facts=FACTS,
+    operators=(
+        operator_of(
+            "a", "Conv", flops=10**6, size_bytes=512, workspace_bytes=8, algorithm="im2col"
+        ),
+        operator_of("b", "Relu", flops=64, size_bytes=512, parameters={"mode": "RELU"}),
+    ),
+    memory_plan=MemoryPlan(200, (MemoryChunk(0, 100, "a", 0, 1),)),
+    devices=(DeviceFacts(0, "cpu", "a CPU", 2**34),),
+)
+WRONG: tuple[Any, ...] = (None, -1, 0, 10**30, 1e308, "x", [], [-1], {"a": 1})
+PARTS = ("otherData", "deviceProperties", "ops", "memPlan")
+
+
+def wrong_contents(part: str) -> Iterator[bytes]:
+    """Yield the file with each wrong value in the place of each value in a part of it."""
+    document = json.loads(encode_profile(PROFILE))
+    for holder, key in places_in(document[part]):
+        right = holder[key]
+        for wrong in WRONG:
+            holder[key] = wrong
+            yield json.dumps(document).encode()
+        holder[key] = right
+
+
+def places_in(node: Any) -> list[tuple[Any, Any]]:
+    """Return where all values within a value stand: what holds each, and its key there."""
+    if not isinstance(node, (dict, list)):
+        return []
+    keys = [*node] if isinstance(node, dict) else [*range(len(node))]
+    return [place for key in keys for place in ((node, key), *places_in(node[key]))]
+
+
+def report_all(profile: Profile) -> None:
+    for style in STYLES.values():
+        for count in style.profiles:
+            load_name(style.build)(profile, {}, *[PROFILE] * (count - 1))
+    for function, _ in EXPORTS.values():
+        load_name(function)(profile)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_wrong_value_is_refused_or_reported(part: str) -> None:
+    profiles = [profile_in(content) for content in wrong_contents(part)]
+    accepted = [profile for profile in profiles if profile is not None]
+    assert 0 < len(accepted) < len(profiles)
+    for profile in accepted:
+        report_all(profile)
+
+
+def profile_in(content: bytes) -> Profile | None:
+    """Return the profile in a file, None where it is refused."""
+    try:
+        return decode_profile(content, "p.json")
+    except UsageError:
+        return None

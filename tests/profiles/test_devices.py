@@ -1,0 +1,65 @@
+"""What is a device and what is the host, and what ran where."""
+
+from __future__ import annotations
+
+import pytest
+
+from lar.profiles.device_times import device_times_of
+from lar.profiles.devices import device_number, device_title, is_of_device, streams_of
+from lar.records.profile import Category
+from tests.profiles.synthetic import operator_of
+from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, span_of, step_of
+
+OPERATORS = (operator_of("conv", "Convolution"), operator_of("copy", "Copy"))
+
+
+@pytest.mark.parametrize(
+    ("device", "title", "number"),
+    [("cpu", "CPU", 0), ("cpu0", "CPU", 0), ("cuda1", "GPU", 1), ("cuda:2", "GPU", 2)],
+)
+def test_what_a_device_is_called(device: str, title: str, number: int) -> None:
+    assert (device_title(device), device_number(device)) == (title, number)
+
+
+@pytest.mark.parametrize(
+    ("category", "device", "expected"),
+    [
+        ("kernel", None, True),
+        ("kernel", "cuda0", True),
+        ("memcpy", "cuda0", True),
+        ("memcpy", "cpu", False),
+        ("memcpy", None, False),  # nothing says that it is
+    ],
+)
+def test_what_a_device_did(category: Category, device: str | None, expected: bool) -> None:
+    span = span_of(category, "x", 0, 1, device=device)
+    assert is_of_device(profile_of([], device="cuda0"), span) is expected
+    assert not is_of_device(profile_of([]), span)
+
+
+def test_streams_are_threads_where_nothing_is_dispatched() -> None:
+    executions = [execution_of(0, 5, 9, thread=STREAM, dispatch=(0, 1), dispatch_thread=HOST)]
+    assert streams_of(profile_of(OPERATORS, (), executions, device="cuda0")) == {STREAM}
+    assert streams_of(profile_of(OPERATORS, (), executions)) == frozenset()
+
+
+def test_an_execution_takes_the_time_of_its_kernels_and_copies_without_the_gaps() -> None:
+    executions = [
+        execution_of(0, 0, 40, thread=STREAM, warmup=True),
+        execution_of(0, 100, 140, step=1, thread=STREAM, dispatch=(90, 95)),
+        execution_of(0, 150, 190, step=1, thread=STREAM, dispatch=(96, 99)),
+        execution_of(1, 190, 200, step=1, thread=STREAM),
+    ]
+    work = [
+        span_of("kernel", "a", 100, 110, step=1, operator=0),
+        span_of("kernel", "b", 130, 140, step=1, operator=0),
+        span_of("kernel", "a", 150, 155, step=1, operator=0),
+        span_of("memcpy", "c", 190, 198, step=1, operator=1, device="cuda0"),
+        span_of("memcpy", "on the host", 190, 198, step=1, operator=1),
+    ]
+    steps = (step_of(0, 0, 50, warmup=True), step_of(1, 90, 210))
+    told = profile_of(OPERATORS, steps, executions, work, device="cuda0")
+    assert device_times_of(told) == [20_000, 5_000, 8_000]
+    untold = profile_of(OPERATORS, steps, executions, device="cuda0")
+    assert device_times_of(untold) == [40_000, 40_000, 10_000]
+    assert device_times_of(profile_of(OPERATORS, steps, executions)) == [0, 0, 0]

@@ -1,0 +1,83 @@
+"""What is added to a profile's file is in it, all else stays, and an interrupt loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lar.profiles.file_additions import read_unread, write_with
+from lar.profiles.trace_file import read_profile, write_profile
+from lar.records.profile import Cost, Profile, Span
+from tests.profiles.synthetic import profile_of_times
+
+ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10**9 + 5, thread=0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "p.json"
+    write_profile(profile_of_times({"a": "A"}, [{"a": 10}], step_us=50, dispatch_us=2), place)
+    return place
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> None:
+    if empty:
+        write_profile(Profile(), path)
+    before = read_profile(path)
+    trace = read_unread(path)
+    trace.facts = msgspec.structs.replace(trace.facts, cost=Cost(2.0, 1.0, 3, 3))
+    write_with(trace, [ADDED], {0: "python"}, path)
+    after = read_profile(path)
+    assert after == replace(
+        before,
+        facts=trace.facts,
+        spans=(*before.spans, ADDED),
+        threads={**before.threads, 0: "python"},
+    )
+
+
+def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Path) -> None:
+    before = read_profile(path)
+    early, earlier = (
+        Span(category="user_annotation", name=f"{-start}", start_ns=start, end_ns=10**9, thread=0)
+        for start in (-600_000_001, -600_000_002)
+    )
+    for span in (early, earlier, ADDED):
+        trace = read_unread(path)
+        assert trace.facts == before.facts
+        write_with(trace, [span], {0: "python"}, path)
+    after = read_profile(path)
+    assert after == replace(
+        before,
+        spans=(earlier, early, *before.spans, ADDED),
+        threads={**before.threads, 0: "python"},
+    )
+    events = json.loads(path.read_text())["traceEvents"]
+    assert min(event.get("ts", 0) for event in events) == 0
+    numbers = [event["args"]["id"] for event in events if "id" in event["args"]]
+    assert len(numbers) == len({*numbers})
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_interrupt_leaves_the_old_file_or_the_new_one_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    before, replaces = path.read_bytes(), os.replace
+
+    def interrupt(source: str, target: str) -> None:
+        if written:
+            replaces(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_with(read_unread(path), [ADDED], {}, path)
+    assert os.listdir(path.parent) == [path.name]
+    assert (path.read_bytes() != before) is written
+    assert (ADDED in read_profile(path).spans) is written

@@ -1,0 +1,303 @@
+"""Ranges that the user names, in time and by the names of operators."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.errors import UsageError
+from lar.profiles.ranges import (
+    MOST_ENDED,
+    PYTHON_THREAD,
+    NamedRange,
+    add_range,
+    ranges_during,
+    spans_of_patterns,
+    spans_of_ranges,
+)
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import Profile, Span
+from tests.profiles.synthetic import profile_of_times
+
+WriteScript = Callable[..., str]
+
+SCRIPT = {
+    "operators": [{"name": "fc", "type": "MatMul", "part": 0.5}],
+    "times": [[0.03, 0.001, None]],
+    "real_time": True,
+}
+TYPES = {"conv1": "Convolution", "relu1": "Relu", "conv2": "Convolution", "fc": "MatMul"}
+TIMES = {"conv1": 30, "relu1": 10, "conv2": 20, "fc": 5}
+
+
+def ranges_in(profile: Profile) -> list[Span]:
+    return [span for span in profile.spans if span.category == "user_annotation"]
+
+
+# Ranges in time
+
+
+def test_a_range_around_a_run_is_added_when_it_ends(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.json"
+    with lar.range("outer", color="green"), lar.range("inner"):
+        lar.run(write_script(**SCRIPT), iter=2, profile=str(path))
+        assert ranges_in(lar.read_profile(path)) == []
+    profile = lar.read_profile(path)
+    outer, inner = ranges_in(profile)
+    assert [(each.name, each.color, each.style) for each in (outer, inner)] == [
+        ("outer", "green", "range"),
+        ("inner", None, "range"),
+    ]
+    assert outer.start_ns <= inner.start_ns < profile.steps[0].start_ns
+    assert profile.steps[-1].end_ns < inner.end_ns <= outer.end_ns
+    assert {each.thread for each in (outer, inner)} == {PYTHON_THREAD}
+    assert profile.threads == {0: "python", 1: "host"}
+
+
+@pytest.mark.parametrize(
+    ("color", "told"),
+    [(0xFF0000, "#ff0000"), (0x8012_34AB, "#1234ab"), (0, "#000000"), ("teal", "teal")],
+)
+def test_a_color_may_be_a_number_as_nvtx_takes_it(
+    write_script: WriteScript, tmp_path: Path, color: str | int, told: str
+) -> None:
+    path = tmp_path / "p.json"
+    with lar.range("outer", color=color):
+        lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
+    assert [each.color for each in ranges_in(lar.read_profile(path))] == [told]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": 5}, "lar.range: name: 5 is no text"),
+        ({"name": "half \udc80"}, r"lar.range: name: 'half \\udc80' is no text"),
+        ({"name": "n", "color": (1, 2, 3)}, r"lar.range: color: \(1, 2, 3\) is no color"),
+        ({"name": "n", "color": True}, "lar.range: color: True is no color"),
+        ({"name": "n", "color": -1}, "lar.range: color: -1 is no color"),
+        ({"name": "n", "color": 1 << 32}, "lar.range: color: 4294967296 is no color"),
+    ],
+)
+def test_what_is_no_name_and_no_color_is_refused_at_the_call(
+    arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        lar.range(**arguments)
+
+
+def test_a_range_that_ends_during_a_run_is_in_its_profile(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+
+    def name_ranges() -> None:
+        while not stop.is_set():
+            with lar.range("often"):
+                time.sleep(0.02)
+
+    with lar.range("before"):
+        pass
+    thread = threading.Thread(target=name_ranges)
+    thread.start()
+    try:
+        lar.run(write_script(**SCRIPT), iter=3, profile=str(tmp_path / "p.json"))
+    finally:
+        stop.set()
+        thread.join()
+    profile = lar.read_profile(tmp_path / "p.json")
+    assert {span.name for span in ranges_in(profile)} == {"often"}
+    within = [
+        span
+        for span in ranges_in(profile)
+        if span.end_ns > profile.steps[0].start_ns and span.start_ns < profile.steps[-1].end_ns
+    ]
+    assert len(within) >= 2
+    assert all(span.duration_ns > 0 for span in within)
+
+
+def test_a_range_ends_also_where_its_block_fails(tmp_path: Path) -> None:
+    before = time.perf_counter_ns()
+    with pytest.raises(RuntimeError), lar.range("fails"):
+        raise RuntimeError
+    assert [each.name for each in ranges_during(before)] == ["fails"]
+    assert ranges_during(time.perf_counter_ns()) == []
+
+
+def test_a_profile_that_went_away_meanwhile_is_no_error(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.json"
+    with lar.range("outer"):
+        lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
+        path.unlink()
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_profile_any_more_stays_as_it_is(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.json"
+
+    with lar.range("outer"):
+        lar.run(write_script(**SCRIPT), iter=1, profile=str(path))
+        path.write_text("something else")
+    assert path.read_text() == "something else"
+
+
+def test_of_two_runs_into_one_file_the_range_is_added_once(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "p.json", tmp_path / "other.json"
+    script = write_script(**SCRIPT)
+    with lar.range("outer"):
+        for place in (path, path, other):
+            lar.run(script, iter=1, profile=str(place))
+    for place in (path, other):
+        assert [each.name for each in ranges_in(lar.read_profile(place))] == ["outer"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "other.json",
+        "p.json",
+        "script_0.fake",
+    ]
+
+
+def test_what_is_added_to_a_profile_leaves_the_rest_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    before = profile_with(["conv1", "fc"], ["conv1", "fc"])
+    write_profile(before, path)
+    path.chmod(0o640)
+    add_range(str(path), before.facts.clock.t0_ns, NamedRange("early", "red", 1, 5))
+    add_range(str(path), before.facts.clock.t0_ns, NamedRange("late", None, 7, 9))
+    add_range(str(path), before.facts.clock.t0_ns + 1, NamedRange("other", None, 7, 9))
+    after = lar.read_profile(path)
+    assert [(each.name, each.start_ns, each.end_ns) for each in ranges_in(after)] == [
+        ("early", 1, 5),
+        ("late", 7, 9),
+    ]
+    assert [each.start_ns for each in after.spans] == sorted(each.start_ns for each in after.spans)
+    kept = tuple(span for span in after.spans if span.category != "user_annotation")
+    threads = {number: name for number, name in after.threads.items() if number != PYTHON_THREAD}
+    assert replace(after, spans=kept, threads=threads) == before
+    events = json.loads(path.read_text())["traceEvents"]
+    numbers = [each["args"]["id"] for each in events if "id" in each["args"]]
+    assert len(numbers) == len({*numbers})
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_profile_without_events_gets_a_range_too(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    write_profile(Profile(), path)
+    add_range(str(path), 0, NamedRange("only", None, 1, 5))
+    assert [span.name for span in lar.read_profile(path).spans] == ["only"]
+
+
+def test_the_last_of_many_ranges_are_kept() -> None:
+    before = time.perf_counter_ns()
+    for _ in range(MOST_ENDED + 5):
+        with lar.range("one of many"):
+            pass
+    assert len(ranges_during(before)) == MOST_ENDED
+
+
+def test_times_count_from_the_profiles_zero() -> None:
+    ranges = [NamedRange("a", "red", 1_000_500, 1_000_900), NamedRange("open", None, 1_000_600)]
+    (span,) = spans_of_ranges(ranges, 1_000_000)
+    assert (span.name, span.color, span.start_ns, span.end_ns) == ("a", "red", 500, 900)
+
+
+def test_where_nvtx_is_installed_a_range_is_one_of_its_too_in_the_worker_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_script: Callable[..., str]
+) -> None:
+    told = tmp_path / "told"
+    (tmp_path / "nvtx.py").write_text(
+        "import os\n"
+        "def tell(*words):\n"
+        f"    with open({str(told)!r}, 'a') as file:\n"
+        "        print(os.getpid(), *words, file=file)\n"
+        "def start_range(message=None, color=None):\n"
+        "    tell('start', message, color)\n"
+        "    return message\n"
+        "def end_range(started):\n"
+        "    tell('end', started)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nvtx", raising=False)
+    script = write_script()
+    with lar.range("head", color=0x0000FF):
+        assert lar.run(script, iter=1).status == "ok"
+    lar.run(script, iter=1)
+    del sys.modules["nvtx"]
+    (first, *begun), (worker, *again), (other, *done), (last, *ended) = (
+        line.split() for line in told.read_text().splitlines()
+    )
+    assert first == last == str(os.getpid())
+    assert worker == other != first
+    assert begun == ["start", "head", "255"]
+    assert again[:2] == ["start", "head"]
+    assert done == ended == ["end", "head"]
+
+
+# By the names of operators
+
+
+def profile_with(*orders: list[str]) -> Profile:
+    """A profile of one iteration for each order of operators."""
+    times = [{name: TIMES[name] for name in order} for order in orders]
+    return profile_of_times(TYPES, times, step_us=200)
+
+
+def test_operators_that_match_and_follow_each_other_are_one_range() -> None:
+    profile = profile_with(["conv1", "relu1", "conv2", "fc"])
+    first = profile.executions[0].start_ns
+    (body,) = spans_of_patterns(profile, [("conv|relu", "body")])
+    assert (body.name, body.style, body.step) == ("body", "operators", 0)
+    assert (body.start_ns, body.duration_ns) == (first, 60_000)
+
+
+def test_another_operator_between_parts_a_range() -> None:
+    profile = profile_with(["conv1", "relu1", "conv2", "fc"])
+    first, second = spans_of_patterns(profile, [("^conv", "convolution")])
+    assert (first.duration_ns, second.duration_ns) == (30_000, 20_000)
+    assert second.start_ns - first.end_ns == 10_000
+
+
+def test_a_range_ends_with_its_iteration() -> None:
+    profile = profile_with(["fc", "conv1"], ["conv1", "fc"])
+    spans = spans_of_patterns(profile, [("conv", "body")])
+    assert [(span.step, span.duration_ns) for span in spans] == [(0, 30_000), (1, 30_000)]
+
+
+def test_each_thread_has_its_own_ranges() -> None:
+    profile = profile_with(["conv1", "relu1", "conv2"])
+    conv1, relu1, conv2 = profile.executions
+    moved = replace(profile, executions=(conv1, type(relu1)(1, 0, 7, relu1.start_ns, 1), conv2))
+    (body,) = spans_of_patterns(moved, [("conv", "body")])
+    assert (body.start_ns, body.end_ns) == (conv1.start_ns, conv2.end_ns)
+
+
+def test_several_patterns_may_name_the_same_operators() -> None:
+    profile = profile_with(["conv1", "fc"])
+    assert [
+        (span.name, span.duration_ns)
+        for span in spans_of_patterns(profile, [("conv", "a"), (".", "all"), ("never", "none")])
+    ] == [("a", 30_000), ("all", 35_000)]
+
+
+def test_ranges_by_name_survive_the_file(tmp_path: Path) -> None:
+    profile = profile_with(["conv1", "relu1"])
+    spans = spans_of_patterns(profile, [("conv", "body")])
+    path = tmp_path / "p.json"
+    write_profile(replace(profile, spans=(*profile.spans, *spans)), path)
+    assert ranges_in(lar.read_profile(path)) == spans

@@ -1,0 +1,313 @@
+"""Profiles of real models on both engines: their figures agree, and their tables are the samples'.
+
+The samples (`tests/data`) are what the profilers themselves print; what a CPU cannot have is told
+apart here, by title.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.engines import load_name
+from lar.profiles.breakdown import breakdown_of
+from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.range_members import executions_in_ranges
+from lar.profiles.totals import group_by_operator
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Profile
+from lar.reports.styles import STYLES
+from lar.worker.recorder import SHORTEST_CPU_SECONDS
+from tests.profiles.figures import (
+    diff_figures,
+    kernel_totals,
+    paddle_figures,
+    tensorboard_figures,
+    torch_figures,
+)
+
+needs_megengine = pytest.mark.skipif(
+    find_spec("megengine") is None, reason="MegEngine is not installed"
+)
+DATA = Path(__file__).parent.parent / "data"
+MODELS = [
+    pytest.param("digits_cnn.mge", marks=needs_megengine),
+    pytest.param("mobilenet_v2.mge", marks=needs_megengine),
+    "digits_cnn.onnx",
+    "mobilenet_v2.onnx",
+]
+ITERATIONS = 5
+# What models hold of these is executed, each of them, under these names.
+WORK = {"mge": ("Convolution", "ConvBias", "MatrixMul", "Pooling"), "onnx": ("Conv", "Gemm")}
+
+Build = Callable[..., Any]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def made(
+    request: pytest.FixtureRequest, root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Profile, str]:
+    """A model's name, the profile of a run of it, and what the run printed."""
+    path = tmp_path_factory.mktemp("profiles") / "profile.json"
+    flags = ["--iter", str(ITERATIONS), "--profile", str(path), "--profile-memory"]
+    flags += ["--copy-to-host", "--range-by", "conv|relu=body"]
+    done = subprocess.run(
+        [sys.executable, "-m", "lar", str(root / "models" / request.param), *flags],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return request.param, read_profile(path), done.stdout
+
+
+@pytest.fixture
+def profile(made: tuple[str, Profile, str]) -> Profile:
+    return made[1]
+
+
+def text_of(profile: Profile, style: str, **options: object) -> str:
+    text: str = load_name(STYLES[style].build)(profile, options).text
+    return text
+
+
+def test_the_run_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> None:
+    _, profile, printed = made
+    cost = profile.facts.cost
+    assert cost is not None
+    assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
+    assert "ms with the profiler, " in printed
+    assert f"median {cost.profiled_seconds * 1e3:.3f}ms with the profiler" in printed
+
+
+@pytest.mark.parametrize(
+    ("model", "driver"),
+    [
+        pytest.param("digits_cnn.mge", "lite", marks=needs_megengine),
+        pytest.param("digits_cnn.mge", "graph", marks=needs_megengine),
+        ("digits_cnn.onnx", "session"),
+    ],
+)
+def test_the_profiler_changes_no_output(
+    model: str, driver: str, root: Path, tmp_path: Path
+) -> None:
+    run = partial(lar.run, root / "models" / model, driver=driver, iter=2)
+    plain, profiled = run(), run(profile=tmp_path / "p.json")
+    assert plain.status == profiled.status == "ok"
+    assert profiled.outputs == plain.outputs  # each with its checksum
+
+
+def test_every_iteration_is_there_and_holds_its_operators(profile: Profile) -> None:
+    assert [step.warmup for step in profile.steps] == [True] + [False] * ITERATIONS
+    steps = {step.number: step for step in profile.steps}
+    counts = [sum(execution.step == number for execution in profile.executions) for number in steps]
+    assert len(set(counts[1:])) == 1
+    assert counts[1]
+    slack = max((each.error_ns or 0 for each in profile.facts.clock.align), default=0)
+    for execution in profile.executions:
+        step = steps[execution.step]
+        assert step.start_ns - slack <= execution.start_ns <= execution.end_ns
+        assert execution.end_ns <= step.end_ns + slack
+
+
+def test_the_clocks_are_aligned_and_their_error_is_told(profile: Profile) -> None:
+    assert profile.facts.clock.align
+    assert all(each.error_ns is not None for each in profile.facts.clock.align)
+
+
+def test_every_operator_of_the_graph_appears(made: tuple[str, Profile, str], root: Path) -> None:
+    model, profile, _ = made
+    executed = {profile.operators[index].type for index in group_by_operator(profile)}
+    words = WORK[model.rpartition(".")[2]]
+    ours = sum(
+        each.type.startswith(words)
+        for index, each in enumerate(profile.operators)
+        if index in group_by_operator(profile)
+    )
+    run = partial(subprocess.run, capture_output=True, text=True, check=True)
+    told = run([sys.executable, "-m", "lar", "info", str(root / "models" / model)], cwd=root).stdout
+    counts = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+)$", told, re.M)}
+    assert executed
+    assert ours == sum(number for name, number in counts.items() if name.startswith(words)), counts
+
+
+def test_the_figures_agree_with_each_other(profile: Profile) -> None:
+    breakdown = breakdown_of(profile)
+    assert [sum(step.buckets_ns.values()) for step in breakdown.steps] == [
+        step.duration_ns for step in profile.timed_steps()
+    ]
+    executions = profile.timed_executions()
+    summed = sum(each.duration_ns for each in executions)
+    merged = total_of(merge_intervals((each.start_ns, each.end_ns) for each in executions))
+    assert merged <= summed
+    assert all(0 <= each.compute_ns <= each.duration_ns for each in executions)
+    forward = sum(each.duration_ns for each in profile.timed_steps())
+    other = breakdown.bucket_ns("Other")
+    # What operators do not account for is a bucket of its own.
+    assert abs(breakdown.bucket_ns("CPU Exec") + other - forward) <= forward // 100
+
+
+def test_what_is_not_known_is_said_and_not_zero(profile: Profile) -> None:
+    if all(each.dispatch_ns is None for each in profile.executions):
+        assert any("dispatch" in line for line in profile.facts.dropped)
+    known = [each for each in profile.operators if each.flops is not None]
+    assert known
+    assert all(each.source != "none" for each in known)
+    assert sum(each.flops or 0 for each in known) > 0
+    assert profile.facts.threads
+    assert profile.facts.peak is not None
+    seconds = sum(step.duration_ns for step in profile.timed_steps()) / 1e9
+    assert profile.facts.cpu.process_percent or seconds < 2 * SHORTEST_CPU_SECONDS
+
+
+def test_memory_is_taken_and_given_back(profile: Profile) -> None:
+    assert profile.allocations
+    assert sum(each.size_bytes for each in profile.allocations) == 0
+    held, most = 0, 0
+    for each in sorted(profile.allocations, key=lambda each: (each.at_ns, each.size_bytes)):
+        held += each.size_bytes
+        most = max(most, held)
+    assert most > 0
+    told = {
+        step.number
+        for step in profile.steps
+        for each in profile.allocations
+        if step.start_ns <= each.at_ns < step.end_ns
+    }
+    assert {step.number for step in profile.timed_steps()} <= told
+    assert any(sample.name == "rss" and sample.value > 0 for sample in profile.counters)
+
+
+def test_a_range_holds_the_operators_whose_names_match(profile: Profile) -> None:
+    names = [profile.operators[each.operator].name for each in profile.timed_executions()]
+    matching = [place for place, name in enumerate(names) if re.search("conv|relu", name)]
+    held = [place for _, places in executions_in_ranges(profile) for place in places]
+    assert sorted(held) == matching
+
+
+def test_every_style_says_the_same(profile: Profile) -> None:
+    executions = profile.timed_executions()
+    host_ns, calls = sum(map(profile.host_ns, executions)), len(executions)
+    # TensorBoard has a row for the dispatch: on another thread it counts whenever it was.
+    apart_ns = sum(
+        profile.host_ns(each)
+        if each.dispatch_thread in (None, each.thread)
+        else each.duration_ns + (each.dispatch_ns or 0)
+        for each in executions
+    )
+    for told, expected_ns in (
+        (paddle_figures(profile, "CPU"), host_ns),
+        (torch_figures(profile, "CPU"), host_ns),
+        (tensorboard_figures(profile, "host_self"), apart_ns),
+        (diff_figures(profile, "Host"), host_ns),
+    ):
+        assert sum(row.calls for row in told.values()) == calls
+        # TensorBoard rounds each row to microseconds, and has two of each type.
+        total_ns = sum(row.time_ns for row in told.values())
+        assert total_ns == pytest.approx(expected_ns, abs=1000 * len(told))
+    compute_ns = sum(each.compute_ns for each in profile.timed_executions())
+    for style, total in kernel_totals(profile).items():
+        assert total.calls == calls, style
+        assert total.time_ns == pytest.approx(compute_ns, rel=1e-5), style
+
+
+# By title in the sample: what a run on a CPU has in its place.
+PADDLE_TITLES = (
+    *("Device Summary", "Overview Summary", "Model Summary", "Operator Summary"),
+    *("Kernel Summary", "Memory Manipulation Summary", "UserDefined Summary"),
+)
+
+
+def line_after(lines: list[str], title: str, start: str) -> str:
+    """The first line behind a centred title that begins so."""
+    place = next(index for index, line in enumerate(lines) if line.strip("-=") == title)
+    return next(line for line in lines[place:] if line.startswith(start))
+
+
+def columns_of(line: str) -> list[str]:
+    return [" ".join(part.split()) for part in line.split("  ") if part.strip()]
+
+
+@pytest.mark.parametrize("title", PADDLE_TITLES)
+def test_paddles_tables_have_the_samples_titles_and_columns(profile: Profile, title: str) -> None:
+    sample = (DATA / "paddle_summary.txt").read_text().splitlines()
+    ours = text_of(profile, "paddle").splitlines()
+    start = {"Device Summary": "Device", "Overview Summary": "Event Type"}.get(title, "Name")
+    theirs, mine = (
+        columns_of(line_after(sample, title, start)),
+        columns_of(line_after(ours, title, start)),
+    )
+    if title == "Kernel Summary":  # no device has kernels here: they are the algorithms
+        theirs = [column.replace("GPU", "CPU") for column in theirs]
+    assert mine == theirs
+    assert "=Perf Summary=" in "".join(ours)
+    note = "In this table, We sum up all collected events in terms of event type."
+    assert note in sample
+    assert note in ours
+
+
+def test_torchs_table_has_the_samples_columns_and_footer(profile: Profile) -> None:
+    sample = (DATA / "torch_key_averages.txt").read_text().splitlines()
+    ours = text_of(profile, "torch").splitlines()
+    theirs = [column for column in columns_of(sample[1]) if "CUDA" not in column]
+    mine = [column for column in columns_of(ours[1]) if "FLOPs" not in column]
+    assert mine == theirs
+    assert ours[-1].startswith("Self CPU time total: ")
+    assert len(ours[0]) == len(ours[2])
+
+
+def test_nsys_sections_have_the_samples_columns(profile: Profile) -> None:
+    sample = (DATA / "nsys_stats.txt").read_text().splitlines()
+    ours = text_of(profile, "nsys").splitlines()
+
+    def headers(lines: list[str]) -> list[list[str]]:
+        return [
+            columns_of(line) for line in lines if line.lstrip().startswith(("Time(%)", "Total"))
+        ]
+
+    theirs = headers(sample)
+    assert all(columns in theirs for columns in headers(ours)[:4])
+    assert [line for line in ours if line.startswith("Generating ")][:4] == [
+        "Generating Engine API Statistics...",
+        "Generating Operator Algorithm Statistics...",
+        "Generating Memory Operation Statistics...",
+        "Generating Operating System Runtime API Statistics...",
+    ]
+
+
+def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
+    overview, pie, table, _, _ = text_of(profile, "tensorboard").splitlines()
+    sample = [
+        json.loads(line) for line in (DATA / "tensorboard_views.jsonl").read_text().splitlines()
+    ]
+    assert set(json.loads(overview)) == set(sample[0]) - {"mlu_metrics"}  # those of a device
+    assert set(json.loads(pie)) == set(sample[1])
+    rows, theirs = json.loads(table)["data"], sample[2]["data"]
+    assert set(rows[0]) == {key for key in theirs[0] if not key.startswith("device_")}
+    names = [
+        column["name"] for column in json.loads(overview)["steps"]["columns"] if "name" in column
+    ]
+    assert names == ["Step", "DataLoader", "CPU Exec", "Other"]
+
+
+@pytest.mark.parametrize("style", sorted(STYLES))
+def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> None:
+    baseline = [profile] * (STYLES[style].profiles[0] - 1)
+    report = load_name(STYLES[style].build)(profile, {}, *baseline)
+    assert report.text
+    assert any(table.rows for table in report.tables)
+    assert "GPU 0" not in report.text
+    assert "cuda" not in report.text.lower() or style == "torch"

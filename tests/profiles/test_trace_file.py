@@ -1,0 +1,285 @@
+"""The file of a profile keeps all that a profile tells, and says clearly when it is none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
+
+from lar.errors import UsageError
+from lar.profiles.trace_file import decode_profile, encode_profile, read_profile, write_profile
+from lar.records.profile import (
+    Alignment,
+    Allocation,
+    Clock,
+    Cost,
+    CounterSample,
+    CpuUse,
+    DeviceFacts,
+    Execution,
+    Machine,
+    MemoryChunk,
+    MemoryPlan,
+    Peak,
+    Profile,
+    ProfileFacts,
+    Span,
+    Step,
+)
+from lar.records.run import MachineFacts
+from tests.profiles.synthetic import operator_of, profile_of_times
+
+# Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
+times = st.integers(0, 86_400 * 10**9)
+small = st.integers(0, 10**9)
+texts = st.text(max_size=20)
+maybe = st.one_of(st.none(), small)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    start = draw(times)
+    return Span(
+        category=draw(st.sampled_from(["phase", "runtime", "kernel", "memcpy", "osrt"])),
+        name=draw(texts),
+        start_ns=start,
+        end_ns=start + draw(small),
+        thread=draw(st.integers(0, 9)),
+        step=draw(st.one_of(st.none(), st.integers(0, 3))),
+        warmup=draw(st.booleans()),
+        operator=draw(st.one_of(st.none(), st.integers(0, 1))),
+        size_bytes=draw(maybe),
+        tensor=draw(st.one_of(st.none(), texts)),
+        stream=draw(maybe),
+        grid=draw(st.one_of(st.none(), st.tuples(small, small, small))),
+        color=draw(st.one_of(st.none(), texts)),
+        result=draw(st.one_of(st.none(), texts)),
+    )
+
+
+@st.composite
+def executions(draw: st.DrawFn) -> Execution:
+    start, length = draw(times), draw(small)
+    begin = draw(st.one_of(st.none(), times))
+    return Execution(
+        draw(st.integers(0, 1)),
+        draw(st.integers(0, 3)),
+        draw(st.integers(1, 9)),
+        start,
+        start + length,
+        draw(st.one_of(st.none(), st.integers(0, length))),
+        begin,
+        None if begin is None else begin + draw(small),
+        None if begin is None else draw(st.integers(0, 9)),
+        draw(st.booleans()),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(spans(), max_size=6), st.lists(executions(), max_size=6), texts)
+def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], name: str) -> None:
+    profile = Profile(
+        facts=ProfileFacts(
+            engine=name,
+            options={"multithread": 2, "profile": "p.json"},
+            clock=Clock("perf_counter_ns", 12, 34, (Alignment("device", -5, None),)),
+            cpu=CpuUse(2, 99.5, None),
+            cost=Cost(0.021, 0.02, 10, 10),
+            peak=Peak(1e11, 2e10, 2, "measured"),
+            dropped=("no host times",),
+        ),
+        operators=(operator_of("a", "Conv", flops=10**12), operator_of(name, "Relu", module="m")),
+        steps=(Step(0, 5, 9, True), Step(1, 10, 19)),
+        executions=tuple(ran),
+        spans=tuple(sorted(found, key=lambda span: (span.start_ns, -span.end_ns))),
+        counters=(CounterSample("rss", 7, 1e9),),
+        allocations=(Allocation(3, 100, 0, 4096), Allocation(9, -100)),
+        memory_plan=MemoryPlan(200, (MemoryChunk(0, 100, "a", 0, 1),)),
+        devices=(DeviceFacts(0, "cpu", "a CPU", 2**34),),
+        threads={1: "host", 2: name},
+        engine_raw=b'{"raw":[1,2]}',
+    )
+    assert decode_profile(encode_profile(profile), "p.json") == profile
+
+
+def begun_before_zero() -> Profile:
+    """A profile in which some of everything lies before the zero of its clock."""
+    return Profile(
+        facts=ProfileFacts(
+            clock=Clock("perf_counter_ns", 10**12, 10**18, (Alignment("device", -5, None),))
+        ),
+        operators=(operator_of("a", "A"),),
+        steps=(Step(0, -7_500, 4_000, True), Step(1, 4_000, 9_000)),
+        executions=(
+            Execution(0, 0, 2, -6_000, 100, 0, -7_000, -6_500, 1, True),
+            Execution(0, 1, 2, 5_000, 6_000),
+        ),
+        spans=(
+            Span(category="user_annotation", name="outer", start_ns=-600_000_001, end_ns=10_000),
+            Span(category="phase", name="forward", start_ns=4_500, end_ns=5_000, thread=1),
+        ),
+        counters=(CounterSample("rss", -1, 1e9),),
+        allocations=(Allocation(-3, 100), Allocation(9, -100)),
+    )
+
+
+def test_no_event_is_before_0_and_the_profile_reads_back_equal() -> None:
+    profile = begun_before_zero()
+    content = encode_profile(profile)
+    assert decode_profile(content, "p.json") == profile
+    document = json.loads(content)
+    times = {event["name"]: event["ts"] for event in document["traceEvents"] if "ts" in event}
+    assert (times["outer"], times["forward"]) == (0, 600_004.501)
+    assert min(times.values()) == 0
+    # The clock of the file is the one that its times count from.
+    assert document["otherData"]["clock"] == {
+        "base": "perf_counter_ns",
+        "t0_ns": 10**12 - 600_000_001,
+        "unix_ns": 10**18 - 600_000_001,
+        "align": [{"domain": "device", "offset_ns": 600_000_001 - 5, "error_ns": None}],
+    }
+
+
+def test_the_file_is_a_chrome_trace() -> None:
+    profile = profile_of_times(
+        {"conv": "Conv"}, [{"conv": 10}, {"conv": 12}], step_us=50, warmup=1, dispatch_us=3
+    )
+    document = json.loads(encode_profile(profile))
+    assert document["schema"] == "lar.profile/1"
+    assert document["displayTimeUnit"] == "ms"
+    events = {
+        event["args"]["id"]: event for event in document["traceEvents"] if "id" in event["args"]
+    }
+    runs = [event for event in events.values() if event["cat"] == "cpu_op"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in runs] == [
+        ("conv", 1002.0, 10.0),
+        ("conv", 1052.0, 12.0),
+    ]
+    assert [events[event["args"]["parent"]]["name"] for event in runs] == [
+        "ProfilerStep#0",
+        "ProfilerStep#1",
+    ]
+    inner = [event for event in document["traceEvents"] if event.get("cat") == "op_inner"]
+    assert [event["name"] for event in inner] == ["dispatch", "compute"] * 2
+    assert {event["args"]["parent"] for event in inner} == {run["args"]["id"] for run in runs}
+
+
+def test_a_call_inside_a_phase_has_it_as_its_parent() -> None:
+    profile = Profile(
+        spans=(
+            Span(category="phase", name="load", start_ns=0, end_ns=100, thread=1),
+            Span(category="runtime", name="open", start_ns=10, end_ns=50, thread=1),
+            Span(category="runtime", name="elsewhere", start_ns=10, end_ns=50, thread=2),
+        )
+    )
+    events = json.loads(encode_profile(profile))["traceEvents"]
+    load, *calls = sorted(events, key=lambda event: event["args"]["id"])
+    assert [event["args"].get("parent") for event in calls] == [load["args"]["id"], None]
+
+
+WHOLE = encode_profile(profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the profile is empty"),
+        (b" \n", "the profile is empty"),
+        (WHOLE[: len(WHOLE) // 2], "was cut short"),
+        (b"\x80\x81", "is no profile"),
+        (b"[]", "is JSON, but no profile of lar; this lar reads lar.profile/1"),
+        (b"[1, 2]", "is JSON, but no profile of lar"),
+        (b"[1, 2", "was cut short"),
+        (b'{"schema": 1, "trace', "was cut short"),
+        (b'"text"', "is JSON, but no profile of lar"),
+        (b'{"traceEvents": []}', "is JSON, but no profile of lar"),
+        (b"[" * 3000 + b"]" * 3000, "is no profile: it is nested too deeply"),
+        (
+            WHOLE.replace(b'"traceEvents":[', b'"traceEvents":[' + b"[" * 3000 + b"]" * 3000),
+            "is no profile: it is nested too deeply",
+        ),
+        (WHOLE.replace(b'"type":"Conv"', b'"type":"Conv","flops":-1'), "is damaged"),
+        (WHOLE.replace(b'"type":"Conv"', b'"type":"Conv","bytes":-1'), "is damaged"),
+        (WHOLE.replace(b'"host":{}', b'"host":{"memory_bytes":"much"}'), "is damaged"),
+        (WHOLE.replace(b"lar.profile/1", b"lar.profile/9"), "has the schema 'lar.profile/9'"),
+        (WHOLE.replace(b'"op":0', b'"op":7'), "an event names operator 7, and there are 1"),
+        (WHOLE.replace(b'"op":0', b'"op":-1'), "an event names operator -1"),
+        (WHOLE.replace(b'"op":0', b'"po":0'), "names no operator"),
+        (WHOLE.replace(b'"dur":10.0', b'"dur":"10"'), "is damaged"),
+        (WHOLE.replace(b'"ts":1002.0', b'"ts":1e400'), "is damaged"),
+        (WHOLE.replace(b'"ts":1002.0', b'"ts":1e300'), "conv begins at 1e+300 and lasts 10.0 us"),
+        (WHOLE.replace(b'"dur":10.0', b'"dur":-10.0'), "conv begins at 1002.0 and lasts -10.0 us"),
+        (WHOLE.replace(b'"wait_ns":0', b'"wait_ns":-1'), "conv waits -1 ns of 10000"),
+        (WHOLE.replace(b'"wait_ns":0', b'"wait_ns":10001'), "conv waits 10001 ns of 10000"),
+    ],
+)
+def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
+    assert content != WHOLE
+    with pytest.raises(UsageError) as caught:
+        decode_profile(content, "p.json")
+    assert caught.value.message.startswith("p.json: ")
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_the_file_has_all_facts_of_the_machine() -> None:
+    assert Machine.__annotations__.keys() == {field.name for field in fields(MachineFacts)}
+
+
+def test_two_iterations_of_one_number_are_damage() -> None:
+    profile = profile_of_times({"conv": "Conv"}, [{"conv": 10}] * 3, step_us=50)
+    first, second, third = profile.steps
+    twice = encode_profile(replace(profile, steps=(first, replaced(second, number=0), third)))
+    with pytest.raises(UsageError, match=r"p\.json: is damaged: two iterations are number 0"):
+        decode_profile(twice, "p.json")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
+def test_a_damaged_file_never_ends_in_another_error(place: int, byte: int) -> None:
+    damaged = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
+    with contextlib.suppress(UsageError):
+        decode_profile(damaged, "p.json")
+
+
+def test_a_profile_is_written_and_read(tmp_path: Path) -> None:
+    profile = profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50)
+    write_profile(profile, tmp_path / "p.json")
+    read = read_profile(tmp_path / "p.json")
+    ordered = sorted(profile.spans, key=lambda span: (span.start_ns, -span.end_ns))
+    assert read == replace(profile, spans=tuple(ordered))
+    with pytest.raises(UsageError, match=r"none\.json: cannot be read: no such file"):
+        read_profile(tmp_path / "none.json")
+
+
+def test_warm_up_iterations_are_left_out_of_what_is_timed() -> None:
+    profile = profile_of_times({"a": "A"}, [{"a": 10}, {"a": 12}], step_us=50, warmup=1)
+    assert [step.number for step in profile.timed_steps()] == [1]
+    assert [execution.duration_ns for execution in profile.timed_executions()] == [12_000]
+    assert {span.step for span in profile.spans_of("phase")} == {1}
+    assert {span.step for span in profile.spans_of("phase", timed=False)} == {0, 1}
+
+
+def test_what_a_warm_up_iteration_gives_back_at_its_end_is_not_timed() -> None:
+    sizes = ((5, 10), (9, -10), (9, 20), (12, -20))
+    profile = Profile(
+        steps=(Step(0, 5, 9, True), Step(1, 9, 20)),
+        allocations=tuple(Allocation(at_ns, size) for at_ns, size in sizes),
+    )
+    assert [each.size_bytes for each in profile.timed_allocations()] == [20, -20]
+
+
+def test_time_that_a_dispatch_shares_with_its_execution_counts_once() -> None:
+    profile = Profile(operators=(operator_of("a", "A"),))
+    apart = Execution(0, 0, 2, 100, 150, 0, 10, 30, 1)
+    common = Execution(0, 0, 2, 20, 150, 0, 10, 30, 1)
+    alone = Execution(0, 0, 2, 100, 150, 5)
+    assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 50]
+    cuda = replace(profile, facts=ProfileFacts(device="cuda:0"))
+    assert [cuda.host_ns(each) for each in (apart, alone)] == [20, 0]

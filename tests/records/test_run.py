@@ -1,0 +1,148 @@
+"""Records go through JSON without loss, and every version of the result format stays readable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lar.records.run import (
+    RESULT_FORMAT,
+    EngineFacts,
+    ImageSettings,
+    ModelInfo,
+    RunResult,
+    RunSpec,
+    read_result,
+    record_from_json,
+    record_to_json,
+    schema_of_result,
+)
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of any type that a record's field may have; JSON has no NaN and no infinity."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        fields = get_type_hints(hint)
+        return st.builds(hint, **{name: values_of(field) for name, field in fields.items()})
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(values_of, arguments))
+    if origin is dict:
+        return st.dictionaries(*map(values_of, arguments), max_size=2)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values_of, arguments))
+    if hint is float:
+        return st.floats(allow_nan=False, allow_infinity=False)
+    return st.from_type(hint)
+
+
+@pytest.mark.parametrize("kind", [RunSpec, RunResult, ModelInfo])
+def test_any_record_reads_back_equal(kind: type[Any]) -> None:
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(values_of(kind))
+    def check(record: Any) -> None:
+        assert record_from_json(record_to_json(record), kind) == record
+
+    check()
+
+
+def test_a_spec_keeps_the_types_of_its_settings() -> None:
+    values: dict[str, Any] = {"switch": True, "count": 1, "factor": 1.0, "name": "1"}
+    spec = RunSpec(model="m", engine="fake", driver="script", settings=values)
+    back = record_from_json(record_to_json(spec), RunSpec)
+    assert [(key, type(value)) for key, value in back.settings.items()] == [
+        ("switch", bool),
+        ("count", int),
+        ("factor", float),
+        ("name", str),
+    ]
+
+
+def test_records_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ImageSettings().layout = "nchw"  # type: ignore[misc]
+
+
+def test_what_a_record_does_not_say_has_its_default() -> None:
+    spec = record_from_json(b'{"model": "m", "engine": "e", "driver": "d"}', RunSpec)
+    assert spec == RunSpec(model="m", engine="e", driver="d")
+    assert (spec.iterations, spec.warmup_iterations, spec.stall_seconds) == (10, 1, 30.0)
+
+
+def test_fields_of_a_later_lar_are_passed_over() -> None:
+    spec = record_from_json(b'{"model": "m", "engine": "e", "driver": "d", "moon": 1}', RunSpec)
+    assert spec == RunSpec(model="m", engine="e", driver="d")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"model": 1}', '{"model": "m"}', b"\xff\xfe", "nan"],
+)
+def test_what_is_no_record_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        record_from_json(text, RunSpec)
+    with pytest.raises(ValueError, match=r"\S"):
+        read_result(text)
+
+
+def test_first_version_of_the_result_format_stays_readable() -> None:
+    result = read_result((DATA / "result_v1.json").read_bytes())
+    assert result.format == "lar.result/1"
+    assert result.status == "ok"
+    assert result.phase == "done"
+    assert result.spec.model == "models/one_operator.mge"
+    assert result.spec.iterations == len(result.samples.end_to_end) == 10
+    assert result.spec.warmup_iterations == len(result.warmup.end_to_end) == 1
+    assert all(seconds > 0 for seconds in result.samples.end_to_end)
+    assert result.engine == EngineFacts(
+        name="megengine",
+        version="1.13.0",
+        driver="lite",
+        device="cpu",
+        libraries={"numpy": "1.26.4"},
+    )
+    assert [(output.name, output.dtype, output.shape) for output in result.outputs] == [
+        ("output", "float32", (4,))
+    ]
+
+
+def without_new_fields(fields: Any, old: Any) -> Any:
+    """The fields that an older file has too."""
+    if isinstance(old, dict) and old:
+        return {key: without_new_fields(fields[key], value) for key, value in old.items()}
+    return fields
+
+
+def test_first_version_of_the_result_format_is_written_back_unchanged() -> None:
+    old = json.loads((DATA / "result_v1.json").read_bytes())
+    written = json.loads(record_to_json(read_result(json.dumps(old))))
+    assert without_new_fields(written, old) == old
+
+
+def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
+    fields = json.loads((DATA / "result_v1.json").read_bytes())
+    fields["format"] = "lar.result/999"
+    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RESULT_FORMAT):
+        read_result(json.dumps(fields))
+
+
+def test_schema_names_every_field_of_a_result() -> None:
+    schema = schema_of_result()
+    json.dumps(schema)
+    definitions = schema["$defs"]
+    for kind in (RunResult, RunSpec, EngineFacts):
+        names = [field.name for field in dataclasses.fields(kind)]
+        assert list(definitions[kind.__name__]["properties"]) == names

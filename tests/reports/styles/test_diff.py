@@ -1,0 +1,295 @@
+"""Two runs joined on their operators, and what of the differences is noise."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.cli.main import main
+from lar.errors import UsageError
+from lar.profiles.run_differences import METRICS, Diff, DiffRow, diff_of
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import Profile
+from lar.reports.rendering import format_csv
+from lar.reports.styles import STYLES
+from lar.reports.styles.diff import build
+from tests.profiles.synthetic import operator_of, profile_of_times
+from tests.profiles.timelines import execution_of, profile_of, step_of
+
+TYPES = {"a": "Conv", "b": "Pool", "c": "Relu"}
+FIRST = [{"a": 60, "b": 20, "c": 3}, {"a": 62, "b": 24, "c": 3}, {"a": 64, "b": 22, "c": 3}]
+SECOND = [{"a": 40, "b": 23, "c": 4}, {"a": 42, "b": 21, "c": 4}]
+
+
+def run_of(types: Mapping[str, str], times: Sequence[Mapping[str, int]], **fields: Any) -> Profile:
+    """A run of those operators, of which others may have times that do not matter."""
+    own = [{name: us for name, us in each.items() if name in types} for each in times]
+    return profile_of_times(types, own, **{"step_us": 100, **fields})
+
+
+def rows_of(diff: Diff) -> dict[str, DiffRow]:
+    return {row.name: row for row in diff.rows}
+
+
+def figures_of(row: DiffRow, metric: Any = "host") -> tuple[float, float]:
+    difference = row.values[metric]
+    assert difference is not None
+    return difference.baseline / 1000, difference.experiment / 1000
+
+
+def table_of(baseline: Profile, experiment: Profile, **options: Any) -> list[dict[str, str]]:
+    text = format_csv(build(experiment, options, baseline)).split("\n\n")[0]
+    return list(csv.DictReader(io.StringIO(text.split("\n", 1)[1])))
+
+
+# Joining.
+
+
+def test_operators_are_joined_on_their_names_and_compared_by_iteration() -> None:
+    rows = rows_of(diff_of(run_of(TYPES, FIRST), run_of(TYPES, SECOND)))
+    assert [row.side for row in rows.values()] == ["both"] * 3
+    assert figures_of(rows["a"]) == (62, 41)
+    assert figures_of(rows["c"]) == (3, 4)
+    calls = rows["a"].values["calls"]
+    assert calls is not None
+    assert (calls.baseline, calls.experiment) == (1, 1)
+
+
+def test_operators_of_other_names_are_joined_on_type_and_position() -> None:
+    one = run_of({"x": "Conv", "y": "Conv", "z": "Conv"}, [{"x": 1, "y": 2, "z": 3}] * 2)
+    two = run_of({"p": "Conv", "y": "Conv", "q": "Pool"}, [{"p": 7, "y": 8, "q": 9}] * 2)
+    rows = rows_of(diff_of(one, two))
+    assert list(rows) == ["x = p", "y", "z", "q"]
+    assert figures_of(rows["x = p"]) == (1, 7)
+    assert figures_of(rows["y"]) == (2, 8)
+    assert (rows["z"].side, rows["q"].side) == ("baseline", "experiment")
+    assert figures_of(rows["z"]) == (3, 0)
+    assert figures_of(rows["q"]) == (0, 9)
+
+
+def test_types_are_sums_of_their_operators() -> None:
+    one = run_of({"x": "Conv", "y": "Conv"}, [{"x": 1, "y": 2}] * 2)
+    two = run_of({"p": "Conv", "q": "Pool"}, [{"p": 7, "q": 9}] * 2)
+    rows = rows_of(diff_of(one, two, "type"))
+    assert figures_of(rows["Conv"]) == (3, 7)
+    assert figures_of(rows["Pool"]) == (0, 9)
+    calls = rows["Conv"].values["calls"]
+    assert calls is not None
+    assert (calls.baseline, calls.experiment) == (2, 1)
+
+
+def test_the_total_is_that_of_all_rows() -> None:
+    diff = diff_of(run_of(TYPES, FIRST), run_of({"a": "Conv", "d": "Softmax"}, [{"a": 5, "d": 6}]))
+    for metric in ("calls", "host", "self_host"):
+        for side in (0, 1):
+            total = figures_of(diff.total, metric)[side]
+            assert total == pytest.approx(sum(figures_of(r, metric)[side] for r in diff.rows))
+
+
+def test_operators_that_never_ran_are_left_out() -> None:
+    one = run_of(TYPES, [{"a": 1, "b": 2}] * 2)
+    assert list(rows_of(diff_of(one, one))) == ["a", "b"]
+
+
+def test_warmup_is_left_out() -> None:
+    slow = run_of(TYPES, [{"a": 90}, {"a": 10}, {"a": 12}], warmup=1)
+    assert figures_of(rows_of(diff_of(slow, slow))["a"]) == (11, 11)
+
+
+def test_self_time_leaves_out_what_other_operators_took_within() -> None:
+    run = profile_of(
+        [operator_of("loop", "Loop"), operator_of("conv", "Conv")],
+        [step_of(0, 0, 100)],
+        [execution_of(0, 5, 90, dispatch=(0, 95)), execution_of(1, 10, 30)],
+    )
+    rows = rows_of(diff_of(run, run))
+    assert figures_of(rows["loop"], "host") == (95, 95)
+    assert figures_of(rows["loop"], "self_host") == (75, 75)
+    assert figures_of(rows["conv"], "self_host") == (20, 20)
+
+
+# Noise.
+
+
+def test_what_scatters_less_than_it_differs_exceeds_the_noise() -> None:
+    rows = rows_of(diff_of(run_of(TYPES, FIRST * 4), run_of(TYPES, SECOND * 4)))
+    judged = {name: row.values["host"] for name, row in rows.items()}
+    assert {name: each and each.exceeds_noise for name, each in judged.items()} == {
+        "a": True,
+        "b": False,
+        "c": True,
+    }
+
+
+def test_the_same_run_twice_differs_nowhere() -> None:
+    run = run_of(TYPES, FIRST)
+    diff = diff_of(run, run)
+    for row in (*diff.rows, diff.total):
+        for metric in METRICS:
+            found = row.values[metric]
+            assert found is None or (found.delta, found.exceeds_noise) == (0, False)
+
+
+def test_more_rows_make_wider_intervals() -> None:
+    alone = diff_of(run_of({"a": "Conv"}, FIRST), run_of({"a": "Conv"}, SECOND)).rows[0]
+    among = diff_of(run_of(TYPES, FIRST), run_of(TYPES, SECOND)).rows[0]
+    one, two = alone.values["host"], among.values["host"]
+    assert one is not None
+    assert two is not None
+    assert one.error is not None
+    assert two.error is not None
+    assert one.error < two.error
+
+
+def test_one_iteration_has_differences_of_unknown_noise() -> None:
+    report = build(run_of(TYPES, SECOND), {}, run_of(TYPES, FIRST[:1]))
+    assert "noise: not known" in report.text
+    assert {row[-1] for row in report.tables[0].rows} == {None}
+
+
+# The report.
+
+
+def test_the_text() -> None:
+    one, two = (
+        run_of({"a": "Conv", "x": "Relu"}, [{"a": 60, "x": 5}] * 2),
+        run_of({"a": "Conv"}, [{"a": 45}] * 3, step_us=80),
+    )
+    assert build(two, {}, one).text.splitlines()[:11] == [
+        "baseline: model.mge on megengine cpu, 2 iterations",
+        "exp:      model.mge on megengine cpu, 3 iterations",
+        "iteration: 100.000 -> 80.000 us, -20.000 us (-20.00%) +- 0.000: more than noise",
+        "",
+        "                               Calls                        Host Duration (us)",
+        "Operator           Baseline  Exp  Delta    Delta%  Baseline     Exp    Delta    Delta%"
+        "  +- us    Noise",
+        "-" * 102,
+        "a                         1    1      0     0.00%    60.000  45.000  -15.000   -25.00%"
+        "  0.000  exceeds",
+        "x (baseline only)         1    0     -1  -100.00%     5.000   0.000   -5.000  -100.00%"
+        "  0.000  exceeds",
+        "-" * 102,
+        "Total                     2    1     -1   -50.00%    65.000  45.000  -20.000   -30.77%"
+        "  0.000  exceeds",
+    ]
+
+
+def test_what_is_new_has_no_percentage() -> None:
+    rows = table_of(run_of({"a": "Conv"}, FIRST), run_of(TYPES, SECOND))
+    new = next(row for row in rows if row["Operator"] == "c")
+    assert (new["In"], new["Delta Host Duration%"], new["Baseline Calls"]) == (
+        "exp only",
+        "",
+        "0.0",
+    )
+
+
+def test_a_cpu_has_no_durations_of_a_device() -> None:
+    run = run_of(TYPES, FIRST)
+    assert {row["Baseline Device Duration (us)"] for row in table_of(run, run)} == {""}
+    assert "N/A" in build(run, {"view": ["device"]}, run).text
+
+
+def test_on_devices_the_devices_durations_matter() -> None:
+    one = run_of(TYPES, FIRST, device="cuda0", dispatch_us=5)
+    two = run_of(TYPES, SECOND, device="cuda0", dispatch_us=5)
+    report = build(two, {}, one)
+    assert "Device Duration (us)" in report.text
+    assert "Host Duration" not in report.text
+    assert report.tables[0].columns[-2] == "Device Duration +- (us)"
+    rows = {row["Operator"]: row for row in table_of(one, two)}
+    assert (rows["a"]["Baseline Device Duration (us)"], rows["a"]["Exp Host Duration (us)"]) == (
+        "62.0",
+        "5.0",
+    )
+
+
+def test_a_cpu_against_a_device_says_what_is_compared() -> None:
+    one, two = run_of(TYPES, FIRST), run_of(TYPES, SECOND, device="cuda0", dispatch_us=5)
+    report = build(two, {}, one)
+    assert "Host Duration (us)" in report.text
+    assert "one run was on a device and the other was not" in report.text
+
+
+@pytest.mark.parametrize("nothing", [0, 1])
+def test_without_timed_iterations_there_is_nothing_to_compare(nothing: int) -> None:
+    runs = [run_of(TYPES, FIRST), run_of(TYPES, FIRST)]
+    runs[nothing] = run_of(TYPES, FIRST, warmup=3)
+    with pytest.raises(UsageError, match=f"the {('first', 'second')[nothing]} profile has no"):
+        build(runs[1], {}, runs[0])
+
+
+# The options.
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        (None, "abc"),
+        ("delta", "abc"),
+        ("+delta", "cba"),
+        ("percent", "acb"),
+        ("baseline", "abc"),
+        ("+exp", "cba"),
+        ("name", "abc"),
+        ("-name", "cba"),
+    ],
+)
+def test_sort(sort: str | None, order: str) -> None:
+    # Differences of 21, 2 and 1 microseconds; 34, 9 and 33 percent.
+    two = [{"a": 41, "b": 24, "c": 4}] * 2
+    options = {} if sort is None else {"sort": sort}
+    rows = table_of(run_of(TYPES, FIRST), run_of(TYPES, two), **options)
+    assert "".join(row["Operator"] for row in rows[:-1]) == order
+
+
+def test_every_key_of_the_styles_row_is_honoured() -> None:
+    style, run = STYLES["diff"], run_of(TYPES, FIRST)
+    assert style.views == METRICS
+    for sort in style.sorts:
+        assert len(table_of(run, run, sort=sort)) == 4
+    for group in style.groups:
+        assert len(table_of(run, run, group_by=group)) == 4
+
+
+def test_top_cuts_rows_but_not_the_total() -> None:
+    one, two = run_of(TYPES, FIRST), run_of(TYPES, SECOND)
+    rows = table_of(one, two, top=1)
+    assert [row["Operator"] for row in rows] == ["a", "Total"]
+    assert rows[-1] == table_of(one, two)[-1]
+
+
+def test_filter_takes_names_and_types() -> None:
+    run = run_of(TYPES, FIRST)
+    assert [row["Operator"] for row in table_of(run, run, filter="^a$|Pool")] == ["a", "b", "Total"]
+    none = table_of(run, run, filter="nothing")
+    assert [row["Operator"] for row in none] == ["Total"]
+
+
+def test_view_and_time_unit() -> None:
+    run = run_of(TYPES, FIRST)
+    text = build(run, {"view": ["self_host"], "time_unit": "ms"}, run).text
+    assert "Self Host Duration (ms)" in text
+    assert "Calls" not in text
+    assert text.splitlines()[7].split()[:3] == ["a", "0.062", "0.062"]
+    assert table_of(run, run, time_unit="ns")[0]["Baseline Host Duration (ns)"] == "62000.0"
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    write_profile(run_of(TYPES, FIRST), paths[0])
+    write_profile(run_of(TYPES, SECOND), paths[1])
+    words = ["report", *map(str, paths)]
+    assert main([*words, "--top", "1", "--group-by", "type"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("baseline: model.mge on megengine cpu, 3 iterations\n")
+    assert "\nConv " in out
+    assert main([*words, "--json", "-"]) == 0
+    assert '"exp only"' not in capsys.readouterr().out
+    assert main([*words, "--sort", "size"]) == 2
+    assert "--sort size: the style diff has delta, percent" in capsys.readouterr().err

@@ -1,0 +1,400 @@
+"""Reports in MegEngine's style: the text is that of `megengine.tools.profile_analyze`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.cli.report import add_arguments
+from lar.engines.megengine.profile_file import profile_of_raw
+from lar.errors import UsageError
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
+from lar.reports.options import collect_report_options
+from lar.reports.styles import STYLES
+from lar.reports.styles.megengine import build
+from lar.reports.styles.megengine.records import sum_pairwise
+from tests.profiles.synthetic import profile_of_times
+from tests.reports.styles.megengine_sample import SAMPLE, profile_of_sample
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
+
+# What MegEngine's tool is asked for, on its own file and on one with copies.
+COMMANDS = (
+    "",
+    "-t 5 --show-host",
+    "--top 0",
+    "-t 4 --aggregate-by type --aggregate sum",
+    "-t 3 --aggregate-by type --aggregate mean --show-host --type ConvBiasForward",
+    "--aggregate max --type PoolingForward",
+    "--aggregate min --type PoolingForward --confluence",
+    "-t 5 --order-by memory --min-time 1e-6 --type ConvBiasForward --type PoolingForward",
+    "-t 30 --order-by +memory --max-time 1e-5",
+    "-t 9 --order-by bandwidth --type ConvBiasForward",
+    "-t 9 --order-by +computation --type ConvBiasForward --opr-name conv_bias",
+    "-t 30 --order-by opr_id --show-host",
+    "-t 30 --order-by +in_shapes",
+    "--opr-name .*logits",
+    "--type ConvBiasForward --input-dtype QuantizedS8",
+    "-t 5 --top-end-key kern --show-host",
+    "-t 6 --dump-only-opr",
+    "-t 6 --dump-only-opr --print-only host",
+    "-t 3 --confluence --show-host",
+    "--print-only summary",
+    "--print-only device --type Nothing",
+    "--print-only host",
+    "--print-only summary --confluence",
+)
+COPY_COMMANDS = ("--copy-time", "--copy-time --type Copy", "--copy-time --confluence")
+
+TOOL = """
+import contextlib, io, json, sys, warnings
+warnings.simplefilter("ignore")
+from megengine.tools.profile_analyze import main
+said = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        main(words)
+    said.append(stream.getvalue())
+print(json.dumps(said))
+"""
+
+
+def options_of(words: list[str]) -> dict[str, Any]:
+    """The options that a command line of the tool gives `lar report`."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = ["999" if word == "0" else word for word in words]
+    given = vars(parser.parse_args(["profile.json", *words]))
+    return collect_report_options(given, "megengine", STYLES["megengine"])
+
+
+def with_copies() -> bytes:
+    return DATA.read_bytes().replace(b'"PoolingForward"', b'"Copy"')
+
+
+@pytest.fixture(scope="module")
+def said_by_tool(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What the tool prints, by the command."""
+    pytest.importorskip("tabulate")
+    copies = tmp_path_factory.mktemp("profiles") / "copies.json"
+    copies.write_bytes(with_copies())
+    asked = [(command, str(DATA)) for command in COMMANDS]
+    asked += [(command, str(copies)) for command in COPY_COMMANDS]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TOOL],
+        input=json.dumps([[path, *command.split()] for command, path in asked]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "No module named 'megengine'" in done.stderr:
+        pytest.skip("MegEngine is not installed")
+    assert done.returncode == 0, done.stderr
+    texts = json.loads(done.stdout.splitlines()[-1])
+    return dict(zip((command for command, _ in asked), texts, strict=True))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *COPY_COMMANDS])
+def test_the_text_is_that_of_the_tool(said_by_tool: Mapping[str, str], command: str) -> None:
+    data = with_copies() if command in COPY_COMMANDS else DATA.read_bytes()
+    report = build(profile_of_raw(data, "profile.json"), options_of(command.split()))
+    assert report.text == said_by_tool[command]
+
+
+@given(st.lists(st.floats(0, 1), max_size=700))
+def test_sums_have_the_last_digit_of_numpy(values: list[float]) -> None:
+    assert sum_pairwise(values) == float(np.sum(values))
+
+
+def test_rows_of_the_manual_are_printed_as_there() -> None:
+    assert build(profile_of_sample(), {"top": 5}).text == SAMPLE
+
+
+def lines_of(profile: Profile, **options: Any) -> list[str]:
+    return build(profile, options).text.splitlines()
+
+
+def names_of(profile: Profile, **options: Any) -> list[str]:
+    """The operators that are shown, in their order."""
+    given = {"top": 99, "dump_only_opr": True, "print_only": "device", **options}
+    return build(profile, given).text.strip("\n").splitlines()
+
+
+def changed(change: Callable[[Any], object]) -> Profile:
+    document = json.loads(DATA.read_bytes())
+    change(document)
+    return profile_of_raw(json.dumps(document).encode(), "profile.json")
+
+
+@pytest.fixture
+def own() -> Profile:
+    """The engine's own file."""
+    return profile_of_raw(DATA.read_bytes(), "profile.json")
+
+
+def test_without_copies_their_time_is_not_available(own: Profile) -> None:
+    lines = lines_of(own, copy_time=True, print_only="summary")
+    assert lines[3:5] == ["copy time          N/A", "copy wait time     N/A"]
+
+
+@pytest.mark.parametrize("order", ["flops", "+flops", "computation", "+computation"])
+def test_operators_of_unknown_computation_come_last(own: Profile, order: str) -> None:
+    unknown = {f"{each.name} {each.type} {each.id}" for each in own.operators if not each.flops}
+    names = names_of(own, sort=order)
+    assert len(names) == 20
+    assert set(names[-len(unknown) :]) == unknown
+    known = [name for name in names if name not in unknown]
+    opposite = order[1:] if order[0] == "+" else f"+{order}"
+    assert known != [name for name in names_of(own, sort=opposite) if name not in unknown]
+
+
+def test_unknown_figures_are_no_part_of_what_is_put_together(own: Profile) -> None:
+    table = build(own, {"aggregate": "max"}).tables[1]
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["computation_flo"] == max(each.flops or 0 for each in own.operators)
+    assert (row["type"], row["count"], row["id"]) == ("all", 20, None)
+    assert "all 20 N/A" in names_of(own, aggregate="max")
+
+
+def test_operators_can_be_chosen_by_dtype_where_an_input_has_none(own: Profile) -> None:
+    names = names_of(own, input_dtype="QuantizedS8")
+    assert len(names) == 6
+    assert names == names_of(own, input_dtype="quantizeds8")
+    assert not any("Reshape" in name for name in names)
+
+
+def test_confluence_has_bars_only_for_what_is_known(own: Profile) -> None:
+    lines = lines_of(own, type=["ImmutableTensor"], confluence=True, print_only="device")
+    assert len(lines) == 2 + 3
+    cells = [cell.strip() for cell in lines[2].split("|")]
+    assert cells[10:13] == ["N/A", "N/A", ""]
+    header = lines_of(own, type=["Nothing"], confluence=True, print_only="device")
+    assert len(header) == 2
+    assert header[0].startswith("| #   | time   | ratio   | time bar   |")
+
+
+def test_no_time_at_all_has_no_shares() -> None:
+    def stop_the_clock(document: Any) -> None:
+        for section in ("device", "host"):
+            for entry in document["profiler"][section].values():
+                for times in entry.values():
+                    times.update(kern=times["start"], end=times["start"])
+
+    profile = changed(stop_the_clock)
+    text = build(profile, {"type": ["ConvBiasForward"]}).text
+    assert "%" not in text
+    assert "inf" in text  # as the tool prints the speed of what took no time
+    columns, rows = build(profile, {}).tables[1].columns, build(profile, {}).tables[1].rows
+    assert rows[0][columns.index("flo_per_second")] is None
+    assert rows[0][columns.index("time_percent")] is None
+    assert build(profile, {"confluence": True}).text.count("#") == 1
+
+
+@pytest.mark.parametrize("order", ["flops", "+flops", "bandwidth", "+bandwidth"])
+def test_the_speed_of_what_took_no_time_is_not_known(order: str) -> None:
+    profile = profile_of_times(TYPES, [{"conv": 0, "relu": 20}], step_us=50)
+    profile = replace(
+        profile,
+        facts=msgspec.structs.replace(profile.facts, lar_version="0.1.0"),
+        operators=tuple(
+            msgspec.structs.replace(each, flops=5000, size_bytes=8) for each in profile.operators
+        ),
+    )
+    assert names_of(profile, sort=order) == ["relu Relu relu", "conv Convolution conv"]
+    for options in ({}, {"confluence": True}, {"aggregate": "sum", "type": ["Convolution"]}):
+        text = build(profile, options).text
+        assert "inf" not in text.replace("operator info", "")
+        assert "N/A" in text
+
+
+def test_in_the_engines_own_file_it_is_infinite_as_its_tool_has_it(own: Profile) -> None:
+    told = json.loads(own.engine_raw)["profiler"]["device"]
+    still = {key for key in told for it in told[key].values() if it["end"] == it["start"]}
+    assert still
+    assert {name.split()[-1] for name in names_of(own, sort="bandwidth")[: len(still)]} == still
+
+
+def test_putting_together_needs_to_know_how(own: Profile) -> None:
+    with pytest.raises(UsageError, match="--aggregate-by type: how is not said"):
+        build(own, {"aggregate_by": "type"})
+
+
+def test_the_filter_looks_at_name_and_type(own: Profile) -> None:
+    assert len(names_of(own, filter="^Pooling")) == 2
+    assert len(names_of(own, filter="logits")) == 3
+    assert len(names_of(own, opr_name="logits")) == 0  # it has to match from the beginning
+
+
+def test_tables_have_plain_values(own: Profile) -> None:
+    report = build(own, {"top": 1, "type": ["ConvBiasForward"], "show_host": True})
+    assert [table.name for table in report.tables] == ["summary", "device", "host"]
+    device = report.tables[1]
+    row = dict(zip(device.columns, device.rows[0], strict=True))
+    assert row["name"] == "conv_bias(data.int8,conv1.weight,conv1.bias)[10]"
+    assert row["time_seconds"] == pytest.approx(121e-6)
+    assert row["computation_flo"] == 19456
+    assert row["flo_per_second"] == pytest.approx(19456 / 121e-6)
+    assert row["memory_bytes"] == 1296
+    assert row["bytes_per_second"] == pytest.approx(1296 / 121e-6)
+    assert row["in_shapes"] == "{1,1,8,8}, {16,1,3,3}, {1,16,1,1}"
+    assert "the device is what the engine computes on: here the CPU" in device.notes
+    assert msgspec.json.decode(msgspec.json.encode(report.tables))[0]["rows"][0][0] == (
+        "total device time"
+    )
+
+
+MEANS = "times, computation and memory are the mean of 2 iterations"
+TYPES = {"conv": "Convolution", "relu": "Relu"}
+TIMES = [{"conv": 900, "relu": 100}, {"conv": 30, "relu": 6}, {"conv": 20, "relu": 4}]
+
+
+def test_several_iterations_are_averaged_without_the_warm_up() -> None:
+    profile = profile_of_times(TYPES, TIMES, step_us=2000, warmup=1, dispatch_us=3)
+    lines = lines_of(profile)
+    assert lines[:6] == [
+        MEANS,
+        "",
+        "-----------------  -----",
+        "total device time  3e-05",
+        "total host time    6e-06",
+        "-----------------  -----",
+    ]
+    table = build(profile, {}).tables[1]
+    seconds = [row[table.columns.index("time_seconds")] for row in table.rows]
+    assert seconds == pytest.approx([25e-6, 5e-6])
+    assert MEANS in table.notes
+    assert names_of(profile) == ["conv Convolution conv", "relu Relu relu"]
+
+
+def test_an_operator_that_is_not_in_every_iteration_counts_with_its_share() -> None:
+    profile = profile_of_times(TYPES, TIMES[1:], step_us=100)
+    profile = replace(profile, executions=profile.executions[:3])
+    table = build(profile, {"sort": "time"}).tables[1]
+    assert [row[table.columns.index("time_seconds")] for row in table.rows] == pytest.approx(
+        [25e-6, 3e-6]
+    )
+
+
+def test_its_speed_is_that_of_the_iterations_in_which_it_ran() -> None:
+    """On two threads at once it runs once."""
+    profile = profile_of_times(TYPES, TIMES[1:], step_us=100)
+    conv, relu = (
+        msgspec.structs.replace(each, flops=3_000_000, size_bytes=24_000)
+        for each in profile.operators
+    )
+    first, _, second, _ = profile.executions
+    beside = msgspec.structs.replace(first, thread=9)
+    for ran, runs, flops in (((first, beside), 1, 1e11), ((first, second), 2, 1.2e11)):
+        table = build(replace(profile, operators=(conv, relu), executions=ran), {}).tables[1]
+        (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        assert row["flo_per_second"] == pytest.approx(flops)
+        assert row["bytes_per_second"] == pytest.approx(flops * 24_000 / 3_000_000)
+        assert row["computation_flo"] == 3_000_000 * runs // 2
+
+
+def test_an_operator_on_two_threads_takes_the_longer_time_on_one_their_sum() -> None:
+    (operator,) = (ProfiledOperator(id="1", type="Conv", name="conv"),)
+    for thread, total in ((2, 50), (3, 30)):
+        executions = (
+            Execution(0, 0, 2, 0, 20, 0, 0, 5, 1),
+            Execution(0, 0, thread, 20, 50, 10, 0, 5, 1),
+        )
+        profile = Profile(operators=(operator,), steps=(Step(0, 0, 50),), executions=executions)
+        rows = build(profile, {}).tables[0].rows
+        assert rows == (
+            ("total device time", total / 1e9, None),
+            ("total host time", 5 / 1e9, None),  # one dispatch for both
+        )
+
+
+def test_one_iteration_of_megengine_prints_what_the_engines_file_does(own: Profile) -> None:
+    moved = tuple(
+        msgspec.structs.replace(each, step=1, start_ns=each.start_ns + 77, end_ns=each.end_ns + 77)
+        for each in own.executions
+    )
+    early = tuple(msgspec.structs.replace(each, step=0, warmup=True) for each in own.executions)
+    steps = (Step(0, 0, 1, True), Step(1, 1, 2))
+    profile = replace(own, steps=steps, executions=(*early, *moved))
+    for options in ({}, {"show_host": True, "top_end_key": "kern"}):
+        assert build(profile, options).text == build(own, options).text
+
+
+def test_a_damaged_file_of_the_engine_within_is_told(own: Profile) -> None:
+    with pytest.raises(UsageError, match="MegEngine's own profile: "):
+        build(replace(own, engine_raw=b"{}"), {})
+
+
+def test_what_onnx_runtime_does_not_tell_is_not_available() -> None:
+    profile = profile_of_times(TYPES, TIMES[1:2], step_us=50)
+    profile = replace(
+        profile,
+        facts=ProfileFacts(engine="onnxruntime"),
+        executions=tuple(
+            msgspec.structs.replace(each, wait_ns=None) for each in profile.executions
+        ),
+        engine_raw=b"[]",
+    )
+    lines = lines_of(profile, show_host=True)
+    assert lines[1:3] == ["total device time  3.6e-05", "total host time    N/A"]
+    assert "│ N/A           │ N/A     │ N/A" in lines[8]
+    assert not names_of(profile, print_only="host")
+    assert not names_of(profile, top_end_key="kern")
+    copies = replace(
+        profile,
+        operators=tuple(
+            msgspec.structs.replace(each, type="MemcpyToHost") for each in profile.operators
+        ),
+    )
+    assert lines_of(copies, copy_time=True)[3:5] == [
+        "copy time          tot=0.0000 avg=0.0000",
+        "copy wait time     N/A",
+    ]
+
+
+def test_a_profile_without_executions_has_no_times() -> None:
+    lines = lines_of(Profile())
+    assert lines[1:3] == ["total device time  N/A", "total host time    N/A"]
+    assert len(lines) == 5 + 4
+
+
+def test_the_command_line_prints_both_kinds_of_files(
+    run_lar: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, own: Profile
+) -> None:
+    path = tmp_path / "profile.json"
+    write_profile(own, path)
+    flags = ["-t", "2", "--type", "PoolingForward", "--type", "ConvBiasForward"]
+    flags += ["--order-by", "+time"]
+    said = [run_lar("report", str(name), *flags) for name in (DATA, path)]
+    assert [each.stderr for each in said] == ["", ""]
+    assert said[0].stdout == said[1].stdout == build(own, options_of(flags)).text
+    assert "conv_bias" in said[0].stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--order-by", "colour"], "--sort colour: the style megengine has time"),
+        (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
+        (["--opr-name", "("], "no regular expression"),
+        (["--min-time", "soon"], "not a number of seconds"),
+    ],
+)
+def test_what_cannot_be_is_told(
+    run_lar: Callable[..., subprocess.CompletedProcess[str]], words: list[str], said: str
+) -> None:
+    done = run_lar("report", str(DATA), *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

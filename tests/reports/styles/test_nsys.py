@@ -1,0 +1,170 @@
+"""The nsys style without --view: its sections against those of nsys."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lar.cli.main import main
+from lar.errors import UsageError
+from lar.profiles.trace_file import write_profile
+from lar.records.profile import Profile
+from lar.reports.styles.nsys import build
+from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample, small_profile, span_of
+
+
+class TestSections:
+    def test_the_whole_sample(self) -> None:
+        """Every section, byte for byte; there were no ranges in that run."""
+        text = build(profile_of_sample(), {}).text
+        sections, ranges = text.split("\n\n\n\n\nGenerating NVTX Push-Pop Range Statistics...\n")
+        assert sections + "\n" == SAMPLE
+        assert ranges.endswith(
+            "SKIPPED: the profile does not contain NV Tools Extension (NVTX) data.\n"
+        )
+
+    def test_ranges(self) -> None:
+        spans = [
+            span_of("user_annotation", "head", 0, 3_000),
+            span_of("user_annotation", "head", 5_000, 6_000, step=1),
+            span_of("user_annotation", "tail", 6_000, 7_000, step=None, thread=0),
+        ]
+        text = build(small_profile(*spans, device="cuda0"), {}).text
+        assert text.split("Range Statistics (nanoseconds)\n\n")[1].splitlines() == [
+            "Time(%)      Total Time   Instances         Average         Minimum         Maximum  "
+            + "Range".ljust(80),
+            "-------  --------------  ----------  --------------  --------------  --------------  "
+            + "-" * 80,
+            "   80.0            4000           2          2000.0            1000            3000  "
+            + "head".ljust(80),
+            "   20.0            1000           1          1000.0            1000            1000  "
+            + "tail".ljust(80),
+        ]
+
+    def test_a_cpu_is_no_device(self) -> None:
+        copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048)
+        text = build(small_profile(copy), {}).text
+        assert not re.search("cuda|gpu|device|kernel|nvtx", text, re.IGNORECASE)
+        titles = [line for line in text.splitlines() if line.endswith((" (nanoseconds)", " (KiB)"))]
+        assert titles == [
+            "Engine API Statistics (nanoseconds)",
+            "Operator Algorithm Statistics (nanoseconds)",
+            "Memory Operation Statistics (nanoseconds)",
+            "Memory Operation Statistics (KiB)",
+            "Operating System Runtime API Statistics (nanoseconds)",
+            "User Range Statistics (nanoseconds)",
+        ]
+        assert "    2.000  " in text
+
+    def test_a_cpu_is_no_device_in_the_tables(self) -> None:
+        copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048)
+        names = [table.name + table.title for table in build(small_profile(copy), {}).tables]
+        assert len(names) == 4
+        assert not re.search("cuda|gpu|device|kernel|nvtx", " ".join(names), re.IGNORECASE)
+
+    def test_copies_of_the_host_are_not_those_of_a_device(self) -> None:
+        copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048, device="cpu")
+        text = build(small_profile(copy, device="cuda0"), {}).text
+        assert text.count("SKIPPED: the profile does not contain GPU memory data.") == 2
+
+    def test_algorithms_are_of_the_computation(self) -> None:
+        profile = small_profile()
+        first = msgspec.structs.replace(profile.operators[0], algorithm="WINOGRAD")
+        executions = tuple(
+            msgspec.structs.replace(each, wait_ns=100_000) if each.operator == 0 else each
+            for each in profile.executions
+        )
+        third = msgspec.structs.replace(profile.operators[2], provider="CPU")
+        operators = (first, profile.operators[1], third)
+        text = build(replace(profile, operators=operators, executions=executions), {}).text
+        rows = {line.split()[-1]: line.split() for line in text.splitlines() if line[:1] == " "}
+        assert rows["WINOGRAD"][1:4] == ["400000", "2", "200000.0"]
+        assert rows["Convolution"][1:4] == ["1000000", "2", "500000.0"]
+        assert rows["CPU::Elemwise"][1:4] == ["14000", "2", "7000.0"]
+
+    def test_calls_of_the_system_and_their_source(self) -> None:
+        profile = small_profile(
+            span_of("osrt", "read", 0, 999, source="strace"),
+            span_of("osrt", "read", 0, 1000, source="strace"),
+            span_of("osrt", "futex", 0, 5000, source="strace", step=None),
+            span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
+        )
+        rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
+        lines = rows.splitlines()[2:5]
+        assert [line.split()[1:3] + line.split()[-1:] for line in lines[:2]] == [
+            ["5000", "1", "futex"],
+            ["1000", "1", "read"],
+        ]
+        assert lines[2] == "Source: strace"
+
+    def test_loading_counts_and_the_warmup_does_not(self) -> None:
+        load = span_of("runtime", "LITE_load", 0, 77_000, step=None)
+        table = build(small_profile(load, warmup=1), {}).tables[0]
+        assert {row[-1]: row[2] for row in table.rows} == {
+            "LITE_load": 1,
+            "LITE_forward": 1,
+            "LITE_wait": 1,
+        }
+
+    def test_nothing_at_all(self) -> None:
+        report = build(Profile(), {})
+        assert report.text.count("SKIPPED: the profile does not contain ") == 6
+        assert report.tables == ()
+
+    def test_a_filter_that_nothing_matches(self) -> None:
+        text = build(small_profile(), {"filter": "resnet"}).text
+        assert text.count("SKIPPED: nothing in it matches --filter.") == 2
+        assert text.count("SKIPPED: the profile does not contain") == 4
+
+    def test_a_filter(self) -> None:
+        """By an operator's name: percentages are of what is listed."""
+        report = build(small_profile(), {"filter": "conv2|relu|wait"})
+        api, kernels = report.tables
+        assert [row[-1] for row in api.rows] == ["LITE_wait"]
+        assert [(row[0], row[1], row[-1]) for row in kernels.rows] == [
+            (98.6, 1_000_000, "Convolution"),
+            (1.4, 14_000, "Elemwise"),
+        ]
+
+    def test_order_and_top(self) -> None:
+        kernels = build(small_profile(), {"sort": "name"}).tables[1]
+        assert [row[-1] for row in kernels.rows] == ["Convolution", "Elemwise"]
+        kernels = build(small_profile(), {"sort": "+total"}).tables[1]
+        assert [row[-1] for row in kernels.rows] == ["Elemwise", "Convolution"]
+        (line,) = build(small_profile(), {"top": 1}).tables[1].rows
+        assert line[0] == 99.1  # of all, also of those that are not shown
+
+    def test_a_unit_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="the sections are in nanoseconds"):
+            build(small_profile(), {"time_unit": "ms"})
+
+
+class TestCommand:
+    def test_text_csv_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "profile.json"
+        write_profile(small_profile(), path)
+        words = ["report", str(path), "--style", "nsys"]
+        assert main(words) == 0
+        assert capsys.readouterr().out == build(small_profile(), {}).text
+        views = ["--view", "engine_api_sum", "--time-unit", "us", "--csv", "-"]
+        assert main([*words, *views]) == 0
+        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        assert [row["Total Time (us)"] for row in rows] == ["1618.0", "382.0"]
+        assert main([*words, "--view", "nvtx_sum", "--view", "algorithm_sum", "--json", "-"]) == 0
+        (table,) = json.loads(capsys.readouterr().out)["tables"]
+        assert table["name"] == "algorithm_sum"
+
+    def test_a_report_that_is_not_there(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "profile.json"
+        write_profile(small_profile(), path)
+        assert main(["report", str(path), "--style", "nsys", "--view", "gpukernsum"]) == 2
+        assert "--view gpukernsum: the style nsys has cuda_api_sum" in capsys.readouterr().err

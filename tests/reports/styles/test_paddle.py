@@ -1,0 +1,115 @@
+"""Paddle's summaries: line by line those of a sample, and what must hold of any profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from lar.records.profile import Execution, Profile, ProfiledOperator, Step
+from lar.reports.styles.paddle import build
+from tests.profiles.synthetic import profile_of_times
+from tests.reports.styles.paddle_sample import (
+    DEVICE,
+    HOST,
+    STREAM,
+    profile_of_costs,
+    profile_of_kernels,
+    profile_of_operators,
+    profile_of_phases,
+    profile_of_ranges,
+    profile_on_device,
+    rows_of,
+    sample_lines,
+    sample_table,
+    span_at,
+)
+
+
+def lines_of(profile: Profile, *views: str, **options: object) -> list[str]:
+    """Return a report's lines; with `views`, of these alone."""
+    text = build(profile, {"view": list(views), **options}).text
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
+@pytest.fixture(scope="module")
+def phases() -> Profile:
+    return profile_of_phases()
+
+
+@pytest.mark.parametrize("title", ["Device Summary", "Overview Summary", "Model Summary"])
+def test_the_first_tables_are_those_of_the_sample(phases: Profile, title: str) -> None:
+    assert lines_of(phases, title.split()[0].lower()) == sample_table(title)
+
+
+def test_kernels_are_those_of_the_sample() -> None:
+    assert lines_of(profile_of_kernels(), "kernel") == sample_table("Kernel Summary")
+
+
+@pytest.mark.parametrize(
+    ("view", "title"),
+    [("memory", "Memory Manipulation Summary"), ("userdefined", "UserDefined Summary")],
+)
+def test_ranges_are_those_of_the_sample(view: str, title: str) -> None:
+    assert lines_of(profile_of_ranges(title), view) == sample_table(title)
+
+
+def test_operators_are_those_of_the_sample() -> None:
+    lines = lines_of(profile_of_operators(), "operator")
+    rest = next(number for number, line in enumerate(lines) if line.startswith("rest "))
+    assert lines[rest + 1].startswith("  rest ")
+    assert lines[:rest] + lines[rest + 2 :] == sample_table("Operator Summary")
+
+
+def test_the_costs_of_iterations_are_those_of_the_sample() -> None:
+    expected = sample_lines()[-7:-1]
+    assert "Perf Summary" in sample_lines()[-8]
+    lines = lines_of(profile_of_costs(), "perf")
+    assert lines == [sample_lines()[-8], *expected]
+
+
+def test_each_iteration_is_logged_as_in_the_sample() -> None:
+    steps = (Step(0, 0, 1_467_000_000), Step(1, 2_000_000_000, 2_253_300_000))
+    reading = span_at("phase", "dataloader", 0, 600_000)
+    profile = profile_on_device([reading], steps=steps)
+    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, batch=2))
+    assert lines_of(profile, "log") == [
+        "iter: [    0/2] batch_cost: 1.4670 data_cost: 0.0006 ips: 1.3633 images/s",
+        "iter: [    1/2] batch_cost: 0.2533 data_cost: 0.0000 ips: 7.8958 images/s",
+    ]
+
+
+def test_a_copy_on_the_device_stands_below_the_call_that_made_it() -> None:
+    copying = span_at("runtime", "GpuMemcpySync:CPU->GPU", 1_000_000, 500_000, operator=0)
+    on_stream = {"thread": STREAM, "device": DEVICE, "operator": 0}
+    copy = span_at("memcpy", "MEMCPY_HtoD", 1_100_000, 300_000, **on_stream)
+    kernel = span_at("kernel", "add<float>", 2_000_000, 200_000, thread=STREAM, operator=0)
+    profile = profile_on_device(
+        [copying, copy, kernel],
+        operators=[ProfiledOperator(id="a", type="add_n", name="a")],
+        executions=[Execution(0, 0, STREAM, 900_000, 2_500_000, None, 800_000, 1_800_000, HOST)],
+    )
+    rows = lines_of(profile, "operator")[6:-3]
+    names = [(row.name, row.level, row.cells[0][0], row.cells[1][0]) for row in rows_of(rows)]
+    assert names == [
+        ("add_n", 0, "1.00", "0.50"),
+        ("GpuMemcpySync:CPU->GPU", 1, "0.50", "0.30"),
+        ("MEMCPY_HtoD", 2, "-", "0.30"),
+        ("add<float>", 1, "-", "0.20"),
+    ]
+
+
+def test_a_device_that_tells_no_kernels_is_said_to() -> None:
+    profile = profile_of_times({"a": "Add"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE)
+    lines = lines_of(profile, "kernel")
+    assert next(rows_of(lines)).cells[0] == ("0.02", "0.02", "0.02", "0.02", "100.00")
+    assert any(line.startswith("The engine tells of no kernels") for line in lines)
+    assert lines_of(profile, "device")[6].split() == ["GPU0", "40.00"]
+    parts = [(row.name, row.level, row.cells) for row in rows_of(lines_of(profile, "operator"))]
+    nothing = ("-",) * 5
+    assert parts[1:3] == [
+        ("Add dispatch", 1, (("0.00",) * 4 + ("100.00",), ("0.00",) * 5)),
+        ("Add compute", 1, (nothing, ("0.02",) * 4 + ("100.00",))),
+    ]

@@ -1,0 +1,91 @@
+"""Tables as CSV, JSON and HTML: nothing is lost, nothing is invented, nothing breaks out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lar.reports.document import Cell, ProfileReport, ReportTable
+from lar.reports.rendering import format_cell, format_csv, format_html, format_json
+from tests.profiles.browser import CHROMIUM, open_page
+
+TIMES = ReportTable(
+    name="times",
+    title="Times",
+    columns=("Name", "Total (ns)", "Share (%)"),
+    rows=(('a,"b"\nc', 12_345_678, 33.333333333333336), ("</td><script>", None, 0.0)),
+    notes=("Example:\n  |__|",),
+)
+CALLS = ReportTable(name="calls", title="Calls", columns=("Name", "Calls"), rows=(("a", 3),))
+
+
+def report_of(*tables: ReportTable) -> ProfileReport:
+    return ProfileReport(style="torch", text="", tables=tables)
+
+
+def test_one_table_is_plain_csv() -> None:
+    rows = list(csv.reader(io.StringIO(format_csv(report_of(TIMES)))))
+    assert rows == [
+        list(TIMES.columns),
+        ['a,"b"\nc', "12345678", "33.333333333333336"],
+        ["</td><script>", "", "0.0"],
+    ]
+
+
+def test_several_tables_have_their_titles_in_csv() -> None:
+    assert format_csv(report_of(CALLS, CALLS)) == (
+        "# Calls\nName,Calls\na,3\n\n# Calls\nName,Calls\na,3\n"
+    )
+
+
+def test_json_has_what_the_tables_have() -> None:
+    first, second = json.loads(format_json(report_of(TIMES, CALLS)))["tables"]
+    assert (first["title"], second["name"]) == ("Times", "calls")
+    assert first["columns"] == list(TIMES.columns)
+    assert first["rows"] == [list(row) for row in TIMES.rows]
+    assert first["notes"] == list(TIMES.notes)
+
+
+def test_a_page_escapes_names_and_keeps_the_shape_of_notes() -> None:
+    page = format_html(report_of(TIMES))
+    assert page.count("<script>") == 1  # its own
+    assert "<td class=text>&lt;/td&gt;&lt;script&gt;</td><td>N/A</td><td>0</td>" in page
+    assert "<p class=notes>Example:\n  |__|</p>" in page
+    assert "white-space:pre-wrap" in page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize(("clicks", "order"), [(1, "2 b, 1 a, c"), (2, "1 a, 2 b, c")])
+def test_a_click_on_a_header_sorts(clicks: int, order: str, tmp_path: Path) -> None:
+    rows = (("1 a", 9), ("c", None), ("2 b", 10.5))
+    page = format_html(report_of(replace(CALLS, rows=rows)))
+    action = """<script>
+        for (let i = 0; i < CLICKS; i++) document.querySelectorAll("th")[1].click();
+        const names = [...document.querySelectorAll("td:first-child")].map((it) => it.textContent);
+        document.title = names.join(", ");
+    </script></body>"""
+    dom, console = open_page(
+        page.replace("</body>", action.replace("CLICKS", str(clicks))), tmp_path
+    )
+    assert console == []
+    assert f"<title>{order}</title>" in dom
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "N/A"),
+        (33.333333333333336, "33.3333"),
+        (4.69e-05, "4.69e-05"),
+        (73979631399.3174, "73979631399"),
+        (12_345_678, "12345678"),
+        ("7.123456789", "7.123456789"),
+    ],
+)
+def test_a_page_shows_no_more_digits_than_anybody_reads(value: Cell, shown: str) -> None:
+    assert format_cell(value) == shown

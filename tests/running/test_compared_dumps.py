@@ -1,0 +1,187 @@
+"""The sides of a comparison: what a text means, and what models are fed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.dumps.binary import write_tensor
+from lar.dumps.dump import Dump
+from lar.errors import LarError, UsageError
+from lar.running.compared_dumps import ModelRun, compare, parse_words, side_of
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--cpu"], {"cpu": True}),
+        (["--enable_nchw44", "--iter=3"], {"enable_nchw44": True, "iter": "3"}),
+        (["--multithread", "2"], {"multithread": "2"}),
+        (["--cuda:1"], {"cuda": "1"}),
+        (["--cuda"], {"cuda": "0"}),
+        (["--cuda=2"], {"cuda": "2"}),
+        (["--input", "a:x.npy", "--input=b:y.npy"], {"input": ["a:x.npy", "b:y.npy"]}),
+    ],
+)
+def test_the_words_of_a_side_become_options(words: list[str], options: dict[str, object]) -> None:
+    assert parse_words(words) == options
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["iter"], "one argument too many"),
+        (["--iter"], "--iter: expected one argument"),
+        (["--enable-nchw4444"], "unknown flag --enable-nchw4444"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_words(words)
+
+
+def test_a_side_is_a_model_with_options_in_one_text(root: Path) -> None:
+    side = side_of("'a b.mge' --cpu --input 'x y.npy'")
+    assert side == ModelRun(
+        "'a b.mge' --cpu --input 'x y.npy'", "a b.mge", {"cpu": True, "input": ["x y.npy"]}
+    )
+    model = str(root / "models/digits_cnn.mge")
+    assert side_of(model) == ModelRun(model, model, {})
+
+
+def write_folder(folder: Path, **arrays: np.ndarray[tuple[int], np.dtype[np.float32]]) -> str:
+    folder.mkdir()
+    for name, array in arrays.items():
+        write_tensor(folder / name, array, name)
+    return str(folder)
+
+
+def test_a_side_is_a_folder_or_a_file_of_a_dump(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
+    assert isinstance(side_of(folder), Dump)
+    # Its first bytes, the length of the name, may look like an ONNX model's.
+    file = tmp_path / "tensor"
+    write_tensor(file, np.ones(3, np.float32), "n" * 0x0108)
+    assert file.read_bytes()[:2] == b"\x08\x01"
+    assert isinstance(side_of(str(file)), Dump)
+
+
+@pytest.mark.parametrize("text", ["no/such/thing", "", "it's broken"])
+def test_what_is_no_side_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        side_of(text)
+    assert caught.value.hint
+
+
+def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
+    one = write_folder(tmp_path / "one", t=np.ones(3, np.float32), u=np.zeros(2, np.float32))
+    other = write_folder(tmp_path / "other", t=np.ones(3, np.float32), u=np.ones(2, np.float32))
+    found = lar.compare(one, other)
+    assert not found.same
+    assert [it.actual.name for it in found.tensors if not it.passed] == ["u"]
+    assert lar.compare(one, other, max_error=1.0).same
+    assert lar.compare(Path(one), side_of(other), atol=2.0).same
+
+
+def test_models_get_the_same_data_though_their_inputs_have_other_names(
+    root: Path, tmp_path: Path
+) -> None:
+    import onnx
+
+    model = onnx.load(root / "models/one_operator.onnx")
+    model.graph.input[0].name = model.graph.node[0].input[0] = "another"
+    onnx.save(model, tmp_path / "renamed.onnx")
+    found = compare(tmp_path / "renamed.onnx", root / "models/one_operator.onnx", seed=3)
+    assert found.same
+    figures = [it.figures for it in found.tensors if it.figures]
+    assert figures
+    assert all(it.identical for it in figures)
+
+
+def test_a_dump_without_its_inputs_asks_for_them(root: Path, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
+    with pytest.raises(UsageError, match="does not hold what its run was fed with") as caught:
+        compare(folder, root / "models/one_operator.onnx")
+    assert "--input" in caught.value.hint
+
+
+def test_models_that_take_other_inputs_are_refused(root: Path) -> None:
+    with pytest.raises(UsageError, match="take different inputs"):
+        compare(root / "models/one_operator.onnx", root / "models/multi_input.onnx")
+
+
+def test_a_run_that_fails_says_which_side(root: Path) -> None:
+    side = f"{root}/models/digits_cnn.onnx --input {root}/inputs/cat.npy"
+    with pytest.raises(LarError, match=r"digits_cnn\.onnx --input"):
+        compare(side, side)
+    with pytest.raises(UsageError, match="no-such-flag"):
+        compare(f"{root}/models/digits_cnn.onnx --no-such-flag", side)
+
+
+@pytest.mark.parametrize("kind", ["folder", "list", "stack"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_data_set_is_no_side(root: Path, tmp_path: Path, kind: str, shared: bool) -> None:
+    digit = f"{root}/inputs/digit_7.npy"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.npy").symlink_to(digit)
+    (tmp_path / "list.txt").write_text(f"{digit}\n{digit}\n")
+    places = {"folder": tmp_path / "folder", "list": tmp_path / "list.txt"}
+    data = str(places.get(kind, root / "inputs/digits.npz"))
+    model = f"{root}/models/digits_cnn.onnx"
+    sides = (model, model) if shared else (f"{model} --input {digit}", f"{model} --input {data}")
+    options: dict[str, Any] = {"input": data} if shared else {}
+    with pytest.raises(UsageError, match="is a data set of") as caught:
+        compare(*sides, **options)
+    assert f"--input {data}" in caught.value.message
+    assert "--bin-out-dump" in caught.value.hint
+
+
+def test_of_several_testcases_one_is_compared_and_told(
+    root: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    packed = {suffix: str(tmp_path / f"packed{suffix}") for suffix in (".mge", "")}
+    data = ["-d", "inputs/digit_7.npy", "-d", "#rand(0,1)", "-d", "#rand(0,90)"]
+    for suffix, place in packed.items():
+        model = f"models/digits_cnn{suffix or '.onnx'}"
+        assert run_lar("pack", model, *data, "-o", place, cwd=root).returncode == 0
+    scales = []
+    for case in (None, 2):
+        found = compare(packed[".mge"], packed[""], case=case)
+        assert found.same
+        assert [note for note in found.notes if "testcases" in note] == [
+            f"{side} has 3 testcases, of which number {case or 0} was compared; "
+            "--case N compares another"
+            for side in "AB"
+        ]
+        fed = next(it for it in found.tensors if it.actual.name == "data")
+        assert fed.figures is not None
+        scales.append(fed.figures.scale or 0.0)
+    assert scales[1] > 30 > scales[0]
+    with pytest.raises(UsageError, match=r"--case 3: .* has 3 testcases"):
+        compare(packed[".mge"], root / "models/digits_cnn.mge", case=3)
+    with pytest.raises(UsageError, match="--case 0: no side has testcases"):
+        compare(root / "models/digits_cnn.mge", root / "models/digits_cnn.mge", case=0)
+
+
+def test_a_model_with_testcases_brings_the_inputs_of_both_sides(
+    root: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    packed = str(tmp_path / "digit")
+    model, data = "models/digits_cnn.onnx", "inputs/digit_7.npy"
+    assert run_lar("pack", model, "-d", data, "-o", packed, cwd=root).returncode == 0
+    for sides in ((packed, root / model), (root / model, packed)):
+        found = compare(*sides)
+        assert found.same
+        assert not any("other data" in note for note in found.notes)
+    fed = next(it for it in found.tensors if it.actual.name == "data")
+    assert fed.figures is not None
+    assert fed.figures.scale == pytest.approx(
+        float(np.sqrt(np.square(np.load(root / data).astype(np.float64)).mean()))
+    )

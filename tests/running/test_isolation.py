@@ -1,0 +1,335 @@
+"""Whatever an engine does, a run ends in time, says what happened and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import lar
+from lar.measurement.listener import Listener
+from lar.measurement.rows import SampleRows
+from lar.records.events import Event
+from lar.records.run import RunResult, Status
+from lar.running.api import run_spec
+from lar.running.plan import plan_run, spec_of
+from tests.running.isolated_runs import SOON, fault, needs_proc
+
+if TYPE_CHECKING:
+    from tests.conftest import WriteScript
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+# What engines do
+
+
+@pytest.mark.parametrize(
+    ("do", "at", "status", "message"),
+    [
+        ("raise", "load", "failed", "the engine cannot load it"),
+        ("raise", "feed", "failed", "the engine failed: scripted failure"),
+        ("raise", "start", "failed", "the engine failed: scripted failure"),
+        ("raise", "outputs", "failed", "the engine failed: scripted failure"),
+        ("memory", "feed", "failed", "out of memory"),
+        ("exit", "start", "crashed", "phase iterations (iteration 2): exit code 7"),
+        ("abort", "load", "crashed", "phase load: killed by SIGABRT"),
+        ("abort", "start", "crashed", "phase iterations (iteration 2): killed by SIGABRT"),
+        ("kill", "start", "crashed", "phase iterations (iteration 2): killed by SIGKILL"),
+        ("segfault", "outputs", "crashed", "phase finish: killed by SIGSEGV"),
+    ],
+)
+def test_a_fault_is_told_and_what_was_measured_before_it_is_kept(
+    write_script: WriteScript, do: str, at: str, status: str, message: str
+) -> None:
+    result = lar.run(write_script(faults=fault(do, at), times=[[0.002, 0.001, 0.001]]), iter=5)
+    assert result.status == status
+    assert result.failure is not None
+    assert message in result.failure.message
+    # A model that does not load is the fault of the file, until more is known.
+    assert result.failure.exit_code == (2 if (do, at) == ("raise", "load") else 4)
+    kept = {"start": (1, 2), "outputs": (1, 5)}.get(at, (0, 0))
+    assert (len(result.warmup.end_to_end), len(result.samples.end_to_end)) == kept
+    assert result.samples.end_to_end == pytest.approx([0.002] * kept[1])
+    assert result.machine is not None
+    assert result.model is not None
+    assert result.wall_seconds > 0
+
+
+def test_a_run_without_a_fault_is_ok(write_script: WriteScript) -> None:
+    result = lar.run(write_script(outputs={"prob": [0.25, 0.75]}), iter=3)
+    assert (result.status, result.phase, result.failure) == ("ok", "done", None)
+    assert len(result.samples.end_to_end) == 3
+    assert [output.name for output in result.outputs] == ["prob"]
+
+
+def test_a_kill_hints_at_memory(write_script: WriteScript) -> None:
+    failure = lar.run(write_script(faults=fault("kill"))).failure
+    assert failure is not None
+    assert re.fullmatch(r"did the machine run out of memory\? The run held \d+ MiB", failure.hint)
+
+
+@pytest.mark.parametrize("at", ["load", "start"])
+def test_an_engine_that_hangs_is_ended_at_the_stall_limit(
+    write_script: WriteScript, at: str
+) -> None:
+    result = lar.run(write_script(faults=fault("hang", at)), stall_timeout=1)
+    assert result.status == "timed_out"
+    assert result.failure is not None
+    assert "hangs" in result.failure.message
+    assert "--stall-timeout" in result.failure.hint
+    assert result.failure.exit_code == 124
+    assert 1 <= result.wall_seconds < 1 + SOON
+    assert len(result.samples.end_to_end) == (2 if at == "start" else 0)
+
+
+def test_an_engine_that_computes_is_not_stalled_but_ended_at_the_deadline(
+    write_script: WriteScript,
+) -> None:
+    result = lar.run(write_script(faults=fault("spin")), stall_timeout=1, timeout=2.5)
+    assert result.status == "timed_out"
+    assert result.failure is not None
+    assert result.failure.message == "timed out after 2.5 s in phase iterations (iteration 2)"
+    assert len(result.samples.end_to_end) == 2
+    assert 2.5 <= result.wall_seconds < 2.5 + SOON
+
+
+def test_the_stall_limit_may_be_turned_off(write_script: WriteScript) -> None:
+    result = lar.run(write_script(faults=fault("hang")), stall_timeout=0, timeout=1.5)
+    assert result.failure is not None
+    assert "timed out after 1.5 s" in result.failure.message
+
+
+def test_slow_iterations_are_no_stall(write_script: WriteScript) -> None:
+    script = write_script(times=[[0.7, 0.01, None]], real_time=True)
+    result = lar.run(script, iter=2, warmup_iter=0, stall_timeout=2)
+    assert result.status == "ok"
+    assert min(result.samples.end_to_end) >= 0.7
+
+
+def test_a_flood_of_engine_noise_neither_blocks_the_run_nor_fills_memory(
+    write_script: WriteScript,
+) -> None:
+    result = lar.run(write_script(faults=fault("flood")), iter=5)
+    assert result.status == "ok"
+    assert len(result.samples.end_to_end) == 5
+    assert len(result.log_tail) < 10_000
+
+
+def test_the_engines_last_words_are_kept(write_script: WriteScript) -> None:
+    script = write_script(prints="famous last words", faults=fault("abort"))
+    result = lar.run(script)
+    assert result.log_tail.splitlines() == ["famous last words"] * 2
+    assert result.failure is not None
+    assert result.failure.detail == result.log_tail
+
+
+# What is told while the run goes on
+
+
+class Recorder(Listener):
+    """Writes down what it hears, as words, and dawdles where told to."""
+
+    def __init__(self, dawdle_at: str = "", seconds: float = 1) -> None:
+        self.heard: list[str] = []
+        self.dawdle_at = dawdle_at
+        self.seconds = seconds
+
+    def hear(self, word: str) -> None:
+        self.heard.append(word)
+        if word == self.dawdle_at:
+            time.sleep(self.seconds)
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        self.hear(getattr(event, "phase", type(event).__name__))
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        for index in range(first, last):
+            self.hear(f"row {index}")
+
+    def on_log(self, text: bytes) -> None:
+        self.hear("log")
+
+
+IN_ORDER = [
+    "EngineStarted",
+    "load",
+    "Loaded",
+    "Fed",
+    "prepare",
+    "Prepared",
+    "warmup",
+    "row 0",
+    "iterations",
+    "row 1",
+    "row 2",
+    "finish",
+    "Finished",
+]
+
+
+@pytest.mark.parametrize("dawdle_at", ["", "EngineStarted", "log", "Prepared", "row 0"])
+def test_events_and_rows_come_in_order_however_late_they_are_heard(
+    write_script: WriteScript, dawdle_at: str
+) -> None:
+    recorder = Recorder(dawdle_at)
+    plan = plan_run(write_script(prints="noise"), {"iter": 2})
+    assert run_spec(spec_of(plan), plan.driver.path, recorder).status == "ok"
+    assert [word for word in recorder.heard if word != "log"] == IN_ORDER
+
+
+def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
+    write_script: WriteScript,
+) -> None:
+    plan = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
+    result = run_spec(spec_of(plan), plan.driver.path, Recorder("EngineStarted", seconds=3.1))
+    assert (result.status, result.failure) == ("ok", None)
+
+
+class SlowReader(Listener):
+    """Takes its time over every sample."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.told: list[int] = []
+        self.most = 0
+
+    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+        self.told += range(first, last)
+        self.most = max(self.most, last - first)
+        time.sleep(self.seconds * (last - first))
+
+
+def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScript) -> None:
+    reader = SlowReader(5e-4)
+    plan = plan_run(
+        write_script(times=[[2e-6, 1e-6, None]], real_time=True), {"iter": 100_000, "timeout": 1.0}
+    )
+    result = run_spec(spec_of(plan), plan.driver.path, reader)
+    assert result.status == "timed_out"
+    assert result.wall_seconds < 1 + SOON
+    assert reader.most <= 1000
+    assert reader.told == list(range(len(reader.told)))
+    assert len(reader.told) <= 1 + len(result.samples.end_to_end)
+
+
+def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: WriteScript) -> None:
+    reader = SlowReader(1e-3)
+    plan = plan_run(write_script(), {"iter": 2500, "timeout": 2.0})
+    result = run_spec(spec_of(plan), plan.driver.path, reader)
+    assert (result.status, result.failure) == ("ok", None)
+    assert reader.told == list(range(2501))
+
+
+@pytest.mark.parametrize(("timeout", "status"), [(None, "interrupted"), (1.0, "timed_out")])
+def test_a_listener_without_room_holds_up_no_end(
+    write_script: WriteScript, timeout: float | None, status: str
+) -> None:
+    class Full(Listener):
+        interrupts = timeout is None
+
+        def has_room(self, seconds: float) -> bool:
+            time.sleep(seconds)
+            if self.interrupts and time.monotonic() - began > 1:
+                self.interrupts = False
+                raise KeyboardInterrupt
+            return False
+
+    began = time.monotonic()
+    plan = plan_run(write_script(real_time=True), {"iter": 100_000, "timeout": timeout})
+    result = run_spec(spec_of(plan), plan.driver.path, Full())
+    assert result.status == status
+    assert time.monotonic() - began < 1 + SOON
+
+
+def test_an_exception_of_the_listener_ends_the_worker(write_script: WriteScript) -> None:
+    class Broken(Listener):
+        def on_event(self, event: Event, result: RunResult) -> None:
+            raise BrokenPipeError
+
+    plan = plan_run(write_script(faults=fault("hang", "load")), {})
+    with pytest.raises(BrokenPipeError):
+        run_spec(spec_of(plan), plan.driver.path, Broken())
+
+
+def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None:
+    class Interrupting(Listener):
+        seen = 0
+
+        def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+            before, self.seen = self.seen, last
+            if before < 3 <= last:
+                raise KeyboardInterrupt
+
+    listener = Interrupting()
+    script = write_script(times=[[0.2, 0.01, None]], real_time=True)
+    plan = plan_run(script, {"iter": 50})
+    result = run_spec(spec_of(plan), plan.driver.path, listener)
+    assert result.status == "interrupted"
+    assert result.failure is not None
+    assert result.failure.exit_code == 130
+    assert 2 <= len(result.samples.end_to_end) < 10
+    assert listener.seen == 1 + len(result.samples.end_to_end)
+
+
+# What is left behind
+
+
+@needs_proc
+def test_runs_leave_no_descriptors_and_no_temporary_files(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two at a time, which saves half of the time and shows that runs do not disturb each other.
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    data = [{"name": "data", "dtype": "float32", "shape": [2]}]
+    good = write_script(inputs=data)
+    bad = write_script(inputs=data, faults=fault("abort"))
+
+    def run(script: str) -> Status:
+        status: Status = lar.run(script, {"data": np.zeros(2, np.float32)}, iter=3).status
+        return status
+
+    run(good)  # what is imported and opened once is not counted
+    files = os.listdir("/proc/self/fd")
+    with ThreadPoolExecutor(2) as pool:
+        statuses = list(pool.map(run, [good, bad] * 8))
+    assert statuses == ["ok", "crashed"] * 8
+    assert len(os.listdir("/proc/self/fd")) == len(files)
+    assert os.listdir(folder) == []
+
+
+def test_a_spec_larger_than_a_pipe_holds_reaches_the_worker(write_script: WriteScript) -> None:
+    count = 50_000
+    script = write_script(inputs=[{"name": "data", "dtype": "float32", "shape": [1, count]}])
+    result = lar.run(script, "[" + ",".join(["1.5"] * count) + "]", iter=1)
+    assert result.status == "ok", result.failure
+    assert result.fed[0].shape == (1, count)
+
+
+def test_nothing_in_the_current_folder_stands_in_for_a_library(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    command = Path(sys.executable).with_name("lar")
+    if not command.exists():
+        pytest.skip("lar is not installed beside this Python")
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('the wrong numpy')")
+    (tmp_path / "lar.py").write_text("raise RuntimeError('the wrong lar')")
+    done = subprocess.run(
+        [command, write_script(), "--iter", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,299 @@
+"""Where the files and folders that an engine writes go, and what they may replace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.cli.main import main
+from lar.dumps.binary import write_tensor
+from lar.dumps.delivery import finish_text
+from lar.errors import UsageError
+from lar.records.run import RunResult, RunSpec, Samples, Status
+from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
+from lar.worker.main import failure_of
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.mge").write_text("a model")
+    return tmp_path
+
+
+def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | bool) -> RunResult:
+    """Do what a run does whose engine writes two tensors, or a text, for each option."""
+    spec = RunSpec(model="r.mge", engine="megengine", driver="lite", settings=dict(settings))
+    with place_artifacts(spec, overwrite=overwrite) as placed:
+        for key, written in placed.written.items():
+            place = Path(written)
+            if key.startswith("bin_"):
+                place.mkdir()
+                for name in ("000001", "000003"):
+                    write_tensor(place / name, np.ones(2, np.float32), name)
+            else:
+                place.write_text("卷积\n")
+        result = RunResult(
+            spec=placed,
+            status=status,
+            phase="done",
+            warmup=Samples(end_to_end=(1.0,)),
+            samples=Samples(end_to_end=(1.0, 1.0)),
+        )
+        return deliver_artifacts(placed, result)
+
+
+def names(folder: str | Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def complaint(*, overwrite: bool = False, **settings: str | bool) -> str:
+    with pytest.raises(UsageError) as caught:
+        write("ok", overwrite=overwrite, **settings)
+    return caught.value.message
+
+
+def test_a_folder_and_its_index_stand_side_by_side() -> None:
+    write(bin_io_dump="dir")
+    assert names(".") == ["dir", "dir.index.json", "r.mge"]
+    assert names("dir") == ["000001", "000003"]
+    index = lar.open_dump("dir").index
+    assert (index.complete, index.model, index.iteration) == (True, "r.mge", 2)
+
+
+def test_folders_on_the_way_are_made() -> None:
+    write(bin_io_dump="new/deep/dir/")
+    assert names("new/deep") == ["dir", "dir.index.json"]
+
+
+def test_an_empty_folder_is_filled_and_stays_itself(workplace: Path) -> None:
+    (workplace / "dir").mkdir(mode=0o700)
+    (workplace / "link").symlink_to("dir")
+    before = os.stat("dir").st_ino
+    write(bin_io_dump="link")
+    assert os.stat("dir").st_ino == before
+    assert names("dir") == ["000001", "000003"]
+    assert (workplace / "link").is_symlink()
+
+
+def test_the_current_folder_may_be_the_place(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "dir").mkdir()
+    (workplace / "dir" / "r.mge").touch()
+    monkeypatch.chdir(workplace / "dir")
+    assert complaint(bin_io_dump="../dir").endswith("the folder is not empty")
+    (workplace / "dir" / "r.mge").unlink()
+    write(bin_out_dump="../dir")
+    assert names(".") == ["000001", "000003"]
+    assert names("..") == ["dir", "dir.index.json", "r.mge"]
+
+
+def test_a_dump_is_replaced_when_that_is_asked_for() -> None:
+    write(bin_io_dump="dir")
+    os.rename("dir/000001", "dir/00000b")
+    assert complaint(bin_io_dump="dir") == "--bin-io-dump: dir: the folder is not empty"
+    assert names("dir") == ["000003", "00000b"]
+    write(bin_io_dump="dir", overwrite=True)
+    assert names("dir") == ["000001", "000003"]
+
+
+@pytest.mark.parametrize("other", ["file", "folder"])
+def test_nothing_but_a_dump_is_replaced(other: str) -> None:
+    write(bin_io_dump="dir")
+    if other == "file":
+        Path("dir/thesis.txt").write_text("years of work")
+    else:
+        Path("dir/years").mkdir()
+    assert "replaces dumps only" in complaint(bin_io_dump="dir", overwrite=True)
+    assert len(names("dir")) == 3
+
+
+@pytest.mark.parametrize("status", ["crashed", "failed", "timed_out", "interrupted"])
+def test_a_dump_is_kept_however_the_run_ended_and_marked_so(status: Status) -> None:
+    result = write(status, bin_io_dump="dir")
+    assert result.warnings == ("--bin-io-dump: dir: holds what was dumped before the run ended",)
+    index = lar.open_dump("dir").index
+    assert (index.complete, index.iteration) == (False, 3)
+    assert len(index.tensors) == 2
+
+
+def test_a_tensor_that_was_cut_off_is_left_out() -> None:
+    spec = RunSpec(
+        model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
+    )
+    result = RunResult(spec=spec, status="crashed", phase="warmup")
+    with place_artifacts(spec) as placed:
+        folder = Path(placed.written["bin_io_dump"])
+        folder.mkdir()
+        write_tensor(folder / "000001", np.ones(2, np.float32), "whole")
+        (folder / "000003").write_bytes((folder / "000001").read_bytes()[:-1])
+        deliver_artifacts(placed, result)
+    assert names("dir") == ["000001"]
+    assert [tensor.key for tensor in lar.open_dump("dir")] == ["000001"]
+
+
+def test_nothing_is_left_where_nothing_was_dumped() -> None:
+    spec = RunSpec(
+        model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
+    )
+    result = RunResult(spec=spec, status="crashed", phase="load")
+    with place_artifacts(spec) as placed:
+        assert deliver_artifacts(placed, result) == result
+        with pytest.raises(UsageError, match="the engine has written nothing"):
+            deliver_artifacts(placed, replace(result, status="ok"))
+    assert names(".") == ["r.mge"]
+
+
+def test_other_files_wait_for_a_run_that_ends_well() -> None:
+    assert write("crashed", model_dump="new.mge").warnings == ()
+    assert names(".") == ["r.mge"]
+    write(model_dump="new.mge")
+    assert names(".") == ["new.mge", "r.mge"]
+
+
+def test_text_goes_to_its_stream_or_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    write(io_dump_stdout=True)
+    assert capsys.readouterr() == ("卷积\n", "")
+    write(io_dump_stderr=True)
+    assert capsys.readouterr() == ("", "卷积\n")
+    write(io_dump="out.txt")
+    assert Path("out.txt").read_text() == "卷积\n"
+    write("crashed", io_dump="out.txt")
+    assert names(".") == ["out.txt", "r.mge"]
+
+
+def test_what_has_no_effect_or_no_place_is_refused() -> None:
+    assert complaint(dump_filter="relu") == "--dump-filter: no dump is made"
+    assert complaint(model_dump="x", overwrite=True) == "--overwrite: no dump is made"
+    assert complaint(bin_io_dump="r.mge") == "--bin-io-dump: r.mge: this is the model"
+    assert complaint(io_dump="./r.mge") == "--io-dump: r.mge: this is the model"
+    same = complaint(bin_io_dump="dir", bin_out_dump="./dir/")
+    assert same == "--bin-io-dump and --bin-out-dump go to the same place, dir"
+    Path("file").touch()
+    assert complaint(bin_io_dump="file") == "--bin-io-dump: file: is not a folder"
+    Path("dir.index.json").mkdir()
+    assert "dir.index.json: is a folder" in complaint(bin_io_dump="dir")
+    assert "cannot be written" in complaint(io_dump="missing/out.txt")
+    assert names(".") == ["dir.index.json", "file", "r.mge"]
+
+
+def test_nothing_goes_where_a_dump_has_its_index_or_its_tensors() -> None:
+    index = complaint(io_dump="d.index.json", bin_out_dump="d")
+    assert index == "--io-dump: d.index.json: this is the index of --bin-out-dump"
+    for told in (
+        complaint(bin_io_dump="d", bin_out_dump="d/deeper"),
+        complaint(bin_out_dump="d", bin_io_dump="d/deeper"),
+    ):
+        assert "d/deeper: is inside d, where" in told
+    cache = complaint(model_dump="x", fast_run_algo_policy="./x")
+    assert cache == "--model-dump: x: this is the file of --fast-run-algo-policy"
+    assert names(".") == ["r.mge"]
+
+
+def test_a_report_is_no_index_and_lies_in_no_dump(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(root / "models" / "digits_cnn.onnx")
+    Path("d").mkdir()
+    for report, told in (("d.index.json", "this is the index of"), ("d/x.json", "is inside d")):
+        assert main([model, "--bin-io-dump", "d", "--json", report]) == 2
+        assert f"--json: {report}: {told}" in capsys.readouterr().err
+    assert names(".") == ["d", "r.mge"]
+
+
+def test_what_a_run_is_fed_with_is_not_replaced(root: Path) -> None:
+    shutil.copy(root / "inputs" / "digit_7.npy", "seven.npy")
+    model = root / "models" / "digits_cnn.onnx"
+    with pytest.raises(UsageError, match=r"--io-dump: seven.npy: this file is read"):
+        lar.run(model, {"data": "seven.npy"}, io_dump="seven.npy", iter=1)
+    assert np.load("seven.npy").shape
+
+
+def test_a_run_without_a_dump_imports_nothing_for_dumps(root: Path) -> None:
+    code = (
+        "import sys; from lar.cli.main import main; code = main(sys.argv[1:])\n"
+        "print(code, sorted(name for name in sys.modules if name.startswith('lar.dumps')))"
+    )
+    model = str(root / "models" / "one_operator.mge")
+    done = subprocess.run(
+        [sys.executable, "-c", code, model, "--iter", "1", "--cpu"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_python_may_overwrite_too(root: Path) -> None:
+    model = root / "models" / "one_operator.onnx"
+    options: dict[str, Any] = {"iter": 1, "bin_out_dump": "dir"}
+    assert lar.run(model, **options).status == "ok"
+    with pytest.raises(UsageError, match="the folder is not empty"):
+        lar.run(model, **options)
+    assert lar.run(model, overwrite=True, **options).status == "ok"
+    assert names("dir") == ["run0-var0", "run1-var0"]
+
+
+def test_a_filter_removes_tensors_and_keeps_the_graph() -> None:
+    write(bin_io_dump="dir", dump_filter="3$")
+    assert names("dir") == ["000003"]
+    index = lar.open_dump("dir").index
+    assert [tensor.name for tensor in index.tensors] == ["000003"]
+    assert index.settings["dump_filter"] == "3$"
+    assert "has 'nothing' in its name" in complaint(bin_io_dump="d", dump_filter="nothing")
+    write("crashed", bin_io_dump="dir2", dump_filter="nothing")
+    assert json.loads(Path("dir2.index.json").read_text())["tensors"] == []
+
+
+def test_text_that_is_not_whole_is_told_or_marked(tmp_path: Path) -> None:
+    text = tmp_path / "dump.txt"
+    text.write_text("")
+    finish_text(text, "", complete=True)
+    text.write_text("var1 produced: name=a\n val: [1] s\nvar2 produ")
+    with pytest.raises(OSError, match="is the disk full"):
+        finish_text(text, "", complete=True)
+    finish_text(text, "", complete=False)
+    assert text.read_text().endswith("var2 produ\nnot complete: the run ended before\n")
+
+
+def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Path) -> None:
+    model = root / "models" / "digits_cnn.mge"
+    command = f"{sys.executable} -m lar {model} --iter 9 --io-dump {tmp_path / 'dump.txt'}"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 12; exec {command}"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "dump.txt: cannot be written: the engine could not write all of it" in done.stderr
+    assert not (tmp_path / "dump.txt").exists()
+
+
+def test_a_full_disk_is_no_failure_of_the_engine() -> None:
+    failure = failure_of(OSError(errno.ENOSPC, "No space left on device"))
+    assert failure.message == "a file cannot be written: no space left on device"
+
+
+def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "there" / "p.json")
+    assert folder_beside(link, "file") == str(tmp_path / "there")
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere" / "p.json")
+    assert not Path(folder_beside(link, "file") or "").exists()

@@ -1,0 +1,187 @@
+"""From a model and options to a spec and the driver for it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.errors import EngineMissing, UsageError
+from lar.options.table import OPTIONS
+from lar.records.run import ImageSettings, RunSpec
+from lar.running.plan import parse_values, plan_run, spec_of
+
+WriteScript = Callable[..., str]
+
+
+@pytest.fixture
+def script(write_script: WriteScript) -> str:
+    return write_script()
+
+
+def planned(model: str, **values: Any) -> RunSpec:
+    return spec_of(plan_run(model, values))
+
+
+def test_a_model_alone_gives_the_default_spec(script: str) -> None:
+    plan = plan_run(script, {})
+    assert spec_of(plan) == RunSpec(model=script, engine="fake", driver="script")
+    assert plan.driver.path == "lar.engines.fake:FakeDriver"
+
+
+def test_every_option_of_lar_itself_reaches_the_spec(script: str) -> None:
+    spec = planned(
+        script,
+        iter=3,
+        warmup_iter=2,
+        timeout=5.0,
+        stall_timeout=None,
+        input=["a.npy", "b:[1]"],
+        input_layout="nchw",
+        resize=(8, 9),
+        mean=(1.0,),
+        scale=(2.0, 3.0, 4.0),
+        rgb=True,
+        fill="zeros",
+        seed=7,
+        verbose=True,
+    )
+    assert spec == RunSpec(
+        model=script,
+        engine="fake",
+        driver="script",
+        inputs=("a.npy", "b:[1]"),
+        image=ImageSettings(
+            layout="nchw", size=(8, 9), mean=(1.0,), scale=(2.0, 3.0, 4.0), channels="rgb"
+        ),
+        fill="zeros",
+        seed=7,
+        settings={"verbose": True},
+        warmup_iterations=2,
+        iterations=3,
+        timeout_seconds=5.0,
+        stall_seconds=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "warmups"),
+    [
+        ({}, 1),
+        ({"iter": 5}, 1),
+        ({"iter": 0}, 0),
+        ({"iter": 0, "warmup_iter": 2}, 2),
+        ({"iter": 5, "warmup_iter": 0}, 0),
+    ],
+)
+def test_zero_iterations_need_no_warmup(script: str, values: dict[str, Any], warmups: int) -> None:
+    assert planned(script, **values).warmup_iterations == warmups
+
+
+@pytest.mark.parametrize(
+    ("values", "channels"), [({}, None), ({"bgr": True}, "bgr"), ({"rgb": True}, "rgb")]
+)
+def test_channels(script: str, values: dict[str, Any], channels: str | None) -> None:
+    assert planned(script, **values).image.channels == channels
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("model", "driver"), [("digits_cnn.onnx", "session"), ("int8.mge", "lite")]
+)
+def test_a_cuda_device_is_device_and_setting(
+    root: Path, model: str, driver: str, number: int
+) -> None:
+    spec = planned(str(root / "models" / model), cuda=number)
+    assert (spec.device, spec.settings, spec.driver) == (f"cuda:{number}", {"cuda": number}, driver)
+
+
+def test_the_driver_asked_for_is_planned(root: Path) -> None:
+    plan = plan_run(str(root / "models/int8.mge"), {"driver": "graph"})
+    assert spec_of(plan).driver == "graph"
+    assert plan.driver.path == "lar.engines.megengine.graph:GraphDriver"
+
+
+@pytest.mark.parametrize("pair", [{"cpu": True, "cuda": 1}, {"bgr": True, "rgb": True}])
+def test_options_that_exclude_each_other_are_refused(script: str, pair: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        plan_run(script, pair)
+
+
+def test_an_option_that_the_engine_cannot_honour_is_refused(script: str) -> None:
+    with pytest.raises(UsageError, match="--cuda: the scripted engine cannot do this"):
+        plan_run(script, {"cuda": 1})
+
+
+def test_an_engine_that_is_not_installed_is_named_with_what_to_do(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EngineMissing) as caught:
+        plan_run(str(root / "models/digits_cnn.onnx"), {})
+    assert "needs ONNX Runtime, which is not installed" in caught.value.message
+    assert "pip install onnxruntime" in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+def test_values_given_as_text_or_as_what_it_means_are_the_same() -> None:
+    meant = parse_values(
+        {"iter": 3, "resize": (8, 9), "mean": [1, 2.5], "seed": 7, "rgb": True, "input": ["a", "b"]}
+    )
+    text = parse_values(
+        {"iter": "3", "resize": "8x9", "mean": "1,2.5", "seed": "7", "rgb": 1, "input": ["a", "b"]}
+    )
+    assert meant == text
+    assert meant == {
+        "iter": 3,
+        "resize": (8, 9),
+        "mean": (1.0, 2.5),
+        "seed": 7,
+        "rgb": True,
+        "input": ["a", "b"],
+    }
+
+
+def test_one_input_needs_no_list() -> None:
+    assert parse_values({"input": "a.npy"}) == {"input": ["a.npy"]}
+
+
+def test_none_is_the_default_of_any_option() -> None:
+    values = parse_values({option.key: None for option in OPTIONS})
+    assert values == {
+        option.key: False if option.parse is None else option.default for option in OPTIONS
+    }
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="unknown option 'itre'") as caught:
+        parse_values({"itre": 1})
+    assert caught.value.hint == "did you mean 'iter'?"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("iter", -1, "--iter: -1 is negative"),
+        ("iter", 1.5, "--iter: '1.5' is not a whole number"),
+        ("timeout", 0, "--timeout: 0 is not a time limit"),
+        ("resize", (0, 1), "--resize: '0,1' is not a size"),
+        ("fill", "twos", "--fill: 'twos' is none of uniform, normal, zeros, ones"),
+        ("warmup_iter", "many", "--warmup-iter: 'many' is not a whole number"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_refused_by_its_flag(
+    key: str, value: Any, message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_values({key: value})
+    assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(("key", "value"), [("input", ["\udcff.npy"]), ("bin_out_dump", "\udcff")])
+def test_names_that_no_result_can_hold_are_refused(root: Path, key: str, value: Any) -> None:
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        plan_run(str(root / "models" / "digits_cnn.onnx"), {key: value})

@@ -1,0 +1,322 @@
+"""A profiled run as the parent process makes it: twice, and what it adds to the profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import lar
+from lar.errors import UsageError
+from lar.measurement.listener import Listener
+from lar.profiles.ranges import patterns_of
+from lar.records.run import Failure, RunResult, RunSpec, Samples
+from lar.running.api import run_spec
+from lar.running.plan import plan_run, spec_of
+from lar.running.profiled_run import (
+    PLAIN_ITERATIONS,
+    PlainRun,
+    command_line,
+    cost_of,
+    is_profiled,
+    plain_spec,
+    run_profiled,
+)
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+WriteScript = Callable[..., str]
+
+OPERATORS = [
+    {"name": "conv1", "type": "Convolution", "part": 0.5},
+    {"name": "conv2", "type": "Convolution", "part": 0.25},
+    {"name": "fc", "type": "MatMul", "part": 0.125},
+]
+TIMES = [[0.5, 0.25, None], [0.75, 0.25, None], [1.0, 0.25, None]]
+
+
+def spec_with(settings: dict[str, Any], **fields: Any) -> RunSpec:
+    return RunSpec(model="m.fake", engine="fake", driver="script", settings=settings, **fields)
+
+
+def result_of(spec: RunSpec, *seconds: float) -> RunResult:
+    samples = Samples(end_to_end=seconds, host=seconds, device=(None,) * len(seconds))
+    return RunResult(spec=spec, status="ok", phase="finish", samples=samples)
+
+
+def test_a_profile_is_completed_by_what_the_parent_knows(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    options = ["--iter", "5", "--profile", "p.json", "--range-by", "conv=body", "--json", "r.json"]
+    done = run_lar(script, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The warm-up is the script's first, 0.5 s.
+    assert "profile: p.json; median 750.000ms with the profiler, 750.000ms without (+0.0 %)" in (
+        done.stdout
+    )
+    assert done.stdout.count("load model") == 1
+    profile = lar.read_profile(tmp_path / "p.json")
+    facts = profile.facts
+    assert facts.arguments[1:] == (script, *options)
+    assert facts.machine["processor"] or facts.machine
+    assert facts.peak_memory_bytes is not None
+    assert facts.peak_memory_bytes > 1e6
+    assert facts.cost is not None
+    assert (facts.cost.profiled_seconds, facts.cost.unprofiled_seconds) == (0.75, 0.75)
+    assert (facts.cost.profiled_iterations, facts.cost.unprofiled_iterations) == (5, 5)
+    assert facts.cost.ratio == 1
+    assert facts.peak is not None
+    assert facts.peak.threads == 1
+    assert [span.name for span in profile.spans_of("user_annotation")] == ["body"] * 5
+    unprofiled = json.loads((tmp_path / "r.json").read_text())["unprofiled"]
+    assert unprofiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "own"),
+    [
+        (["/usr/bin/lar", "m.mge"], True),
+        (["/x/lar/__main__.py", "m.mge"], True),
+        (["/x/another/__main__.py", "--secret"], False),
+        (["service.py"], False),
+        ([], False),
+    ],
+)
+def test_the_command_line_is_lars_own_alone(
+    monkeypatch: pytest.MonkeyPatch, typed: list[str], own: bool
+) -> None:
+    monkeypatch.setattr("sys.argv", typed)
+    assert command_line() == (tuple(typed) if own else ())
+
+
+def test_a_pattern_that_matches_nothing_is_told(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    flags = ["--profile", "p.json", "--range-by", "conv=body", "--range-by", "x+=none"]
+    done = run_lar(script, *flags, cwd=tmp_path)
+    assert "lar: warning: --range-by x+=none: no operator's name matches; one is conv1" in (
+        done.stderr
+    )
+    assert done.stderr.count("matches") == 1
+
+
+@pytest.mark.parametrize("given", [5, "conv", ["conv=body", ""], ["a=b\nc=d"]])
+def test_what_python_code_gives_is_checked_too(write_script: WriteScript, given: object) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    with pytest.raises(UsageError, match=r"--range-by: .* is not REGEX=NAME"):
+        lar.run(script, profile="p.json", range_by=given)
+
+
+def test_a_run_without_a_profile_is_made_once(run_lar: RunLar, write_script: WriteScript) -> None:
+    done = run_lar(write_script(times=TIMES, operators=OPERATORS), "--iter", "3")
+    assert "profile" not in done.stdout
+
+
+def test_the_plain_run_writes_nothing_and_is_not_long() -> None:
+    spec = spec_with(
+        {
+            "profile": "p.json",
+            "profile_memory": True,
+            "range_by": "a=b",
+            "bin_out_dump": "dump",
+            "multithread": 2,
+        },
+        iterations=1000,
+        written={"profile": "there"},
+        keep_outputs=True,
+    )
+    plain = plain_spec(spec)
+    assert plain.settings == {"multithread": 2}
+    assert (plain.written, plain.keep_outputs) == ({}, False)
+    assert plain.iterations == PLAIN_ITERATIONS
+    assert plain_spec(replace(spec, iterations=7)).iterations == 7
+    assert is_profiled(spec)
+    assert not is_profiled(plain)
+
+
+def test_a_data_set_is_run_whole_without_the_profiler_too(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    (tmp_path / "items").mkdir()
+    for number in range(3):
+        (tmp_path / "items" / f"{number}.json").write_text(
+            '{"data": {"shape": [1, 1], "type": "float32", "raw": [0]}}'
+        )
+    inputs = [{"name": "data", "dtype": "float32", "shape": [1, 1]}]
+    script = write_script(times=TIMES, operators=OPERATORS, inputs=inputs)
+    result = lar.run(script, tmp_path / "items", iter=2, profile=str(tmp_path / "p.json"))
+    assert result.status == "ok", result.failure
+    assert len(result.unprofiled.end_to_end) == len(result.samples.end_to_end) == 6
+
+
+def test_a_plain_run_that_ends_badly_is_the_result() -> None:
+    spec = spec_with({"profile": "p.json"})
+    ran: list[RunSpec] = []
+
+    def plain(each: RunSpec, listener: Listener) -> RunResult:
+        failure = Failure("timed out after 1 s in phase load", "more time")
+        return replace(result_of(each, 0.5), status="timed_out", failure=failure)
+
+    def run(each: RunSpec, listener: Listener) -> RunResult:
+        ran.append(each)
+        return result_of(each)
+
+    result = run_profiled(spec, Listener(), plain, run)
+    assert (result.status, result.spec) == ("timed_out", spec)
+    assert result.failure == Failure(
+        "timed out after 1 s in phase load, before the profiler was used", "more time"
+    )
+    assert (result.samples.end_to_end, result.unprofiled.end_to_end) == ((), (0.5,))
+    assert ran == []
+
+
+def test_a_profiled_run_that_ends_badly_has_no_profile_to_complete() -> None:
+    spec = spec_with({"profile": "p.json"}, written={"profile": "never written"})
+    result = run_profiled(
+        spec,
+        Listener(),
+        lambda each, listener: result_of(each, 0.5),
+        lambda each, listener: replace(result_of(each, 0.75), status="timed_out"),
+    )
+    assert result.status == "timed_out"
+    assert result.unprofiled.end_to_end == (0.5,)
+
+
+def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(threads: int, deadline: float | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lar.measurement.peak.measure_peak", interrupt)
+    path = tmp_path / "p.json"
+    path.write_text("earlier")
+    plan = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
+    result = run_spec(spec_of(plan), plan.driver.path)
+    assert result.status == "interrupted"
+    assert result.failure is not None
+    assert result.failure.exit_code == 130
+    assert len(result.samples.end_to_end) == 10
+    assert path.read_text() == "earlier"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["p.json", "script_0.fake"]
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lar.profiles.file_additions.write_with", write)
+    path = tmp_path / "p.json"
+    with pytest.raises(UsageError, match=r"--profile: .*p\.json: cannot be written: no space left"):
+        lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
+
+
+def test_without_time_left_no_peak_is_measured(write_script: WriteScript, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    spec = spec_with({"profile": str(path)}, written={"profile": str(path)})
+    lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    result = run_profiled(
+        spec,
+        Listener(),
+        lambda each, listener: result_of(each, 0.5),
+        lambda each, listener: result_of(each, 0.75),
+        deadline=0.0,
+    )
+    assert result.status == "ok"
+    assert lar.read_profile(path).facts.peak is None
+
+
+def test_a_profile_of_the_warm_up_alone_is_told(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=TIMES, operators=OPERATORS)
+    flags = ["--iter", "0", "--warmup-iter", "1", "--profile", "p.json"]
+    done = run_lar(script, *flags, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "profile: p.json"
+    assert lar.read_profile(tmp_path / "p.json").facts.cost is None
+
+
+def test_the_plain_run_shows_as_progress_alone() -> None:
+    class Screen(Listener):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def on_log(self, text: bytes) -> None:
+            self.seen.append(text.decode())
+
+        def on_progress(self, text: str, elapsed: float) -> None:
+            self.seen.append(text)
+
+    screen = Screen()
+    listener = PlainRun(screen)
+    result = result_of(spec_with({}, iterations=10, warmup_iterations=2))
+    listener.on_rows(None, 0, 3, result)  # type: ignore[arg-type]
+    listener.on_log(b"words")
+    listener.on_progress("searching", 1.0)
+    assert screen.seen == [
+        "timing without the profiler: 3 of 12 iterations",
+        "words",
+        "searching",
+    ]
+
+
+def test_the_cost_is_that_of_the_medians() -> None:
+    spec = spec_with({"profile": "p.json"})
+    cost = cost_of(
+        replace(result_of(spec, 3.0, 1.0, 2.0), unprofiled=result_of(spec, 1.0, 1.5).samples)
+    )
+    assert cost is not None
+    assert (cost.profiled_seconds, cost.unprofiled_seconds) == (2.0, 1.25)
+    assert cost.ratio == 1.6
+    assert cost_of(result_of(spec, 1.0)) is None
+    assert cost_of(replace(result_of(spec), unprofiled=result_of(spec, 1.0).samples)) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "patterns"),
+    [
+        ({}, []),
+        ({"range_by": "conv.*=body"}, [("conv.*", "body")]),
+        ({"range_by": "a=b=c\nx|y=z"}, [("a=b", "c"), ("x|y", "z")]),
+    ],
+)
+def test_patterns_end_at_the_last_sign(
+    given: dict[str, str], patterns: list[tuple[str, str]]
+) -> None:
+    assert patterns_of(given) == patterns
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--range-by", "conv=body"], "--range-by: no profile is made"),
+        (["--range-by", "(=body", "--profile", "p.json"], "--range-by"),
+        (["--range-by", "conv", "--profile", "p.json"], "'conv' is not REGEX=NAME"),
+        (["--profile", "p.json", "--thread", "2"], "--profile: the engine profiles one copy"),
+        (["--profile", "p.json", "--iter", "0"], "--profile: nothing is run"),
+        (["--profile-host", "p.json"], "--profile-host: the scripted engine cannot do this"),
+        (["--profile", "nowhere/p.json"], "--profile: "),
+        (["--profile", "."], "--profile: "),
+        (["--profile", "-"], "--profile -: a profile goes to a file"),
+        (["--profile", "p.json", "--json", "p.json"], "--profile and --json go to the same place"),
+        (["--profile", "script_0.fake"], "--profile: script_0.fake: this is the model"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, options: list[str], said: str
+) -> None:
+    done = run_lar(write_script(times=TIMES, operators=OPERATORS), *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["script_0.fake"]

@@ -1,0 +1,126 @@
+"""A long preparation is told while it goes on, on the console as one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lar.cli.progress_line import ProgressLine
+from lar.measurement.listener import Listener
+from lar.running import progress
+from lar.running.api import run_spec
+from lar.running.plan import plan_run, spec_of
+
+WriteScript = Callable[..., str]
+TEXT = "searching: 3 operators measured"
+
+
+class Told(Listener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.times: list[float] = []
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.texts.append(text)
+        self.times.append(elapsed)
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell after a tenth of a second, and ten times a second."""
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.1)
+
+
+def told_of(model: str) -> Told:
+    plan, told = plan_run(model, {"iter": 2}), Told()
+    assert run_spec(spec_of(plan), plan.driver.path, told).status == "ok"
+    return told
+
+
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize(
+    "times", [{"load_seconds": 0.6}, {"times": [[0.6, 0.1, None], [0.001, 0.001, None]]}]
+)
+def test_progress_is_told_until_the_first_iteration_ends(
+    write_script: WriteScript, times: dict[str, object]
+) -> None:
+    told = told_of(write_script(real_time=True, progress=TEXT, **times))
+    assert told.texts[-1] == ""  # it is over
+    assert 2 <= len(told.texts) <= 12
+    assert set(told.texts[:-1]) == {TEXT}
+    assert told.times == sorted(told.times)
+    assert told.times[0] >= 0.1
+
+
+@pytest.mark.usefixtures("hurry")
+def test_an_engine_with_nothing_to_tell_is_not_told_of(write_script: WriteScript) -> None:
+    assert told_of(write_script(real_time=True, load_seconds=0.4)).texts == []
+
+
+def test_what_is_soon_over_is_not_told(write_script: WriteScript) -> None:
+    assert told_of(write_script(real_time=True, progress=TEXT, load_seconds=0.3)).texts == []
+
+
+# The line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminals_line_is_rewritten_and_cleared() -> None:
+    file = Terminal()
+    line = ProgressLine(file)
+    line.show(TEXT + "!", 9.7)
+    line.show(TEXT, 11)
+    line.clear()
+    line.clear()
+    width = len(TEXT + ", 11 s")
+    assert file.getvalue() == f"\r{TEXT}!, 10 s\r{TEXT}, 11 s \r{' ' * width}\r"
+
+
+def test_elsewhere_a_line_is_added_now_and_then() -> None:
+    file = io.StringIO()
+    line = ProgressLine(file)
+    for second in [*range(2, 32), 47]:
+        line.show(TEXT, second)
+    line.end()
+    line.show(TEXT, 10)
+    shown = [text.rpartition(", ")[2] for text in file.getvalue().splitlines()]
+    assert shown == ["10 s", "20 s", "30 s", "47 s", "10 s"]
+
+
+def test_a_search_shows_on_a_terminal_and_makes_room(write_script: WriteScript, root: Path) -> None:
+    model = write_script(real_time=True, progress=TEXT, load_seconds=2.4)
+    terminal, inner = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "lar", model, "--iter", "1"],
+        cwd=root,
+        stdout=inner,
+        stderr=inner,
+    ) as process:
+        os.close(inner)
+        shown = b""
+        while True:
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += data
+        assert process.wait() == 0
+    os.close(terminal)
+    before, _, after = shown.decode().partition(f"\r{TEXT}, 2 s\r")
+    assert before.endswith("(script)\r\n")
+    assert after.lstrip(" ").startswith("\rload model: 2")
+    assert TEXT not in after

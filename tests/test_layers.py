@@ -1,0 +1,114 @@
+"""The architecture, read from the syntax trees: folders import downwards, modules in no circle."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+MODULES = {
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((REPOSITORY / "lar").rglob("*.py"))
+}
+
+# The folders of lar from the top down. A module imports those of its own folder and of the rows
+# below; `lar` itself, which holds the version and the names of the public API, and `lar.errors`
+# are for all.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli",),
+    ("running", "reports"),
+    ("worker",),
+    ("engines",),
+    ("profiles", "comparison", "testcases"),
+    ("datasets",),
+    ("inputs", "dumps", "measurement"),
+    ("options", "files"),
+    ("records",),
+)
+RANKS = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
+FOR_ALL = ("lar", "lar.errors")
+
+
+def folder_of(module: str) -> str:
+    """The folder directly in `lar` that a module belongs to, empty for a file there."""
+    parts = module.split(".")
+    return parts[1] if (REPOSITORY / "lar" / "/".join(parts[1:2])).is_dir() and parts[1:] else ""
+
+
+def imports_of(name: str) -> Iterator[str]:
+    """The modules of lar that a module names: imported at its top, inside functions, for types
+    only, or as a string that is imported later."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "lar")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: a relative import"
+            if (node.module or "").split(".")[0] == "lar":
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                found = full & MODULES.keys()
+                yield from found
+                if found != full:
+                    yield node.module or ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module = node.value.partition(":")[0]
+            if re.fullmatch(r"lar(\.\w+)+", module) and module in MODULES:
+                yield module
+
+
+GRAPH = {name: {found for found in imports_of(name) if found != name} for name in MODULES}
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {folder_of(name) for name in MODULES} - {""}
+    assert folders == set(RANKS)
+    assert {name for name in MODULES if not folder_of(name)} == {*FOR_ALL, "lar.__main__"}
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{name} imports {found}"
+        for name, imported in GRAPH.items()
+        if folder_of(name)
+        for found in sorted(imported)
+        if found not in FOR_ALL
+        and folder_of(found) != folder_of(name)
+        and RANKS[folder_of(found)] <= RANKS[folder_of(name)]
+    ]
+    assert not wrong
+
+
+def test_records_import_nothing_but_errors() -> None:
+    imported = {
+        found
+        for name in MODULES
+        if folder_of(name) == "records"
+        for found in GRAPH[name]
+        if folder_of(found) != "records"
+    }
+    assert imported <= {"lar.errors"}
+
+
+@pytest.mark.xfail(strict=True, reason="circles within engines and dumps")
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {name: GRAPH[name] - {"lar"} for name in GRAPH if name != "lar"}
+    circles = []
+    for name in graph:
+        reached: set[str] = set()
+        todo = set(graph[name])
+        while todo:
+            reached |= todo
+            todo = {found for each in todo for found in graph[each]} - reached
+        if name in reached:
+            circles.append(name)
+    assert not circles
+
+
+def test_a_module_says_what_it_is() -> None:
+    silent = [
+        name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent

@@ -1,0 +1,128 @@
+"""Outputs compared with expected ones: the error is MegEngine's, for every type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from lar.errors import CheckFailed, UsageError
+from lar.records.testcase import Case, Expected, Verdict
+from lar.worker.judging import Judge, Wanted, errors_of, judge
+
+Array = NDArray[Any]
+DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
+arrays = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0, max_dims=4))
+)
+
+
+def wanted(array: Array, limit: float = 1e-4) -> Wanted:
+    return Wanted(Expected(file="", output="y", limit=limit), array)
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays)
+def test_an_output_is_as_itself(array: Array) -> None:
+    verdict = judge(wanted(array, 0.0), {"y": array})
+    assert (verdict.passed, verdict.error) == (True, 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays, st.data())
+def test_the_first_wrong_element_is_named(array: Array, data: st.DataObject) -> None:
+    if array.size == 0:
+        return
+    place = data.draw(st.integers(0, array.size - 1))
+    other = array.copy()
+    flat = other.reshape(-1)
+    flat[place] = not flat[place] if array.dtype == bool else (7 if flat[place] != 7 else 9)
+    # All that follow are wrong, too.
+    flat[place:] = flat[place]
+    verdict = judge(wanted(array), {"y": other})
+    if abs(float(array.reshape(-1)[place])) > 1e4:  # near to another large one
+        return
+    assert not verdict.passed
+    index = np.unravel_index(place, array.shape)
+    assert verdict.index == tuple(map(int, index))
+    assert verdict.actual == str(other[index])
+    assert verdict.expected == str(array[index])
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "error"),
+    [
+        (1.5, 1.0, 0.5),
+        (0.5, 0.25, 0.25),  # below 1 it is absolute
+        (100.0, 101.0, 0.01),
+        (-2.0, 2.0, 2.0),
+        (0.0, 1000.0, 1000.0),
+    ],
+)
+def test_the_error_is_that_of_megengines_assertion(
+    actual: float, expected: float, error: float
+) -> None:
+    pair = (np.array([actual], np.float32), np.array([expected], np.float32))
+    assert errors_of(*pair)[0] == pytest.approx(error)
+
+
+def test_nan_and_infinity_equal_themselves_alone() -> None:
+    values = np.array([np.nan, np.inf, -np.inf, 1.0, np.nan], np.float32)
+    others = np.array([np.nan, np.inf, np.inf, np.inf, 1.0], np.float32)
+    assert errors_of(values, others).tolist() == [0, 0, np.inf, np.inf, np.inf]
+    verdict = judge(wanted(others), {"y": values})
+    assert (verdict.error, verdict.index) == (None, (2,))
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (np.zeros((2, 3), np.float32), "float32{2,3}"),
+        (np.zeros(3, np.float64), "float64{3}"),
+        ("seq(tensor(float))", "seq(tensor(float))"),
+    ],
+)
+def test_another_type_or_shape_is_told(output: Any, told: str) -> None:
+    verdict = judge(wanted(np.zeros(3, np.float32)), {"y": output})
+    assert not verdict.passed
+    assert (verdict.actual, verdict.expected) == (told, "float32{3}")
+
+
+def make_judge(
+    tmp_path: Path, *, raises: bool
+) -> tuple[Judge, list[tuple[Verdict, ...]], list[str]]:
+    np.save(tmp_path / "y.npy", np.arange(3.0))
+    case = Case(
+        name="a", expected=(Expected(file=str(tmp_path / "y.npy"), output="y", limit=1e-4),)
+    )
+    told: list[tuple[Verdict, ...]] = []
+    notes: list[str] = []
+    return Judge(2, case, told.append, notes, raises=raises), told, notes
+
+
+def test_a_failure_is_told_before_it_is_raised(tmp_path: Path) -> None:
+    judge, told, notes = make_judge(tmp_path, raises=True)
+    judge.look({"y": np.arange(3.0)})
+    with pytest.raises(CheckFailed, match=r"test #2: y\[1\] is 3.0, expected 1.0 \(err=2"):
+        judge.look({"y": np.array([0.0, 3.0, 0.0])})
+    assert [verdict.passed for (verdict,) in told] == [True, False]
+    assert notes == []
+
+
+def test_a_failure_that_is_not_raised_is_noted_once(tmp_path: Path) -> None:
+    judge, told, notes = make_judge(tmp_path, raises=False)
+    for _ in range(3):
+        judge.look({"y": np.zeros(3)})
+    assert [text[:15] for text in notes] == ["test #2: y[1] i"]
+    assert len(told) == 3
+
+
+def test_an_output_that_the_model_lacks_is_told() -> None:
+    with pytest.raises(UsageError, match=r"a\.npy.* no such output; it has x"):
+        judge(Wanted(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1)), {"x": 0})
