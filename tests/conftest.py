@@ -23,6 +23,19 @@ RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteScript = Callable[..., str]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled modules in pytest's cache folder where the environment forbids to write them
+    beside their sources: the tests start hundreds of processes, each of which would compile lar,
+    NumPy and its engine anew, for three times their CPU time."""
+    cache = getattr(config, "cache", None)
+    if sys.dont_write_bytecode and cache is not None:
+        folder = str(cache.mkdir("bytecode"))
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def heed_signals() -> None:
     """What starts the tests in the background or under nohup has signals ignored, which the
