@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 
-from lar.engines import engine_in_file
+from lar.engines.formats import HEAD_SIZE, ONNX, ORT, format_in
 from lar.engines.onnxruntime.cache_file import ModelCache, differing_fields, read_cache
 from lar.errors import UsageError
 from lar.files.report_file import OutputFile
@@ -19,7 +19,7 @@ def is_cached_model(path: str) -> bool:
         if not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            return engine_in_file(file.read(16)) == "onnxruntime"
+            return format_in(file.read(HEAD_SIZE)) in (ONNX, ORT)
     except OSError:  # whoever reads it will say what is wrong
         return False
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
+import sys
+from collections.abc import Iterable
 
-from lar.engines import ENGINES, rows_of, support_of_options
-from lar.engines.table import EngineEntry
+from lar.engines import ENGINES, added_engines, all_engines, support_of_options
+from lar.engines.engine import Engine
 from lar.errors import LarError
 from lar.options.table import flag_of
 from lar.reports.tables import format_markdown, format_table
@@ -25,57 +26,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print both tables; return the exit code."""
-    entries = [entry for entry in ENGINES.values() if entry.distribution]
     if arguments.quirks:
         from lar.engines.megengine.quirks import format_quirks
 
         print("\n".join(format_quirks(os.environ)))
         return 0
     if arguments.options:
-        print("\n".join(format_markdown(*table_of_options(entries))))
+        print("\n".join(format_markdown(*table_of_options(users_engines(ENGINES)))))
         return 0
-    print("\n".join(format_engines(entries)))
+    engines = users_engines(all_engines())
+    print("\n".join(format_engines(engines)))
+    for reason in added_engines()[1].values():
+        print(f"lar: warning: {reason}", file=sys.stderr)
     print()
-    print("\n".join(format_table(*table_of_options(entries))))
+    print("\n".join(format_table(*table_of_options(engines))))
     print("\nFlags that are not in this table are lar's own: they work on every engine.")
     return 0
 
 
-def format_engines(entries: list[EngineEntry]) -> list[str]:
+def users_engines(engines: Iterable[Engine]) -> list[Engine]:
+    """Leave out the engines for tests."""
+    return [engine for engine in engines if not engine.is_for_tests]
+
+
+def format_engines(engines: list[Engine]) -> list[str]:
     """Return the table of engines."""
     from lar.measurement.machine import installed_version  # slow to import, as what it asks is
 
     rows = []
-    for entry in entries:
-        installed = importlib.util.find_spec(entry.distribution) is not None
-        version = installed_version(entry.distribution) or ("unknown" if installed else "")
+    for engine in engines:
+        installed = engine.is_installed
+        version = installed_version(engine.distribution) or ("unknown" if installed else "")
         rows.append(
             [
-                entry.name,
+                engine.name,
                 version if installed else "not installed",
-                describe_devices(entry) if installed else entry.install_hint,
-                ", ".join(driver.name for driver in entry.drivers),
-                " ".join(entry.suffixes),
+                describe_devices(engine) if installed else engine.install_hint,
+                ", ".join(driver.name for driver in engine.drivers),
+                " ".join(engine.suffixes),
             ]
         )
     return format_table(["engine", "version", "devices", "drivers", "models"], rows)
 
 
-def describe_devices(entry: EngineEntry) -> str:
+def describe_devices(engine: Engine) -> str:
     """Return the devices of an engine, or why there are none."""
     from lar.running.api import (
         find_devices,  # slow to import: an error in the command line needs it not
     )
 
     try:
-        return ", ".join(find_devices(entry.name))
+        return ", ".join(find_devices(engine.name))
     except LarError as error:
         return error.message
 
 
-def table_of_options(entries: list[EngineEntry]) -> tuple[list[str], list[list[str]]]:
+def table_of_options(engines: list[Engine]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the options that engines honour, with the drivers that do."""
-    tables = [rows_of(entry) for entry in entries]
+    tables = [engine.rows for engine in engines]
     rows = [
         [
             flag_of(key),
@@ -86,4 +94,4 @@ def table_of_options(entries: list[EngineEntry]) -> tuple[list[str], list[list[s
         ]
         for key in support_of_options()
     ]
-    return ["option", *(entry.name for entry in entries)], rows
+    return ["option", *(engine.name for engine in engines)], rows

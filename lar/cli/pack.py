@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import engine_for, rows_of
+from lar.engines import engine_for
 from lar.errors import UsageError, printable
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.table import BY_KEY, add_option, flag_of, is_set
@@ -80,7 +80,8 @@ def main(arguments: argparse.Namespace) -> int:
     data = read_lists(arguments.data)
     check_flags(arguments, data)
     plan = plan_packing(arguments)
-    model, entry, place = plan.model, plan.engine, Path(arguments.output)
+    model, packer, place = plan.model, plan.engine.packing, Path(arguments.output)
+    assert packer is not None
     # Not before: an error in the command line should cost no more than it must.
     import tempfile
     from dataclasses import replace
@@ -104,18 +105,18 @@ def main(arguments: argparse.Namespace) -> int:
     spec = replace(spec_of(plan), inputs=tuple(data), packing=packing)
     listener = Collector(Packed)
     try:
-        if entry.packs == "folder" and place.is_dir() and any(place.iterdir()):
+        if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(f"-o: {place}: the folder is not empty", "give a new folder")
-        check_place(place, "-o", entry.packs, False)
+        check_place(place, "-o", packer.writes, False)
         lists = [text.removeprefix("@") for text in arguments.data]
         taken = [Place(model, what="the model"), Place(str(place), "-o")]
         refuse_clashes(taken, paths_in([*lists, *data]))
-        beside = folder_beside(place, entry.packs)
+        beside = folder_beside(place, packer.writes)
         with tempfile.TemporaryDirectory(prefix=".lar-", dir=beside) as folder:
             written = Path(folder) / "written"
             spec = replace(spec, written={"pack": str(written)})
-            run_task(spec, entry.packer, "pack", listener)
-            deliver(written, place, entry.packs)
+            run_task(spec, "pack", listener)
+            deliver(written, place, packer.writes)
     except OSError as error:
         raise cannot_write("-o", place, error) from None
     for text in listener.found.warnings:
@@ -135,13 +136,13 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     check_name(model)
     if source_of(model).case_count:
         raise UsageError(f"{model}: holds testcases already", "give the model that it was made of")
-    entry = engine_for(Path(model), None)
-    if not entry.packs:
-        raise UsageError(f"{model}: {entry.title} has no testcases")
+    engine = engine_for(Path(model), None)
+    if engine.packing is None:
+        raise UsageError(f"{model}: {engine.title} has no testcases")
     values = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
-    if arguments.optimize and "optimize_for_inference" in rows_of(entry):
+    if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
-    return plan_run(model, {"iter": 0, "driver": entry.packs_with, **values})
+    return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})
 
 
 def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:

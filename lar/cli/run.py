@@ -36,7 +36,9 @@ def main(arguments: argparse.Namespace) -> int:
         return run_on_console(plan, None, began)
     # The worker loads its libraries while this process loads its own.
     count, runners = plan.sample_count, plan.runners
-    with start_worker("run", plan.driver.path, count, plan.environment, runners) as worker:
+    with start_worker(
+        "run", plan.engine.name, plan.driver.name, count, plan.environment, runners
+    ) as worker:
         from lar.cli.run_console import run_on_console
 
         return run_on_console(plan, worker, began)

@@ -11,7 +11,6 @@ from typing import TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
-from lar.engines import load_name
 from lar.errors import EXIT_CODES, UsageError, printable
 from lar.files.report_file import OutputFile, check_places
 from lar.measurement.listener import Listener
@@ -49,7 +48,7 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
     `started` is the worker for it; without one the run is made in this process. The time limit
     counts from `began` on the monotonic clock.
     """
-    values, spec, path = plan.values, spec_of(plan), plan.driver.path
+    values, spec = plan.values, spec_of(plan)
     with contextlib.ExitStack() as stack:
         outputs = {
             key: stack.enter_context(OutputFile(values[key], f"--{key}"))
@@ -70,7 +69,6 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
             print_lines(printer.lines, format_info(info_of(spec, began)))
         result = run_spec(
             spec,
-            path,
             printer,
             started=started,
             in_process=started is None,
@@ -79,8 +77,8 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
             began=began,
         )
         printer.finish(result)
-        if result.status == "ok" and plan.engine.hints:
-            hint = load_name(plan.engine.hints)(result, {**os.environ, **spec.environment})
+        if result.status == "ok":
+            hint = plan.engine.hints_for(result, {**os.environ, **spec.environment})
             print_lines(printer.notes, [f"hint: {hint}"] if hint else [])
         for key, file in outputs.items():
             file.write(FORMATS[key](result))

@@ -1,4 +1,4 @@
-"""The rows that describe an engine without loading it: its drivers and how it honours options."""
+"""The rows that say how an engine honours options, and with which of its drivers."""
 
 from __future__ import annotations
 
@@ -33,54 +33,3 @@ class OptionRow(NamedTuple):
     after_load: Hook | None = None
     before_run: Hook | None = None
     after_run: Hook | None = None
-
-
-class DriverEntry(NamedTuple):
-    """One way into an engine; `path` is `module:class`. The first driver is the default."""
-
-    name: str
-    path: str
-    what: str
-
-
-class EngineEntry(NamedTuple):
-    """An engine as the parent process knows it.
-
-    `distribution` is the package that must be installed, `options` and `reader` are
-    `module:name` of its option table and of the function that reads a model file. `check` refuses
-    settings that are known to fail here, `hints` says of a result, on one line, what its user
-    should know, if anything; both take the worker's environment too. `settle` takes the spec when
-    the worker has ended, however it did, for runs with one of the options `settles`. `staged` makes
-    a run with one of the options `stages` in several worker processes. The options `searches` do
-    their work in the first iteration.
-    `progress` takes the spec of a run that goes on and tells how far its preparation is, in a
-    few words or none; it never raises. `explain_log` takes what the engine has printed and returns
-    the error of one that is lost, crashed or hanging, None for any other. `unpacker` takes the
-    testcases out of a file that the drivers do not read; `dumped` takes the folder of a dump and
-    returns what is known of it besides the names of its tensors; `packer` writes testcases, with
-    what the driver `packs_with` computes, into what `packs` says: a file or a folder.
-    """
-
-    name: str
-    title: str
-    distribution: str
-    suffixes: tuple[str, ...]
-    drivers: tuple[DriverEntry, ...]
-    options: str
-    reader: str
-    probe: str
-    install_hint: str
-    check: str = ""
-    hints: str = ""
-    settle: str = ""
-    settles: tuple[str, ...] = ()
-    staged: str = ""
-    stages: tuple[str, ...] = ()
-    searches: tuple[str, ...] = ()
-    progress: str = ""
-    explain_log: str = ""
-    unpacker: str = ""
-    dumped: str = ""
-    packer: str = ""
-    packs_with: str = ""
-    packs: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lar.engines import ENGINES
+from lar.engines import engine_named
 from lar.errors import printable
 from lar.records.run import ModelInfo, TensorInfo
 from lar.reports.tables import format_bytes, format_count, format_table
@@ -12,7 +12,7 @@ def format_info(info: ModelInfo) -> list[str]:
     """Return the lines that describe a model."""
     unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
     facts = [
-        f"model for {ENGINES[info.engine].title}",
+        f"model for {engine_named(info.engine).title}",
         f"parameters: {format_count(info.parameter_count)}",
         f"weights: {format_bytes(info.weight_bytes)}",
         f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",

@@ -10,7 +10,7 @@ import math
 import time
 
 from lar import __version__
-from lar.engines import ENGINES
+from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
 from lar.measurement.statistics import (
     PERCENTILES,
@@ -49,7 +49,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
     """Return the line that an event makes, empty for none."""
     match event:
         case EngineStarted(engine):
-            title = ENGINES[engine.name].title
+            title = engine_named(engine.name).title
             return f"lar {__version__}: using {title} {engine.version} ({engine.driver})"
         case Loaded(seconds, _):
             return f"load model: {format_ms(seconds)}ms"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines import ENGINES, engine_named, load_name
+from lar.engines import engine_named
 from lar.errors import LarError, error_with_code
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
@@ -55,7 +55,6 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
         plan = settle_stack(plan_run(str(model), values), began)
         result = run_spec(
             replace(spec_of(plan), ranges=open_ranges()),
-            plan.driver.path,
             overwrite=bool(plan.values["overwrite"]),
             resume=plan.values["resume"],
             began=began,
@@ -92,7 +91,6 @@ def settle_stack(plan: Plan, began: float | None = None) -> Plan:
 
 def run_spec(
     spec: RunSpec,
-    path: str,
     listener: Listener | None = None,
     *,
     started: WorkerProcess | None = None,
@@ -114,7 +112,7 @@ def run_spec(
         unpack_cases(placed, began) as ready,
     ):
         execute = profile_spec if {"profile", "profile_host"} & set(spec.settings) else settle_spec
-        result = execute(ready, path, listener, started=started, in_process=in_process, began=began)
+        result = execute(ready, listener, started=started, in_process=in_process, began=began)
         result = deliver_artifacts(placed, result)
     if resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
@@ -136,8 +134,7 @@ def unpack_cases(spec: RunSpec, began: float) -> Iterator[RunSpec]:
     read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         listener = Collector(Unpacked)
-        unpacker, placed = ENGINES[spec.engine].unpacker, replace(spec, work_folder=folder)
-        run_task(placed, unpacker, "unpack", listener, began)
+        run_task(replace(spec, work_folder=folder), "unpack", listener, began)
         found: Unpacked = listener.found
         asked = {case.name for case in spec.cases}
         cases = tuple(case for case in found.cases if case.name in asked)
@@ -167,7 +164,6 @@ def told_of(spec: RunSpec, result: RunResult, ran: RunSpec) -> RunResult:
 
 def profile_spec(
     spec: RunSpec,
-    path: str,
     listener: Listener | None,
     *,
     started: WorkerProcess | None,
@@ -178,9 +174,7 @@ def profile_spec(
     from lar.running.profiled_run import run_profiled  # few runs need it
 
     def run(stage: RunSpec, listener: Listener, *, started: WorkerProcess | None) -> RunResult:
-        return settle_spec(
-            stage, path, listener, started=started, in_process=in_process, began=began
-        )
+        return settle_spec(stage, listener, started=started, in_process=in_process, began=began)
 
     return run_profiled(
         spec,
@@ -193,7 +187,6 @@ def profile_spec(
 
 def settle_spec(
     spec: RunSpec,
-    path: str,
     listener: Listener | None,
     *,
     started: WorkerProcess | None,
@@ -204,21 +197,18 @@ def settle_spec(
 
     The time limit counts from `began` on the monotonic clock.
     """
-    entry, keys = ENGINES[spec.engine], set(spec.settings)
-    settles, staged = keys & set(entry.settles), keys & set(entry.stages)
+    engine, keys = engine_named(spec.engine), set(spec.settings)
+    settles = keys & set(engine.settles)
+    staged = engine.staged is not None and keys & set(engine.staged.keys)
     if not settles and not staged:
-        return execute_spec(
-            spec, path, listener, started=started, in_process=in_process, began=began
-        )
+        return execute_spec(spec, listener, started=started, in_process=in_process, began=began)
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         placed = replace(spec, work_folder=folder)
         execute = run_in_stages if staged else execute_spec
-        result = execute(
-            placed, path, listener, started=started, in_process=in_process, began=began
-        )
+        result = execute(placed, listener, started=started, in_process=in_process, began=began)
         try:
             if settles:
-                load_name(entry.settle)(placed)
+                engine.settle(placed)
         except LarError as error:
             if result.status == "ok":
                 raise
@@ -229,7 +219,6 @@ def settle_spec(
 
 def run_in_stages(
     spec: RunSpec,
-    path: str,
     listener: Listener | None,
     *,
     started: WorkerProcess | None,
@@ -243,7 +232,6 @@ def run_in_stages(
     def step(stage: RunSpec, listener: Listener) -> RunResult:
         return run_isolated(
             stage,
-            path,
             listener,
             before_start=facts,
             began=began,
@@ -253,10 +241,9 @@ def run_in_stages(
 
     def run(stage: RunSpec) -> RunResult:
         if in_process:
-            return execute_spec(stage, path, listener, started=None, in_process=True, began=began)
+            return execute_spec(stage, listener, started=None, in_process=True, began=began)
         return run_isolated(
             stage,
-            path,
             listener,
             before_start=facts,
             started=started,
@@ -265,13 +252,13 @@ def run_in_stages(
             explain_log=explain_log,
         )
 
-    result: RunResult = load_name(ENGINES[spec.engine].staged)(spec, listener, step, run)
-    return result
+    staged = engine_named(spec.engine).staged
+    assert staged is not None
+    return staged.run(spec, listener, step, run)
 
 
 def execute_spec(
     spec: RunSpec,
-    path: str,
     listener: Listener | None,
     *,
     started: WorkerProcess | None,
@@ -282,10 +269,9 @@ def execute_spec(
     if in_process:
         from lar.running.in_process import run_here
 
-        return run_here(spec, path, listener or Listener(), read_facts(spec))
+        return run_here(spec, listener or Listener(), read_facts(spec))
     return run_isolated(
         spec,
-        path,
         listener,
         before_start=lambda: read_facts(spec),
         started=started,
@@ -297,15 +283,12 @@ def execute_spec(
 
 def ask_progress(spec: RunSpec) -> str:
     """Return how far a run's preparation is, empty where its engine tells nothing."""
-    path = ENGINES[spec.engine].progress
-    return str(load_name(path)(spec)) if path else ""
+    return engine_named(spec.engine).describe_progress(spec)
 
 
 def explain_log(spec: RunSpec, log: bytes) -> LarError | None:
     """Return the error of an engine that has printed this and is lost, None where it is not."""
-    path = ENGINES[spec.engine].explain_log
-    error: LarError | None = load_name(path)(log) if path else None
-    return error
+    return engine_named(spec.engine).explain_log(log)
 
 
 def read_facts(spec: RunSpec) -> dict[str, Any]:
@@ -331,7 +314,7 @@ def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
     """
     listener = Collector(ModelRead)
     read_model_file(Path(spec.model))
-    run_task(spec, ENGINES[spec.engine].reader, "info", listener, began)
+    run_task(spec, "info", listener, began)
     info: ModelInfo = listener.found.info
     if spec.cases:
         info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
@@ -344,23 +327,22 @@ def find_devices(engine: str) -> tuple[str, ...]:
     Raises:
         LarError: the engine cannot be loaded.
     """
-    entry = engine_named(engine)
-    spec = RunSpec(model="", engine=engine, driver="", warmup_iterations=0, iterations=0)
+    spec = RunSpec(
+        model="", engine=engine_named(engine).name, driver="", warmup_iterations=0, iterations=0
+    )
     listener = Collector(DevicesFound)
-    run_task(spec, entry.probe, "devices", listener)
+    run_task(spec, "devices", listener)
     devices: tuple[str, ...] = listener.found.devices
     return devices
 
 
-def run_task(
-    spec: RunSpec, path: str, task: str, listener: Collector, began: float | None = None
-) -> None:
+def run_task(spec: RunSpec, task: str, listener: Collector, began: float | None = None) -> None:
     """Have a worker do a task and send one event of the listener's kind.
 
     Raises:
         LarError: it failed, crashed or hung.
     """
-    result = run_isolated(spec, path, listener, task=task, began=began, explain_log=explain_log)
+    result = run_isolated(spec, listener, task=task, began=began, explain_log=explain_log)
     if listener.found is None:
         if result.status == "interrupted":
             raise KeyboardInterrupt

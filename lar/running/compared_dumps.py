@@ -13,7 +13,7 @@ from lar.comparison.compare import compare_dumps
 from lar.comparison.graph import Graph
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
-from lar.engines import ENGINES, engine_in_file
+from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, error_with_code, nearest
 from lar.options.table import BY_KEY, Option, flag_of, is_set
 from lar.records.comparison import Comparison, Tolerance
@@ -148,11 +148,11 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
 
 def is_model(path: Path) -> bool:
     """Tell a model from the file of a tensor."""
-    if any(path.suffix.lower() in entry.suffixes for entry in ENGINES.values()):
+    if format_named(path):
         return True
     with path.open("rb") as file:
-        head = file.read(16)
-    return head[8:12] != TENSOR_HEAD and engine_in_file(head) is not None
+        head = file.read(HEAD_SIZE)
+    return head[8:12] != TENSOR_HEAD and format_in(head) is not None
 
 
 def parse_words(words: Iterable[str]) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
     spec = replace(spec, cases=cases)
-    result = run_spec(spec, plan.driver.path, overwrite=bool(plan.values["overwrite"]))
+    result = run_spec(spec, overwrite=bool(plan.values["overwrite"]))
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":

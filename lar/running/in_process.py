@@ -17,7 +17,7 @@ from lar.records.run import Failure, RunResult, RunSpec
 from lar.worker.main import execute_run, failure_of
 
 
-def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, Any]) -> RunResult:
+def run_here(spec: RunSpec, listener: Listener, facts: Mapping[str, Any]) -> RunResult:
     """Execute a spec in this very process, for a debugger; a crash of the engine ends it.
 
     `facts` are fields of the result that are known beforehand.
@@ -49,7 +49,7 @@ def run_here(spec: RunSpec, path: str, listener: Listener, facts: Mapping[str, A
 
     try:
         sha256 = result.model.sha256 if result.model else ""
-        execute_run(replace(spec, model_sha256=sha256), path, emit, tables)
+        execute_run(replace(spec, model_sha256=sha256), emit, tables)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

@@ -42,7 +42,6 @@ Explain = Callable[[RunSpec, bytes], LarError | None]
 
 def run_isolated(
     spec: RunSpec,
-    path: str,
     listener: Listener | None = None,
     *,
     task: str = "run",
@@ -72,7 +71,7 @@ def run_isolated(
     with contextlib.ExitStack() as stack:
         capacity = spec.sample_count
         worker = started or stack.enter_context(
-            start_worker(task, path, capacity, spec.environment, spec.runners)
+            start_worker(task, spec.engine, spec.driver, capacity, spec.environment, spec.runners)
         )
         progress = Progress(spec, ask_progress, listener)
         watch = Watch(worker, spec, listener, result, began, progress, explain_log)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lar.engines import ENGINES, load_name
+from lar.engines import engine_named
 from lar.errors import UsageError
 from lar.files.path_conflicts import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
 from lar.measurement.machine import read_model_file
@@ -249,7 +249,7 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     from lar.dumps.delivery import finish_dump, finish_text, name_of_run, number_of_run
 
     pattern = str(spec.settings.get("dump_filter", ""))
-    facts = load_name(ENGINES[spec.engine].dumped)(source)
+    facts = engine_named(spec.engine).describe_dump(source)
     if key in TENSORS:
         index = finish_dump(source, facts, pattern, spec, result)
         return "" if key == "bin_out_dump" else name_of_run(spec, index.iteration)

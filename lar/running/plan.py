@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.engines import driver_for, engine_for, load_name
-from lar.engines.table import DriverEntry, EngineEntry
+from lar.engines import driver_for, engine_for
+from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.table import (
     BY_KEY,
@@ -34,7 +33,7 @@ class Plan(NamedTuple):
     model: str
     values: Mapping[str, Any]
     settings: dict[str, Any]
-    engine: EngineEntry
+    engine: Engine
     driver: DriverEntry
     warmup_iterations: int
     iterations: int
@@ -79,22 +78,22 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     check_conflicts(values)
     source = add_test_set(source_of(model), values["input"] or ())
     model = source.model
-    entry = engine_for(Path(model), values["engine"])
+    engine = engine_for(Path(model), values["engine"])
     settings = collect_settings(values)
     check_options(source, values, settings)
-    driver = driver_for(entry, settings, values["driver"])
-    require_engine(entry, model)
+    driver = driver_for(engine, settings, values["driver"])
+    require_engine(engine, model)
     items = find_items(values)
-    warmups, iterations = count_iterations(values, items, entry)
-    plan = Plan(model, values, settings, entry, driver, warmups, iterations, source, items)
+    warmups, iterations = count_iterations(values, items, engine)
+    plan = Plan(model, values, settings, engine, driver, warmups, iterations, source, items)
     if plan.sample_count > 2 * MOST_ITERATIONS:
         what = f"{len(items)} items" if items else f"{source.case_count} testcases"
         raise UsageError(
             f"--iter {iterations}: too many for {what}", f"all together at most {MOST_ITERATIONS}"
         )
     check_profiling(settings, warmups + iterations, is_resumed=values["resume"])
-    if entry.check and settings:
-        load_name(entry.check)(settings, {**os.environ, **plan.environment})
+    if settings:
+        engine.check_settings(settings, {**os.environ, **plan.environment})
     return plan
 
 
@@ -125,14 +124,14 @@ def check_profiling(settings: Mapping[str, Any], iterations: int, *, is_resumed:
 
 
 def count_iterations(
-    values: Mapping[str, Any], items: Sequence[object], entry: EngineEntry
+    values: Mapping[str, Any], items: Sequence[object], engine: Engine
 ) -> tuple[int, int]:
     """Return how many iterations warm up and how many are timed, of each item of a data set."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
-        searches = any(is_set(values[key]) for key in entry.searches)
+        searches = any(is_set(values[key]) for key in engine.searches)
         warmups = 1 if iterations or searches else 0
     return warmups, iterations
 
@@ -258,15 +257,15 @@ def check_texts(values: Mapping[str, Any]) -> None:
                 raise UsageError(f"{option.flag}: {text!r}: is not UTF-8", "rename the file")
 
 
-def require_engine(entry: EngineEntry, model: str) -> None:
+def require_engine(engine: Engine, model: str) -> None:
     """Refuse an engine that is not installed for this Python.
 
     Raises:
         EngineMissing: saying how to get it.
     """
-    if entry.distribution and importlib.util.find_spec(entry.distribution) is None:
+    if not engine.is_installed:
         raise EngineMissing(
-            f"{model} needs {entry.title}, which is not installed", entry.install_hint
+            f"{model} needs {engine.title}, which is not installed", engine.install_hint
         )
 
 

@@ -101,11 +101,16 @@ def module_path() -> list[str]:
 
 @contextlib.contextmanager
 def start_worker(
-    task: str, path: str, capacity: int, environment: Mapping[str, str], runners: int = 1
+    task: str,
+    engine: str,
+    driver: str,
+    capacity: int,
+    environment: Mapping[str, str],
+    runners: int = 1,
 ) -> Iterator[WorkerProcess]:
     """Start a worker with room for that many samples of each runner, and kill its group in the end.
 
-    It loads the libraries of `path` and then waits for its spec.
+    It loads the driver's libraries and then waits for its spec.
     """
     with contextlib.ExitStack() as stack:
         spec_out, spec_in = open_pipe()
@@ -118,7 +123,7 @@ def start_worker(
         spec_pipe = open(spec_in, "wb", buffering=0)  # noqa: SIM115 - closed by the stack
         stack.callback(spec_pipe.close)
         copies = {0: spec_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
-        arguments = [task, path, str(EVENT_FILE), str(SAMPLE_FILE)]
+        arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
         try:
             pid = os.posix_spawn(
                 sys.executable,

@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from lar.engines import ENGINES, load_name, rows_of
+from lar.engines import engine_named
+from lar.engines.base import Driver
 from lar.engines.profiler import SILENT, Silent
 from lar.errors import LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, take_samples
@@ -39,18 +40,17 @@ class Copies:
     What is done to one after the other takes the sum of their times.
     """
 
-    def __init__(self, spec: RunSpec, driver_path: str, tables: Sequence[SampleRows]) -> None:
+    def __init__(self, spec: RunSpec, tables: Sequence[SampleRows]) -> None:
         self.spec = spec
         self.tables = tables
         self.team = team_of(spec.runners)
-        self.drivers: list[Any] = []
+        self.drivers: list[Driver] = []
         self.meters: list[Any] = []
-        make_driver, options = load_name(driver_path), rows_of(ENGINES[spec.engine])
-
+        engine = engine_named(spec.engine)
         self.recorder = recorder_of(spec)
 
         def start(runner: int) -> None:
-            driver = make_driver(spec, options)
+            driver = engine.make_driver(spec)
             self.drivers.append(driver)
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
@@ -119,13 +119,13 @@ def recorder_of(spec: RunSpec) -> Silent:
     return Recorder() if set(PROFILE_FILES) & set(spec.settings) else SILENT
 
 
-def execute(spec: RunSpec, driver_path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def execute(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
 
     Raises:
         LarError: with the engine's message made clear where it is known.
     """
-    copies = Copies(spec, driver_path, tables)
+    copies = Copies(spec, tables)
     driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
@@ -212,9 +212,10 @@ def collected_once(many: bool) -> Iterator[None]:
         gc.enable()
 
 
-def wait_and_copy(driver: Any) -> Callable[[], object]:
+def wait_and_copy(driver: Driver) -> Callable[[], object]:
     """Return a wait that ends when the outputs are on the host."""
-    wait, copy = driver.wait, driver.copy_outputs
+    wait = driver.wait
+    copy: Callable[[], object] = driver.copy_outputs
     if driver.profiler is not None:
         copy = driver.recorder.noting_begin(driver, copy)
 
@@ -227,7 +228,7 @@ def wait_and_copy(driver: Any) -> Callable[[], object]:
     return wait_for_outputs
 
 
-def compare_runners(drivers: Sequence[Any], outputs: Sequence[OutputSummary]) -> Iterator[str]:
+def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary]) -> Iterator[str]:
     """Say which runners gave other outputs than the first, on the same inputs."""
     for runner, driver in enumerate(drivers[1:], start=1):
         theirs = summarize_outputs(driver.outputs())
@@ -236,7 +237,7 @@ def compare_runners(drivers: Sequence[Any], outputs: Sequence[OutputSummary]) ->
             yield f"runner {runner} gave another {', '.join(names)} than runner 0, bit by bit"
 
 
-def load_model(driver: Any) -> None:
+def load_model(driver: Driver) -> None:
     """Load the model.
 
     Raises:
@@ -258,7 +259,7 @@ def load_model(driver: Any) -> None:
         ) from error
 
 
-def sources_of(driver: Any, metered: bool) -> TimeSources:
+def sources_of(driver: Driver, metered: bool) -> TimeSources:
     """Say where the three times of each sample come from."""
     if driver.device_seconds is not None:
         device = "engine"

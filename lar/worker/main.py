@@ -1,6 +1,6 @@
 """The worker: executes one `RunSpec` in this process and tells what happens as events.
 
-    python -m lar.worker.main run lar.engines.megengine.lite:LiteDriver < spec.json
+    python -m lar.worker.main run ENGINE DRIVER < spec.json
 
 runs a spec by hand and prints its events. The parent process gives two descriptors more: where
 events go, and the shared file for the samples.
@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from lar.engines import engine_named
 from lar.errors import ENGINE_HINT, EngineMissing, LarError, first_line
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records.events import (
@@ -38,7 +39,7 @@ from lar.records.run import Failure, RunSpec, read_spec
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def execute_run(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Run the spec, in the ranges of NVTX that the parent process is in."""
     from lar.worker.execution import execute
 
@@ -55,41 +56,35 @@ def execute_run(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRow
                 stack.close()
             emit(event)
 
-        execute(spec, path, emit_outside if spec.ranges else emit, tables)
+        execute(spec, emit_outside if spec.ranges else emit, tables)
 
 
-def read_model(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def read_model(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Read what the spec's model file holds."""
-    from lar.engines import load_name
-
     emit(PhaseEntered("load"))
-    emit(ModelRead(load_name(path)(Path(spec.model))))
+    emit(ModelRead(engine_named(spec.engine).read_model(Path(spec.model))))
 
 
-def find_devices(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def find_devices(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Find the devices of the spec's engine."""
-    from lar.engines import load_name
-
-    emit(DevicesFound(load_name(path)()))
+    emit(DevicesFound(engine_named(spec.engine).find_devices()))
 
 
-def unpack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def unpack_cases(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Unpack the testcases in the spec's model file."""
-    from lar.engines import load_name
-
     emit(PhaseEntered("load"))
-    emit(Unpacked(*load_name(path)(spec)))
+    emit(Unpacked(*engine_named(spec.engine).unpack_testcases(spec)))
 
 
-def pack_cases(spec: RunSpec, path: str, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def pack_cases(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Pack testcases into the spec's model."""
     from lar.worker.packing import pack
 
     emit(PhaseEntered("load"))
-    emit(Packed(*pack(spec, path)))
+    emit(Packed(*pack(spec)))
 
 
-TASKS: Mapping[str, Callable[[RunSpec, str, Emit, Sequence[SampleRows]], None]] = {
+TASKS: Mapping[str, Callable[[RunSpec, Emit, Sequence[SampleRows]], None]] = {
     "run": execute_run,
     "info": read_model,
     "devices": find_devices,
@@ -126,7 +121,7 @@ def end_with_parent() -> None:
 
 def main(argv: list[str]) -> None:
     """Execute the spec that stands on standard input; never returns."""
-    task, path, *descriptors = argv
+    task, engine, driver, *descriptors = argv
     event_file, sample_file = (int(text) for text in descriptors or ("1", "-1"))
     if descriptors:
         end_with_parent()
@@ -138,7 +133,8 @@ def main(argv: list[str]) -> None:
 
     try:
         # The engine's libraries load while the parent still prepares the spec.
-        importlib.import_module(path.partition(":")[0])
+        if driver:
+            engine_named(engine).driver_class(driver)
         if task == "run":
             importlib.import_module("lar.worker.execution")
             importlib.import_module("lar.inputs")
@@ -146,7 +142,7 @@ def main(argv: list[str]) -> None:
         gc.enable()
         spec = read_spec(sys.stdin.buffer.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
-        TASKS[task](spec, path, emit, tables)
+        TASKS[task](spec, emit, tables)
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from lar.engines import ENGINES, load_name, rows_of
+from lar.engines import engine_named
+from lar.engines.base import Driver
 from lar.errors import LarError, UsageError, first_line
 from lar.inputs import Feed
 from lar.inputs.casting import count_nonfinite
@@ -21,8 +21,8 @@ from lar.worker.execution import load_model
 Packed = tuple[tuple[tuple[FedInput, ...], ...], tuple[TensorInfo, ...], tuple[str, ...]]
 
 
-def pack(spec: RunSpec, writer: str) -> Packed:
-    """Pack a testcase for each of the spec's `inputs`; `writer` is the engine's `module:name`.
+def pack(spec: RunSpec) -> Packed:
+    """Pack a testcase for each of the spec's `inputs`.
 
     Returns:
         What each testcase feeds, the outputs that are expected, and warnings.
@@ -30,9 +30,9 @@ def pack(spec: RunSpec, writer: str) -> Packed:
     Raises:
         LarError: the model does not load or fails, or the data does not fit it.
     """
-    entry, packing = ENGINES[spec.engine], spec.packing or Packing()
-    (path,) = (each.path for each in entry.drivers if each.name == spec.driver)
-    driver = load_name(path)(spec, rows_of(entry))
+    engine, packing = engine_named(spec.engine), spec.packing or Packing()
+    assert engine.packing is not None
+    driver = engine.make_driver(spec)
     load_model(driver)
     infos = driver.inputs()
     cases, fed = [], []
@@ -49,7 +49,7 @@ def pack(spec: RunSpec, writer: str) -> Packed:
             for name, array in outputs.items()
             if count_nonfinite(array)
         ]
-    load_name(writer)(driver, cases, spec.written["pack"])
+    engine.packing.write(driver, cases, spec.written["pack"])
     infos = tuple(
         TensorInfo(name=name, dtype=array.dtype.name, shape=array.shape)
         for name, array in cases[0][1].items()
@@ -75,7 +75,7 @@ def feed_text(
         raise UsageError(message, hint) from None
 
 
-def compute(driver: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def compute(driver: Driver, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return what the engine computes of the inputs.
 
     Raises:

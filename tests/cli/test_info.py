@@ -163,7 +163,10 @@ def test_damaged_model(
         (["missing.onnx"], ["missing.onnx: no such model file"]),
         (["models"], ["models: is a folder"]),
         (["README.md"], ["README.md: not a model that lar knows"]),
-        (["models/int8.onnx", "--engine", "megengine"], ["is a model for ONNX Runtime"]),
+        (
+            ["models/int8.onnx", "--engine", "megengine"],
+            ["a model in the ONNX format, which MegEngine does not read"],
+        ),
         (["models/int8.onnx", "--engine", "tensorflow"], ["there is no engine 'tensorflow'"]),
         (["models/int8.onnx", "--json", "models"], ["--json: models: is a folder"]),
         (["models/int8.onnx", "--json", "nowhere/x"], ["--json: nowhere/x: cannot be written"]),

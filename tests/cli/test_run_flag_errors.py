@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         (["--fill", "noise"], ["--fill: ", "'noise'", "uniform"]),
         (["--engine", "onnx"], ["--engine: there is no engine 'onnx'", "onnxruntime"]),
         (["--engine", "megengin"], ["--engine: ", "did you mean megengine?"]),
-        (["--engine", "megengine"], ["is a model for ONNX Runtime, not for MegEngine"]),
+        (["--engine", "megengine"], ["a model in the ONNX format, which MegEngine does not read"]),
         (["--driver", "graph"], ["--driver: ONNX Runtime has no driver 'graph'", "session"]),
         (["--json", ""], ["--json"]),
     ],

@@ -164,7 +164,7 @@ def dump(model: Path, folder: Path, inputs: list[str], **options: Any) -> None:
     """Run a model once in this process and have lar dump every tensor."""
     values = {"iter": 1, "warmup_iter": 0, "input": inputs, "bin_io_dump": str(folder), **options}
     plan = plan_run(str(model), values)
-    result = run_spec(spec_of(plan), plan.driver.path, in_process=True)
+    result = run_spec(spec_of(plan), in_process=True)
     assert result.status == "ok", result.failure
 
 

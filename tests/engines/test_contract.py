@@ -9,7 +9,6 @@ program:
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import numpy.typing as npt
 import pytest
 
 import lar
-from lar.engines import ENGINES, load_name, rows_of
+from lar.engines import engine_named
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunSpec, record_to_json
@@ -78,8 +77,7 @@ def drive(model: Path, driver_name: str, feeds: Mapping[str, Array]) -> dict[str
     """Use a driver as a worker does, and say what it gave."""
     engine = DRIVERS[driver_name][0]
     spec = RunSpec(model=str(model), engine=engine, driver=driver_name)
-    (path,) = [entry.path for entry in ENGINES[engine].drivers if entry.name == driver_name]
-    driver = load_name(path)(spec, rows_of(ENGINES[engine]))
+    driver = engine_named(engine).make_driver(spec)
     facts = driver.facts()
     driver.load()
     infos = driver.inputs()
@@ -149,9 +147,9 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]
     found: dict[str, Driven] = {}
 
     def driven(name: str) -> Driven:
-        distribution = ENGINES[DRIVERS[name][0]].distribution
-        if distribution and importlib.util.find_spec(distribution) is None:
-            pytest.skip(f"{distribution} is not installed")
+        engine = engine_named(DRIVERS[name][0])
+        if not engine.is_installed:
+            pytest.skip(f"{engine.title} is not installed")
         if name not in found:
             arrays = folder / f"{name}.npz"
             done = subprocess.run(

@@ -13,21 +13,22 @@ from lar.engines import (
     ENGINES,
     driver_for,
     engine_for,
-    engine_in_file,
     engine_named,
-    load_name,
-    rows_of,
+    engines_for,
     support_of_options,
 )
-from lar.engines.fake import FakeDriver
-from lar.engines.table import DriverEntry, EngineEntry, Hook, OptionRow
+from lar.engines.base import Driver
+from lar.engines.engine import DriverEntry, Engine
+from lar.engines.fake.script import FakeDriver
+from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, ONNX, ORT, Format, format_in
+from lar.engines.table import Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.table import BY_KEY
-from lar.records.run import RunSpec, Setting
+from lar.records.run import ModelInfo, RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
-ONNX = b"\x08\x08\x12\x07pytorch:"
-each_engine = pytest.mark.parametrize("entry", ENGINES.values(), ids=list(ENGINES))
+ONNX_HEAD = b"\x08\x08\x12\x07pytorch:"
+each_engine = pytest.mark.parametrize("engine", ENGINES, ids=[each.name for each in ENGINES])
 
 
 def write(folder: Path, name: str, content: bytes = b"unknown content") -> Path:
@@ -46,26 +47,33 @@ def refused(model: Path, asked: str | None = None) -> UsageError:
 
 
 @each_engine
-def test_what_the_table_of_an_engine_names_is_there(entry: EngineEntry) -> None:
-    assert ENGINES[entry.name] is entry
-    assert entry.drivers
-    assert all(suffix.startswith(".") and suffix.islower() for suffix in entry.suffixes)
-    names = [driver.name for driver in entry.drivers]
+def test_what_the_table_of_an_engine_names_is_there(engine: Engine) -> None:
+    assert engine_named(engine.name) is engine
+    assert engine.drivers
+    assert all(suffix.startswith(".") and suffix.islower() for suffix in engine.suffixes)
+    names = [driver.name for driver in engine.drivers]
     assert len(set(names)) == len(names)
-    for row in rows_of(entry).values():
+    for row in engine.rows.values():
         assert BY_KEY[row.key].scope == "engine"
         assert row.how
         assert row.drivers
         assert set(row.drivers) <= set(names)
-    assert {*entry.settles, *entry.stages} <= set(rows_of(entry))
-    for path in (entry.check, entry.hints, entry.settle, entry.staged, entry.progress):
-        assert not path or callable(load_name(path))
-    assert not entry.dumped or callable(load_name(entry.dumped))
+    assert {*engine.settles, *engine.searches} <= set(engine.rows)
+    if engine.staged:
+        assert set(engine.staged.keys) <= set(engine.rows)
+    if engine.packing:
+        assert engine.packing.driver in names
+    if engine.settles:
+        assert type(engine).settle is not Engine.settle
 
 
-def test_no_suffix_belongs_to_two_engines() -> None:
-    suffixes = [suffix for entry in ENGINES.values() for suffix in entry.suffixes]
+def test_no_suffix_belongs_to_two_formats() -> None:
+    suffixes = [suffix for each in FORMATS for suffix in each.suffixes]
     assert len(set(suffixes)) == len(suffixes)
+
+
+def test_each_format_is_read_by_an_engine() -> None:
+    assert all(engines_for(each) for each in FORMATS)
 
 
 def test_every_engine_option_is_honoured_by_some_engine() -> None:
@@ -79,30 +87,27 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
     # or by lar itself.
     without = {"cpu", "disable_assert_throw", "dump_filter"}
     without |= {"profile_memory", "profile_syscalls", "range_by"}
-    for entry in ENGINES.values():
-        for row in rows_of(entry).values():
+    for engine in ENGINES:
+        for row in engine.rows.values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
             assert any(hooks) == (row.key not in without)
-
-
-def test_names_are_loaded_from_their_modules() -> None:
-    assert load_name("os.path:join") is os.path.join
 
 
 # The engine of a file
 
 
 @pytest.mark.parametrize(
-    ("head", "engine"),
+    ("head", "found"),
     [
-        (MGE, "megengine"),
-        (b"mgbtest0" + b"\x01\x00\x00\x00", "megengine"),
-        (b"MGBC" + b"\x00" * 8, "megengine"),
-        (b"MGBS" + b"\x00" * 8, "megengine"),
-        (b"packed_model....", "megengine"),
+        (MGE, MEGENGINE),
+        (b"mgbtest0" + b"\x01\x00\x00\x00", MEGENGINE),
+        (b"MGBC" + b"\x00" * 8, MEGENGINE),
+        (b"MGBS" + b"\x00" * 8, MEGENGINE),
+        (b"packed_model....", MEGENGINE),
         (b"mgbtest", None),
-        (ONNX, "onnxruntime"),
-        (b"\x10\x00\x00\x00ORTM", "onnxruntime"),
+        (ONNX_HEAD, ONNX),
+        (b"\x10\x00\x00\x00ORTM", ORT),
+        (b"\x08\x01\x00\x00ORTM", ORT),
         (b"\x08", None),
         (b"\x08\x00\x12", None),
         (b"\x08\x7f\x12", None),
@@ -111,8 +116,8 @@ def test_names_are_loaded_from_their_modules() -> None:
         (b"", None),
     ],
 )
-def test_the_engine_that_a_file_begins_for(head: bytes, engine: str | None) -> None:
-    assert engine_in_file(head) == engine
+def test_the_format_that_a_file_begins_like(head: bytes, found: Format | None) -> None:
+    assert format_in(head) == found
 
 
 @pytest.mark.parametrize(
@@ -122,12 +127,12 @@ def test_the_engine_that_a_file_begins_for(head: bytes, engine: str | None) -> N
         ("a.MGB", MGE, "megengine"),
         ("a.mdl", b"mgbtest0....", "megengine"),
         ("a.mge", b"unknown content", "megengine"),
-        ("a.onnx", ONNX, "onnxruntime"),
+        ("a.onnx", ONNX_HEAD, "onnxruntime"),
         ("a.onnx", b"\x12\x07another field first", "onnxruntime"),
         ("a.ort", b"\x10\x00\x00\x00ORTM", "onnxruntime"),
         ("a.fake", b"{}", "fake"),
         ("a", MGE, "megengine"),
-        ("a.model", ONNX, "onnxruntime"),
+        ("a.model", ONNX_HEAD, "onnxruntime"),
     ],
 )
 def test_the_engine_of_a_model(tmp_path: Path, name: str, content: bytes, engine: str) -> None:
@@ -137,21 +142,22 @@ def test_the_engine_of_a_model(tmp_path: Path, name: str, content: bytes, engine
 def test_the_engine_that_is_asked_for_is_taken(tmp_path: Path) -> None:
     assert engine_for(write(tmp_path, "a.model"), "megengine").name == "megengine"
     assert engine_for(write(tmp_path, "a.onnx"), "fake").name == "fake"
+    assert engine_for(write(tmp_path, "b.onnx", ONNX_HEAD), "onnxruntime").name == "onnxruntime"
 
 
-@pytest.mark.parametrize(("suffix", "engine"), [(".mge", "megengine"), (".onnx", "onnxruntime")])
-def test_the_committed_models_are_known(root: Path, suffix: str, engine: str) -> None:
+@pytest.mark.parametrize(("suffix", "found"), [(".mge", MEGENGINE), (".onnx", ONNX)])
+def test_the_committed_models_are_known(root: Path, suffix: str, found: Format) -> None:
     models = list((root / "models").glob("*" + suffix))
     assert models
     for path in models:
-        assert engine_in_file(path.read_bytes()[:16]) == engine
+        assert format_in(path.read_bytes()[:HEAD_SIZE]) == found
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message", "hint"),
     [
-        ("a.mge", ONNX, "named .mge, but its content is a model for ONNX Runtime", ".onnx"),
-        ("a.onnx", MGE, "named .onnx, but its content is a model for MegEngine", ".mge"),
+        ("a.mge", ONNX_HEAD, "named .mge, but its content is a model in the ONNX format", ".onnx"),
+        ("a.onnx", MGE, "named .onnx, but its content is a model in the MegEngine format", ".mge"),
     ],
 )
 def test_a_name_that_contradicts_the_content_is_refused(
@@ -163,8 +169,8 @@ def test_a_name_that_contradicts_the_content_is_refused(
 
 
 def test_an_engine_that_does_not_read_the_model_is_refused(tmp_path: Path) -> None:
-    error = refused(write(tmp_path, "a.onnx", ONNX), "megengine")
-    assert "this is a model for ONNX Runtime, not for MegEngine" in error.message
+    error = refused(write(tmp_path, "a.onnx", ONNX_HEAD), "megengine")
+    assert "a model in the ONNX format, which MegEngine does not read" in error.message
     assert "--engine onnxruntime" in error.hint
 
 
@@ -226,39 +232,54 @@ def test_an_unknown_engine_names_the_nearest(name: str, hint: str) -> None:
 def test_an_engine_like_no_other_lists_all() -> None:
     with pytest.raises(UsageError) as caught:
         engine_named("zzz")
-    assert all(name in caught.value.hint for name in ENGINES)
+    assert all(engine.name in caught.value.hint for engine in ENGINES)
 
 
 # The driver for the options
 
-MADE_UP = EngineEntry(
-    name="made_up",
-    title="Made Up",
-    distribution="",
-    suffixes=(".up",),
-    drivers=(DriverEntry("one", "m:One", "the first"), DriverEntry("two", "m:Two", "the other")),
-    options="made:up",
-    reader="",
-    probe="",
-    install_hint="",
-)
-ROWS = {
-    "any": OptionRow("any", ("one", "two"), "both"),
-    "first": OptionRow("first", ("one",), "one"),
-    "second": OptionRow("second", ("two",), "two"),
-    "third_thing": OptionRow("third_thing", ("two",), "two"),
-}
+
+def no_driver() -> type[Driver]:
+    raise AssertionError("no driver is loaded")
+
+
+class MadeUp(Engine):
+    """An engine of two drivers with options that exclude each other."""
+
+    name = "made_up"
+    title = "Made Up"
+    formats = ()
+    drivers = (
+        DriverEntry("one", "the first", no_driver),
+        DriverEntry("two", "the other", no_driver),
+    )
+
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        return (
+            OptionRow("any", ("one", "two"), "both"),
+            OptionRow("first", ("one",), "one"),
+            OptionRow("second", ("two",), "two"),
+            OptionRow("third_thing", ("two",), "two"),
+        )
+
+    def read_model(self, path: Path) -> ModelInfo:
+        raise NotImplementedError
+
+    def find_devices(self) -> tuple[str, ...]:
+        return ("cpu",)
+
+
+class Other(MadeUp):
+    name = "other"
+
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        return (OptionRow("theirs", ("x",), "x"),)
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
-    """An engine of two drivers with options that exclude each other."""
-    tables = {"made_up": ROWS, "other": {"theirs": OptionRow("theirs", ("x",), "x")}}
-    monkeypatch.setattr(
-        engines, "ENGINES", {"made_up": MADE_UP, "other": MADE_UP._replace(name="other")}
-    )
-    monkeypatch.setattr(engines, "rows_of", lambda entry: tables[entry.name])
-    return MADE_UP
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    known = (MadeUp(), Other())
+    monkeypatch.setattr(engines, "ENGINES", known)
+    return known[0]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +295,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
     ],
 )
 def test_the_first_driver_that_honours_all_options_is_taken(
-    made_up: EngineEntry, keys: Iterable[str], asked: str | None, driver: str
+    made_up: Engine, keys: Iterable[str], asked: str | None, driver: str
 ) -> None:
     assert driver_for(made_up, keys, asked).name == driver
 
@@ -295,7 +316,7 @@ def test_the_first_driver_that_honours_all_options_is_taken(
     ],
 )
 def test_options_that_no_driver_honours_are_refused_by_name(
-    made_up: EngineEntry, keys: Iterable[str], asked: str | None, message: str, hint: str
+    made_up: Engine, keys: Iterable[str], asked: str | None, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         driver_for(made_up, keys, asked)

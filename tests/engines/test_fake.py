@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines import ENGINES, rows_of
-from lar.engines.fake import FAULTS, FakeDriver, Script, find_devices, read_model, read_script
+from lar.engines import engine_named
+from lar.engines.fake.script import FAULTS, FakeDriver, Script, read_model, read_script
 from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
@@ -23,7 +23,7 @@ INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
 
 def driver_of(script: str, **settings: Any) -> FakeDriver:
     spec = RunSpec(model=script, engine="fake", driver="script", settings=settings)
-    return FakeDriver(spec, rows_of(ENGINES["fake"]))
+    return FakeDriver(spec, engine_named("fake").rows)
 
 
 def played(script: str, warmups: int, iterations: int) -> tuple[Samples, Samples]:
@@ -65,7 +65,7 @@ def test_a_script_is_described_as_a_model(write_script: WriteScript) -> None:
     assert info.engine == "fake"
     assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, None)),)
     assert info.outputs == (TensorInfo(name="prob", dtype="float32", shape=(2,)),)
-    assert find_devices() == ("cpu",)
+    assert engine_named("fake").find_devices() == ("cpu",)
 
 
 def test_times_are_played_in_order_and_again_from_the_first(write_script: WriteScript) -> None:
@@ -145,7 +145,7 @@ def test_the_documented_faults_are_there() -> None:
 
 
 def test_the_example_of_the_documentation_is_a_script(tmp_path: Path) -> None:
-    import lar.engines.fake as module
+    import lar.engines.fake.script as module
 
     text = (module.__doc__ or "").partition("A script:")[2].partition("`times`")[0]
     json.loads(text)

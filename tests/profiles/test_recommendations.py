@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines import ENGINES, rows_of
+from lar.engines import engine_named
 from lar.options.table import BY_KEY, flag_of
 from lar.profiles.recommendations import FLAGS, recommendations_of
 from lar.records.profile import CpuUse, DeviceFacts, MemoryPlan, Profile
@@ -28,7 +28,7 @@ def rules_of(profile: Profile) -> list[str]:
 @pytest.mark.parametrize(("rule", "engine"), [(r, e) for r, by in FLAGS.items() for e in by])
 def test_the_flags_are_those_of_the_engine(rule: str, engine: str) -> None:
     known = {key for key, option in BY_KEY.items() if option.scope != "engine"}
-    assert set(FLAGS[rule][engine]) <= known | set(rows_of(ENGINES[engine]))
+    assert set(FLAGS[rule][engine]) <= known | set(engine_named(engine).rows)
 
 
 @pytest.mark.parametrize(("until", "found"), [(5, False), (6, True)])

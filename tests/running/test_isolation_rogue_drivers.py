@@ -15,6 +15,7 @@ from lar.measurement.listener import Listener
 from lar.records.run import RunResult, RunSpec
 from lar.running.isolation import run_isolated
 from lar.running.worker_process import WorkerProcess
+from tests.engines.added import install
 from tests.running.isolated_runs import SOON, eventually, is_alive, needs_proc
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -22,10 +23,21 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 ROGUE = """
 import os, signal, sys, time
 from lar.engines.base import Driver
+from lar.engines.engine import DriverEntry, Engine
 from lar.records.run import EngineFacts
 
+class Rogue(Engine):
+    name = title = "rogue"
+    formats = ()
+    drivers = (DriverEntry("rogue", "", lambda: RogueDriver),)
+    def option_rows(self): return ()
+    def read_model(self, path): raise NotImplementedError
+    def find_devices(self): return ("cpu",)
+
+ENGINE = Rogue()
+
 class RogueDriver(Driver):
-    def facts(self): return EngineFacts(name="fake", version="1", driver="script", device="cpu")
+    def facts(self): return EngineFacts(name="rogue", version="1", driver="rogue", device="cpu")
     def inputs(self): return ()
     def load(self): pass
     def outputs(self): return {}
@@ -42,10 +54,10 @@ def run_rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRogue:
 
     def run(code: str, listener: Listener | None = None, **fields: Any) -> RunResult:
         body = textwrap.indent(textwrap.dedent(code), "        ")
-        (tmp_path / "rogue_driver.py").write_text(ROGUE + body)
+        install(tmp_path, "rogue", ROGUE + body)
         monkeypatch.syspath_prepend(str(tmp_path))
-        spec = RunSpec(model="", engine="fake", driver="script", iterations=2, **fields)
-        return run_isolated(spec, "rogue_driver:RogueDriver", listener)
+        spec = RunSpec(model="", engine="rogue", driver="rogue", iterations=2, **fields)
+        return run_isolated(spec, listener)
 
     return run
 

@@ -199,7 +199,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     path = tmp_path / "p.json"
     path.write_text("earlier")
     plan = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
-    result = run_spec(spec_of(plan), plan.driver.path)
+    result = run_spec(spec_of(plan))
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130

@@ -43,7 +43,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told_of(model: str) -> Told:
     plan, told = plan_run(model, {"iter": 2}), Told()
-    assert run_spec(spec_of(plan), plan.driver.path, told).status == "ok"
+    assert run_spec(spec_of(plan), told).status == "ok"
     return told
 
 

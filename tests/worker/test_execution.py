@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.fake import FakeDriver
+from lar.engines.fake.script import FakeDriver
 from lar.measurement.rows import open_rows
 from lar.records.run import RunSpec
 from lar.reports.styles import paddle
@@ -101,16 +101,16 @@ def test_a_runners_thread_is_bound_to_its_core(engine: str) -> None:
         pytest.skip("needs two cores")
     code = f"""
 import json, os
-from lar.engines import ENGINES
+from lar.engines import engine_named
 from lar.worker.execution import Copies
 from lar.measurement.rows import open_rows
 from lar.reports.styles import paddle
 from lar.records.run import RunSpec
-entry = ENGINES[{engine!r}]
+entry = engine_named({engine!r})
 settings = {{"thread": 2, "multi_thread_core_ids": "{cores[1]},{cores[0]}"}}
 spec = RunSpec(model={DIGITS[engine]!r}, engine={engine!r}, driver=entry.drivers[0].name,
                settings=settings)
-copies = Copies(spec, entry.drivers[0].path, open_rows(-1, 2, 2))
+copies = Copies(spec, open_rows(-1, 2, 2))
 copies.load()
 print(json.dumps(copies.team.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
 os._exit(0)
@@ -189,7 +189,7 @@ def test_outputs_are_copied_in_each_iteration(
     spec = RunSpec(
         model=write_script(**SCRIPT), engine="fake", driver="script", copy_outputs=copied
     )
-    copies = Copies(spec, "lar.engines.fake:FakeDriver", open_rows(-1, 3))
+    copies = Copies(spec, open_rows(-1, 3))
     copies.load()
     copies.prepare({})
     copies.run(3)

@@ -1,1 +1,135 @@
-"""MegEngine 1.13, through lite (the default) and through the graph driver."""
+"""MegEngine, through megenginelite or through its own computing graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun
+from lar.engines.formats import MEGENGINE
+
+if TYPE_CHECKING:
+    from lar.dumps.graph import DumpFacts
+    from lar.engines.base import Driver
+    from lar.engines.engine import Arrays
+    from lar.engines.table import OptionRow
+    from lar.errors import LarError
+    from lar.measurement.listener import Listener
+    from lar.records.run import ModelInfo, RunResult, RunSpec
+    from lar.records.testcase import Case
+
+
+def lite_driver() -> type[Driver]:
+    from lar.engines.megengine.lite import LiteDriver
+
+    return LiteDriver
+
+
+def graph_driver() -> type[Driver]:
+    from lar.engines.megengine.graph import GraphDriver
+
+    return GraphDriver
+
+
+class TestcaseFiles(CasePacker):
+    """Writes files with testcases in front of the model, as MegEngine's own tool does."""
+
+    driver = "graph"
+    writes = "file"
+
+    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        from lar.engines.megengine.testcases import write_testcases
+
+        write_testcases(driver, cases, path)
+
+
+class WinogradRun(StagedRun):
+    """A run that prefers winograd algorithms, for which it looks at what the engine has chosen."""
+
+    keys = ("winograd_transform",)
+
+    def run(
+        self,
+        spec: RunSpec,
+        listener: Listener,
+        step: Callable[[RunSpec, Listener], RunResult],
+        run: Callable[[RunSpec], RunResult],
+    ) -> RunResult:
+        from lar.engines.megengine.winograd import run_with_winograd
+
+        return run_with_winograd(spec, listener, step, run)
+
+
+class MegEngine(Engine):
+    """MegEngine 1.13."""
+
+    name = "megengine"
+    title = "MegEngine"
+    distribution = "megengine"
+    formats = (MEGENGINE,)
+    drivers = (
+        DriverEntry("lite", "fast to load, the default", lite_driver),
+        DriverEntry("graph", "the engine's device time", graph_driver),
+    )
+    searches = ("fast_run", "full_run")
+    settles = ("fast_run_algo_policy", "fast_run", "full_run", "tensorrt_cache")
+    packing = TestcaseFiles()
+    staged = WinogradRun()
+
+    @property
+    def install_hint(self) -> str:
+        return "MegEngine has packages for Python 3.10 and older only: uv run --python 3.10 lar ..."
+
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        from lar.engines.megengine.options import ROWS
+
+        return ROWS
+
+    def read_model(self, path: Path) -> ModelInfo:
+        from lar.engines.megengine.graph_file import read_model
+
+        return read_model(path)
+
+    def find_devices(self) -> tuple[str, ...]:
+        from lar.engines.megengine.lite import find_devices
+
+        return find_devices()
+
+    def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        from lar.engines.megengine.quirks import check_settings
+
+        check_settings(settings, environment)
+
+    def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
+        from lar.engines.megengine.quirk_hints import hints_for
+
+        return hints_for(result, environment)
+
+    def settle(self, spec: RunSpec) -> None:
+        from lar.engines.megengine.algorithms import keep_search
+
+        keep_search(spec)
+
+    def describe_progress(self, spec: RunSpec) -> str:
+        from lar.engines.megengine.search_progress import describe_search
+
+        return describe_search(spec)
+
+    def explain_log(self, log: bytes) -> LarError | None:
+        from lar.engines.megengine.quirks import explain_log
+
+        return explain_log(log)
+
+    def unpack_testcases(self, spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
+        from lar.engines.megengine.testcases import unpack
+
+        return unpack(spec)
+
+    def describe_dump(self, folder: Path) -> DumpFacts:
+        from lar.engines.megengine.dumping import describe_dump
+
+        return describe_dump(folder)
+
+
+ENGINE = MegEngine()

@@ -13,8 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lar.engines import ENGINES, engine_in_file, read_head
 from lar.engines.flops import count_flops
+from lar.engines.formats import MEGENGINE, require_format
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import BROKEN, explain_megengine
 from lar.engines.megengine.operations import operation_of, shape_of
@@ -76,14 +76,9 @@ def read_graph(path: Path) -> tuple[bytes, dict[str, str]]:
     """Read a model file; return the graph in it and what else the file holds.
 
     Raises:
-        UsageError: missing, unreadable, empty, damaged, or of another engine.
+        UsageError: missing, unreadable, empty, damaged, or in another format.
     """
-    found = engine_in_file(read_head(path))
-    if found not in (None, "megengine"):
-        raise UsageError(
-            f"{path}: a model for {ENGINES[found].title}, not for MegEngine",
-            f"rename it to {ENGINES[found].suffixes[0]}",
-        )
+    require_format(path, (MEGENGINE,), "MegEngine")
     data = path.read_bytes()
     if data.startswith(MAGIC):
         (begin, end), *others = graphs_in(str(path))

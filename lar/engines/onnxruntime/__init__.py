@@ -1,1 +1,78 @@
-"""ONNX Runtime, through IOBinding."""
+"""ONNX Runtime, through its Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines.engine import CasePacker, DriverEntry, Engine
+from lar.engines.formats import ONNX, ORT
+
+if TYPE_CHECKING:
+    from lar.dumps.graph import DumpFacts
+    from lar.engines.base import Driver
+    from lar.engines.engine import Arrays
+    from lar.engines.table import OptionRow
+    from lar.records.run import ModelInfo, RunSpec
+
+
+def session_driver() -> type[Driver]:
+    from lar.engines.onnxruntime.session import SessionDriver
+
+    return SessionDriver
+
+
+class TestcaseFolders(CasePacker):
+    """Writes folders with testcases, in the form of ONNX's own test data."""
+
+    driver = "session"
+    writes = "folder"
+
+    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        from lar.engines.onnxruntime.testcases import write_testcases
+
+        write_testcases(driver, cases, path)
+
+
+class OnnxRuntime(Engine):
+    """ONNX Runtime 1.23."""
+
+    name = "onnxruntime"
+    title = "ONNX Runtime"
+    distribution = "onnxruntime"
+    formats = (ONNX, ORT)
+    drivers = (DriverEntry("session", "IOBinding", session_driver),)
+    settles = (
+        *("fast_run_algo_policy", "range"),
+        *("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr"),
+    )
+    packing = TestcaseFolders()
+
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        from lar.engines.onnxruntime.options import ROWS
+
+        return ROWS
+
+    def read_model(self, path: Path) -> ModelInfo:
+        from lar.engines.onnxruntime.model_file import read_model
+
+        return read_model(path)
+
+    def find_devices(self) -> tuple[str, ...]:
+        from lar.engines.onnxruntime.session import find_devices
+
+        return find_devices()
+
+    def settle(self, spec: RunSpec) -> None:
+        from lar.engines.onnxruntime.cache import remove_build
+
+        remove_build(spec)
+
+    def describe_dump(self, folder: Path) -> DumpFacts:
+        from lar.engines.onnxruntime.dumping import describe_dump
+
+        return describe_dump(folder)
+
+
+ENGINE = OnnxRuntime()

@@ -12,8 +12,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper, inliner, shape_inference
 
-from lar.engines import ENGINES, engine_in_file, read_head
 from lar.engines.flops import Shape, count_flops
+from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
 from lar.engines.onnxruntime.messages import BROKEN
 from lar.engines.onnxruntime.operations import operation_of
 from lar.errors import UsageError
@@ -76,18 +76,12 @@ def check_format(path: Path) -> None:
     Raises:
         UsageError: it cannot, or does.
     """
-    head = read_head(path)
-    if head[4:8] == b"ORTM":
+    if begins_like_ort(read_head(path)):
         raise UsageError(
             f"{path}: a model in the ORT format, which only ONNX Runtime itself reads",
             "give the .onnx file that it was made from",
         )
-    found = engine_in_file(head)
-    if found not in (None, "onnxruntime"):
-        raise UsageError(
-            f"{path}: a model for {ENGINES[found].title}, not for ONNX Runtime",
-            f"rename it to {ENGINES[found].suffixes[0]}",
-        )
+    require_format(path, (ONNX,), "ONNX Runtime")
 
 
 def check_external_weights(model: Any, path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines import ENGINES, load_name, rows_of
+from lar.engines import engine_named
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunSpec
@@ -63,9 +63,7 @@ def main(question: str) -> None:
     spec = RunSpec(
         model=asked["model"], engine="megengine", driver=name, settings=asked["settings"]
     )
-    engine = ENGINES["megengine"]
-    (path,) = [entry.path for entry in engine.drivers if entry.name == name]
-    driver: Any = load_name(path)(spec, rows_of(engine))
+    driver: Any = engine_named("megengine").make_driver(spec)
     before = read_threads()
     driver.load()
     random = np.random.RandomState(0)

@@ -46,7 +46,7 @@ SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
 def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
     """Run a model, with a dump if there is a place for it, and return the bits of its outputs."""
-    from lar.engines import ENGINES, rows_of
+    from lar.engines import engine_named
     from lar.engines.megengine.lite import LiteDriver
     from lar.measurement.loop import take_samples
     from lar.measurement.rows import SampleRows
@@ -60,7 +60,7 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
         settings={**settings, **({key: "there"} if written else {})},
         written={key: written},
     )
-    driver = LiteDriver(spec, rows_of(ENGINES["megengine"]))
+    driver = LiteDriver(spec, engine_named("megengine").rows)
     driver.load()
     random = np.random.default_rng(0)
     driver.feed(

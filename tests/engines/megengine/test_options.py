@@ -40,7 +40,7 @@ def test_the_engines_log_is_shown_when_asked_for(run_lar: RunLar, driver: str) -
     ("model", "variable", "shown"),
     [
         (DIGITS, "MKL_VERBOSE=1", "MKL_VERBOSE SGEMM"),
-        ("script.fake", "PYTHONVERBOSE=1", "import 'lar.engines.fake'"),
+        ("script.fake", "PYTHONVERBOSE=1", "import 'lar.engines.fake.script'"),
     ],
 )
 def test_a_variable_reaches_the_engine_and_the_result(

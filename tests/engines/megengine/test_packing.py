@@ -41,7 +41,7 @@ def count_threads() -> int:
 
 def main(model: str, settings: str) -> None:
     """Run a model with the lite driver; or with lite itself, where the settings are null."""
-    from lar.engines import ENGINES, rows_of
+    from lar.engines import engine_named
     from lar.engines.megengine.lite import LiteDriver, import_lite
     from lar.records.run import RunSpec
 
@@ -53,7 +53,7 @@ def main(model: str, settings: str) -> None:
     else:
         chosen = json.loads(settings)
         spec = RunSpec(model=model, engine="megengine", driver="lite", settings=chosen)
-        driver = LiteDriver(spec, rows_of(ENGINES["megengine"]))
+        driver = LiteDriver(spec, engine_named("megengine").rows)
         driver.load()
         network = driver.network
     data = np.random.RandomState(0).rand(1, 1, 8, 8).astype(np.float32)

@@ -61,7 +61,7 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
             self.texts.append(text)
 
     plan = plan_run(DIGITS, {"iter": 1, "fast_run": True})
-    assert run_spec(spec_of(plan), plan.driver.path, Told()).status == "ok"
+    assert run_spec(spec_of(plan), Told()).status == "ok"
     assert Told.texts[0] == "searching: 0 operators measured"
     assert Told.texts[-1] == ""  # it is over
     counts = [int(text.split()[1]) for text in Told.texts[:-1]]

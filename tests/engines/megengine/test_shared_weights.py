@@ -42,14 +42,14 @@ def own_kib() -> int:
 
 def main(count: str, settings: str) -> None:
     """Load a model for each runner."""
-    from lar.engines import ENGINES, rows_of
+    from lar.engines import engine_named
     from lar.engines.megengine.lite import LiteDriver
     from lar.records.run import RunSpec
 
     spec = RunSpec(
         model=str(MODEL), engine="megengine", driver="lite", settings=json.loads(settings)
     )
-    rows = rows_of(ENGINES["megengine"])
+    rows = engine_named("megengine").rows
     drivers: list[Any] = []
     grown = []
     for runner in range(1 + int(count)):

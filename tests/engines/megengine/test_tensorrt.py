@@ -53,7 +53,7 @@ def test_with_cuda_it_is_not_refused() -> None:
 CODE = """
 import os, sys
 from pathlib import Path
-from lar.engines import ENGINES, rows_of
+from lar.engines import engine_named
 from lar.engines.megengine.lite import LiteDriver
 from lar.errors import UsageError
 from lar.records.run import RunSpec
@@ -63,7 +63,7 @@ def driver_with(settings, device="cpu"):
         model=sys.argv[1], engine="megengine", driver="lite", settings=settings, device=device,
         work_folder=os.getcwd(),
     )
-    return LiteDriver(spec, rows_of(ENGINES["megengine"]))
+    return LiteDriver(spec, engine_named("megengine").rows)
 
 def tell(action):
     try:

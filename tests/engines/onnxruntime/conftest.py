@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.engines import ENGINES, rows_of
+from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records.run import RunSpec
 
@@ -39,7 +39,7 @@ def make_driver(tmp_path: Path) -> MakeDriver:
             },
             model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
         )
-        return SessionDriver(spec, rows_of(ENGINES["onnxruntime"]))
+        return SessionDriver(spec, engine_named("onnxruntime").rows)
 
     return make
 

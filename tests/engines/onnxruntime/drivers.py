@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines import ENGINES, rows_of
+from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records.run import RunSpec
 
@@ -20,7 +20,7 @@ def make_driver(model: Path, **settings: Any) -> SessionDriver:
     spec = RunSpec(
         model=str(model), engine="onnxruntime", driver="session", settings=dict(settings)
     )
-    return SessionDriver(spec, rows_of(ENGINES["onnxruntime"]))
+    return SessionDriver(spec, engine_named("onnxruntime").rows)
 
 
 def load(model: Path = DIGITS, **settings: Any) -> SessionDriver:

@@ -46,7 +46,7 @@ BIND = """
 import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from lar.engines import ENGINES, rows_of
+from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records.run import RunSpec
 
@@ -61,7 +61,7 @@ before = cores()
 spec = RunSpec(
     model=sys.argv[2], engine="onnxruntime", driver="session", settings=json.loads(sys.argv[3])
 )
-driver = SessionDriver(spec, rows_of(ENGINES["onnxruntime"]))
+driver = SessionDriver(spec, engine_named("onnxruntime").rows)
 driver.load()
 expected, deadline = json.loads(sys.argv[4]), time.monotonic() + 10
 while True:

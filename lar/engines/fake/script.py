@@ -207,10 +207,6 @@ def describe_progress(spec: RunSpec) -> str:
         return ""
 
 
-def find_devices() -> tuple[str, ...]:
-    return ("cpu",)
-
-
 class ScriptedMeter:
     """Gives the script's queue delays: each iteration's at the first reading after it."""
 

@@ -1,0 +1,192 @@
+"""The face of an engine: all that the rest of lar asks it.
+
+An engine's package exports one `Engine`. Making one imports nothing: each method imports what it
+needs when it is called, so that a usage error or `--help` stays cheap.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from lar.dumps.graph import DumpFacts
+    from lar.engines.base import Driver
+    from lar.engines.formats import Format
+    from lar.engines.table import OptionRow
+    from lar.errors import LarError
+    from lar.measurement.listener import Listener
+    from lar.records.run import ModelInfo, RunResult, RunSpec
+    from lar.records.testcase import Case
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+class DriverEntry(NamedTuple):
+    """One way into an engine; `load` imports its class. An engine's first one is the default."""
+
+    name: str
+    what: str
+    load: Callable[[], type[Driver]]
+
+
+class CasePacker(abc.ABC):
+    """Writes models with testcases, for `lar pack`."""
+
+    driver: str
+    """The driver that computes the expected outputs."""
+
+    writes: Literal["file", "folder"]
+
+    @abc.abstractmethod
+    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        """Write the model of a loaded driver with testcases: what each feeds, what came out.
+
+        Raises:
+            UsageError: the model cannot be written so.
+        """
+
+
+class StagedRun(abc.ABC):
+    """Makes runs with certain options in several worker processes."""
+
+    keys: tuple[str, ...]
+    """The options that ask for it."""
+
+    @abc.abstractmethod
+    def run(
+        self,
+        spec: RunSpec,
+        listener: Listener,
+        step: Callable[[RunSpec, Listener], RunResult],
+        run: Callable[[RunSpec], RunResult],
+    ) -> RunResult:
+        """Make the run; `step` executes a spec in a worker of its own, `run` is the run that was
+        asked for."""
+
+
+class Engine(abc.ABC):
+    """An engine as the parent process knows it, and what it can do.
+
+    A method that has a body here is for an ability that an engine may lack.
+    """
+
+    name: str
+    """What --engine calls it."""
+
+    title: str
+    """What messages call it."""
+
+    formats: tuple[Format, ...]
+    drivers: tuple[DriverEntry, ...]
+
+    distribution: str = ""
+    """The package that must be installed besides lar; empty where none has to be."""
+
+    is_for_tests: bool = False
+    """Left out of the tables for users."""
+
+    searches: tuple[str, ...] = ()
+    """Options that have the engine search for algorithms in the first iteration."""
+
+    settles: tuple[str, ...] = ()
+    """Options of runs that `settle` is called for."""
+
+    packing: CasePacker | None = None
+    staged: StagedRun | None = None
+
+    @abc.abstractmethod
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        """Return how the engine honours each option that it knows."""
+
+    @abc.abstractmethod
+    def read_model(self, path: Path) -> ModelInfo:
+        """Read what a model file holds, in a worker.
+
+        Raises:
+            UsageError: it is no model, or a damaged one.
+            EngineMissing: the library that reads it is not installed.
+        """
+
+    @abc.abstractmethod
+    def find_devices(self) -> tuple[str, ...]:
+        """Return the devices that the engine can run on here, the CPU first; in a worker."""
+
+    @property
+    def install_hint(self) -> str:
+        """How to install it on this machine."""
+        return f"pip install {self.distribution}"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The suffixes of the model files that it reads."""
+        return tuple(suffix for each in self.formats for suffix in each.suffixes)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its library is there for this Python."""
+        return not self.distribution or importlib.util.find_spec(self.distribution) is not None
+
+    @functools.cached_property
+    def rows(self) -> Mapping[str, OptionRow]:
+        """How it honours options, by key."""
+        return {row.key: row for row in self.option_rows()}
+
+    def driver_class(self, name: str) -> type[Driver]:
+        """Import a driver."""
+        return next(each for each in self.drivers if each.name == name).load()
+
+    def make_driver(self, spec: RunSpec) -> Driver:
+        """Return a driver for a spec; nothing is loaded by it yet."""
+        return self.driver_class(spec.driver)(spec, self.rows)
+
+    def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        """Refuse settings that are known to fail on this machine; the environment is the worker's.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        return
+
+    def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
+        """Return what the user should know of a result, in one line; the environment is the
+        worker's."""
+        return ""
+
+    def settle(self, spec: RunSpec) -> None:
+        """Do what is left to do when the worker of a run has ended, however it did.
+
+        Raises:
+            LarError: it cannot be done.
+        """
+        return
+
+    def describe_progress(self, spec: RunSpec) -> str:
+        """Return how far the preparation of a run is, in a few words or none; never raises."""
+        return ""
+
+    def explain_log(self, log: bytes) -> LarError | None:
+        """Return the error of an engine that has printed this and is lost, crashed or hanging."""
+        return None
+
+    def unpack_testcases(self, spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
+        """Write the model and the testcases in a spec's file into its work folder, in a worker.
+
+        Returns:
+            The model's path, and the testcases.
+
+        Raises:
+            UsageError: the file is damaged.
+        """
+        raise NotImplementedError(f"{self.title} reads no file with testcases")
+
+    def describe_dump(self, folder: Path) -> DumpFacts:
+        """Return what is known of a dump in a folder besides the names of its tensors."""
+        raise NotImplementedError(f"{self.title} dumps nothing")

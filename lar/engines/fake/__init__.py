@@ -1,0 +1,51 @@
+"""The scripted engine, for the tests; it plays what a JSON file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lar.engines.engine import DriverEntry, Engine
+from lar.engines.formats import SCRIPT
+
+if TYPE_CHECKING:
+    from lar.engines.base import Driver
+    from lar.engines.table import OptionRow
+    from lar.records.run import ModelInfo, RunSpec
+
+
+def script_driver() -> type[Driver]:
+    from lar.engines.fake.script import FakeDriver
+
+    return FakeDriver
+
+
+class FakeEngine(Engine):
+    """The engine of scripts."""
+
+    name = "fake"
+    title = "the scripted engine"
+    formats = (SCRIPT,)
+    drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
+    is_for_tests = True
+
+    def option_rows(self) -> tuple[OptionRow, ...]:
+        from lar.engines.fake.script import ROWS
+
+        return ROWS
+
+    def read_model(self, path: Path) -> ModelInfo:
+        from lar.engines.fake.script import read_model
+
+        return read_model(path)
+
+    def find_devices(self) -> tuple[str, ...]:
+        return ("cpu",)
+
+    def describe_progress(self, spec: RunSpec) -> str:
+        from lar.engines.fake.script import describe_progress
+
+        return describe_progress(spec)
+
+
+ENGINE = FakeEngine()

@@ -1,0 +1,117 @@
+"""The formats of model files, each of which several engines may read.
+
+A format is recognised by the first bytes of a file, and by its suffix where they do not show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from lar.errors import UsageError, nearest
+
+# So many bytes at the beginning of a file are enough to recognise its format.
+HEAD_SIZE = 16
+
+
+class Format(NamedTuple):
+    """A format of model files: the name that messages give it, and how its files are recognised.
+
+    `begins` takes the first bytes of a file (HEAD_SIZE, or all of a smaller one) and returns
+    whether they can only be this format's. A format of plain text has nothing of the kind.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: Callable[[bytes], bool]
+
+
+def begins_like_megengine(head: bytes) -> bool:
+    """`mgbtest0` stands before testcases, `packed_model` in packed files, the FlatBuffers
+    identifier `mgv2` behind a size; older files begin with `MGBC` or `MGBS`."""
+    return (
+        head.startswith((b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")) or head[8:12] == b"mgv2"
+    )
+
+
+def begins_like_onnx(head: bytes) -> bool:
+    """A protobuf message whose first field is ir_version, a small number."""
+    return not begins_like_ort(head) and len(head) > 2 and head[0] == 0x08 and 1 <= head[1] <= 32
+
+
+def begins_like_ort(head: bytes) -> bool:
+    """FlatBuffers with the identifier `ORTM`."""
+    return head[4:8] == b"ORTM"
+
+
+MEGENGINE = Format("MegEngine", (".mge", ".mgb", ".mdl", ".lite"), begins_like_megengine)
+ONNX = Format("ONNX", (".onnx",), begins_like_onnx)
+ORT = Format("ORT", (".ort",), begins_like_ort)
+SCRIPT = Format("fake script", (".fake",), lambda head: False)
+
+FORMATS = (MEGENGINE, ONNX, ORT, SCRIPT)
+
+
+def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
+    """Return the format that the first bytes of a file show, None where they show none."""
+    return next((each for each in formats if each.begins(head)), None)
+
+
+def format_named(path: Path, formats: Iterable[Format] = FORMATS) -> Format | None:
+    """Return the format that a file's suffix stands for, None where it stands for none."""
+    return next((each for each in formats if path.suffix.lower() in each.suffixes), None)
+
+
+def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
+    """Refuse a model file whose first bytes show another format than those an engine reads.
+
+    Raises:
+        UsageError: they do, or the file cannot be read.
+    """
+    found = format_in(read_head(path))
+    if found is not None and found not in formats:
+        raise UsageError(
+            f"{path}: a model in the {found.name} format, which {engine} does not read",
+            f"rename it to {found.suffixes[0]}",
+        )
+
+
+def read_head(model: Path) -> bytes:
+    """Read the first bytes of a model file.
+
+    Raises:
+        UsageError: missing, a folder, unreadable or empty.
+    """
+    try:
+        if model.is_dir():
+            names = ", ".join(sorted(models_in(model))[:5])
+            raise UsageError(
+                f"{model}: is a folder, not a model file",
+                f"give a model in it: {names}" if names else "give a model file",
+            )
+        if model.exists() and not model.is_file():
+            raise UsageError(f"{model}: is not a regular file", "copy the model into a file")
+        with model.open("rb") as file:
+            head = file.read(HEAD_SIZE)
+    except FileNotFoundError:
+        near = nearest(model.name, models_in(model.parent))
+        hint = f"did you mean {model.with_name(near)}?" if near else "check the path"
+        raise UsageError(f"{model}: no such model file", hint) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"{model}: cannot be read: {reason.lower()}", "check the path and its permissions"
+        ) from None
+    if not head:
+        raise UsageError(f"{model}: the model file is empty", "copy or export it again")
+    return head
+
+
+def models_in(folder: Path) -> list[str]:
+    """Return the names of the model files in a folder."""
+    try:
+        files = [path for path in folder.iterdir() if path.is_file()]
+        return [path.name for path in files if format_named(path)]
+    except OSError:
+        return []
