@@ -59,7 +59,10 @@ def imports_of(name: str) -> Iterator[str]:
                 yield module
 
 
-GRAPH = {name: {found for found in imports_of(name) if found != name} for name in MODULES}
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """What each module of lar imports."""
+    return {name: {found for found in imports_of(name) if found != name} for name in MODULES}
 
 
 def test_every_folder_has_its_place() -> None:
@@ -68,10 +71,10 @@ def test_every_folder_has_its_place() -> None:
     assert {name for name in MODULES if not folder_of(name)} == {*FOR_ALL, "lar.__main__"}
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down(graph: dict[str, set[str]]) -> None:
     wrong = [
         f"{name} imports {found}"
-        for name, imported in GRAPH.items()
+        for name, imported in graph.items()
         if folder_of(name)
         for found in sorted(imported)
         if found not in FOR_ALL
@@ -81,20 +84,20 @@ def test_imports_point_down() -> None:
     assert not wrong
 
 
-def test_records_import_nothing_but_errors() -> None:
+def test_records_import_nothing_but_errors(graph: dict[str, set[str]]) -> None:
     imported = {
         found
         for name in MODULES
         if folder_of(name) == "records"
-        for found in GRAPH[name]
+        for found in graph[name]
         if folder_of(found) != "records"
     }
     assert imported <= {"lar.errors"}
 
 
 @pytest.mark.xfail(strict=True, reason="circles within engines and dumps")
-def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {name: GRAPH[name] - {"lar"} for name in GRAPH if name != "lar"}
+def test_no_module_imports_itself_by_way_of_others(graph: dict[str, set[str]]) -> None:
+    graph = {name: imported - {"lar"} for name, imported in graph.items() if name != "lar"}
     circles = []
     for name in graph:
         reached: set[str] = set()

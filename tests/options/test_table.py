@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,8 +33,6 @@ from lar.options.values import (
     parse_stall,
 )
 
-each_option = pytest.mark.parametrize("option", OPTIONS, ids=[option.key for option in OPTIONS])
-
 
 def refused(parse: Any, text: str) -> str:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
@@ -46,47 +46,48 @@ def parsed(*words: str) -> dict[str, Any]:
     return vars(parser.parse_args(words))
 
 
-@each_option
-def test_an_option_says_all_it_must(option: Option) -> None:
-    assert option.help
-    assert option.help[0].islower() or option.help.startswith("CUDA")
-    assert not option.help.endswith(".")
-    assert option.group
-    assert option.key.replace("_", "").isalnum()
-    assert option.key.islower()
-    assert BY_KEY[option.key] is option
-    assert all(option.key in BY_KEY[other].conflicts for other in option.conflicts)
-    if option.parse is None:
-        assert not option.metavar
-    else:
-        assert option.metavar or option.choices
+def faults_of(option: Option) -> Iterator[str]:
+    """What an option's declaration lacks."""
+    if not re.match("[a-z]|CUDA", option.help) or option.help.endswith("."):
+        yield f"help {option.help!r}"
+    if not option.group:
+        yield "no group"
+    if not re.fullmatch("[a-z][a-z0-9_]*", option.key) or BY_KEY[option.key] is not option:
+        yield "key"
+    if not all(option.key in BY_KEY[other].conflicts for other in option.conflicts):
+        yield f"conflicts {option.conflicts}"
+    if bool(option.metavar or option.choices) != (option.parse is not None):
+        yield f"metavar {option.metavar!r}, choices {option.choices}, parse {option.parse}"
+    if option.default is not None and (
+        option.parse is None or option.parse(str(option.default)) != option.default
+    ):
+        yield f"default {option.default!r}"
 
 
-@each_option
-def test_the_default_of_an_option_is_none_or_a_value_it_takes(option: Option) -> None:
-    if option.default is not None:
-        assert option.parse is not None
-        assert option.parse(str(option.default)) == option.default
+def test_options_are_declared_whole() -> None:
+    assert OPTIONS
+    assert [(option.key, fault) for option in OPTIONS for fault in faults_of(option)] == []
 
 
-@each_option
-def test_the_empty_name_of_a_file_is_refused(option: Option) -> None:
-    if option.metavar in ("FILE", "DIR"):
-        assert "no name of a file" in refused(option.parse, "")
+def test_the_empty_name_of_a_file_is_refused() -> None:
+    options = [option for option in OPTIONS if option.metavar in ("FILE", "DIR")]
+    assert options
+    for option in options:
+        assert "no name of a file" in refused(option.parse, ""), option.key
 
 
 def test_keys_are_unique() -> None:
     assert len(BY_KEY) == len(OPTIONS)
 
 
-@each_option
-def test_the_help_shows_flag_group_text_and_engines(option: Option) -> None:
+def test_the_help_shows_flag_group_text_and_engines() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser, {"cuda": ["megengine", "onnxruntime"]})
     words = " ".join(parser.format_help().split())
-    assert option.flag in words
-    assert option.help in words
-    assert f"{option.group}:" in words
+    for option in OPTIONS:
+        assert option.flag in words
+        assert option.help in words
+        assert f"{option.group}:" in words
     assert "cuda:1 [megengine, onnxruntime]" in words
 
 
