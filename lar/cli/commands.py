@@ -1,16 +1,40 @@
-"""The commands: one module each, with `add_arguments(parser)` and `main(arguments)`."""
+"""The commands of lar: a module `lar/cli/NAME.py` each, with `add_arguments(parser)` and
+`main(arguments)`."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
+from types import ModuleType
 
-# Name, module and help; a module is imported when its command is typed.
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("lar.cli.run", "run a model and time it; `lar MODEL` is the same"),
-    "info": ("lar.cli.info", "what a model holds: inputs, operators, parameters, FLOPs"),
-    "pack": ("lar.cli.pack", "pack inputs and the outputs computed here with a model"),
-    "compare": ("lar.cli.compare", "two dumps or models: what differs, and which operator"),
-    "report": ("lar.cli.report", "tables and pages of a profile, in the style of a profiler"),
-    "cache": ("lar.cli.cache", "show, compare, merge and edit fast-run cache files"),
-    "engines": ("lar.cli.engines", "installed engines, their devices and options"),
+COMMANDS: Mapping[str, str] = {
+    "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
+    "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
+    "pack": "write a model with testcases: inputs, and the outputs computed here",
+    "compare": "compare two dumps or models, and name the operator at fault",
+    "report": "print tables or write pages from a profile, in the style of a profiler",
+    "cache": "show, compare, merge and edit fast-run cache files",
+    "engines": "list the installed engines, their devices, options and known defects",
+    "help": "print a topic of the manual, the help of a command, or a man page",
+    "completion": "print what makes a shell complete lar's commands and flags",
+    "version": "print the version of lar",
 }
+
+# What people type for what lar does in another way.
+OTHER_WAYS: Mapping[str, str] = {
+    "tune": "`lar run MODEL --fast-run --fast-run-algo-policy FILE` searches the fastest "
+    "algorithms (`lar help tuning`)",
+    "bench": "`lar run MODEL` runs a model and times it",
+    "benchmark": "`lar run MODEL` runs a model and times it",
+    "profile": "`lar run MODEL --profile FILE` writes a profile, `lar report FILE` prints it",
+    "dump": "`lar run MODEL --bin-io-dump DIR` writes what each operator computes",
+    "diff": "`lar compare A B` compares two dumps or models",
+    "inspect": "`lar info MODEL` prints what a model holds",
+    "list": "`lar engines` lists the installed engines",
+    "convert": "`lar run MODEL --model-dump FILE` writes the model as the options have made it",
+}
+
+
+def load_command(name: str) -> ModuleType:
+    """Import the module of a command; none is imported before its command is typed."""
+    return importlib.import_module(f"lar.cli.{name}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import importlib
 import io
 import os
 import re
@@ -13,49 +12,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lar import __version__
-from lar.cli.commands import COMMANDS
-from lar.errors import EXIT_CODES, LarError, UsageError, nearest, printable
+from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
+from lar.cli.parser import parser_of
+from lar.errors import EXIT_CODES, LarError, UsageError, printable
+from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
 STDOUT = "standard output"
 
+SHORT_HELP = """\
+usage: lar MODEL [--input FILE] [--iter N] [flags]
+       lar COMMAND ...
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal; argparse would ask for its width at every flag declared."""
+  lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10
 
-    width = 0
-
-    def __init__(self, prog: str) -> None:
-        if not Formatter.width:
-            Formatter.width = max(terminal_width() - 2, 20)
-        super().__init__(prog, width=Formatter.width)
-
-
-def terminal_width() -> int:
-    """Return the number of columns: COLUMNS, else the terminal's, else 100."""
-    try:
-        return int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        pass
-    try:
-        return os.get_terminal_size(1).columns or 100
-    except OSError:
-        return 100
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of printing and leaving."""
-
-    def __init__(self, **keywords: Any) -> None:
-        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
-
-    def error(self, message: str) -> NoReturn:
-        # argparse writes "argument --iter: ..."; the flag alone says as much.
-        message = re.sub(r"^argument (\S+?)(/\S+)?:", r"\1:", message)
-        if "required: MODEL" in message:
-            message = "no model is given"
-        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+`lar help` lists the commands and the topics of the manual, `lar run --help` the flags of a run."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,24 +91,37 @@ def has_folder() -> bool:
 def dispatch(words: list[str]) -> int:
     """Find the command, parse its flags and run it."""
     if not words:
-        print(short_help())
+        print(SHORT_HELP)
         return 2
-    if words[0] in ("-h", "--help"):
-        print(full_help())
-        return 0
-    if words[0] == "--version":
-        print(f"lar {__version__}")
-        return 0
-    name, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
-    module: Any = importlib.import_module(COMMANDS[name][0])
-    parser = Parser(prog=f"lar {name}", description=COMMANDS[name][1])
-    module.add_arguments(parser)
+    if words[0] in ("-h", "--help", "--version"):
+        words = ["version" if words[0] == "--version" else "help"]
+    name, rest = command_of(words)
+    parser = parser_of(name)
     arguments, unknown = parser.parse_known_args(normalize_flags(rest))
     if unknown:
         # A command of several actions says which of their parsers read the words.
         refuse_unknown(unknown[0], getattr(arguments, "parser", parser))
-    code: int = module.main(arguments)
+    code: int = load_command(name).main(arguments)
     return code
+
+
+def command_of(words: list[str]) -> tuple[str, list[str]]:
+    """Return the command of a command line and the words after it; `lar MODEL` is a run.
+
+    Raises:
+        UsageError: the first word is neither a command nor a model nor a flag.
+    """
+    first = words[0]
+    if first in COMMANDS:
+        return first, words[1:]
+    if first.startswith("-") or "." in first or os.sep in first or os.path.exists(first):
+        return "run", words
+    near = nearest_spelling(first, COMMANDS)
+    hint = OTHER_WAYS.get(first) or (f"did you mean `lar {near}`?" if near else "")
+    raise UsageError(
+        f"unknown command {first!r}",
+        hint or "`lar help` lists the commands; a model is a file: `lar FILE`",
+    )
 
 
 def normalize_flags(words: list[str]) -> list[str]:
@@ -167,43 +151,20 @@ def normalize_flag(word: str) -> str:
 
 
 def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
-    """Refuse a flag or word that the command does not take, naming the nearest flag.
+    """Refuse a flag or word that the command does not take, naming the flag that was meant.
 
     Raises:
         UsageError: always.
     """
-    if not word.startswith("-"):
-        raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     flag = word.partition("=")[0]
     flags = [name for action in parser._actions for name in action.option_strings]
+    if not word.startswith("-"):
+        raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
         raise UsageError(f"{flag}: stands after --, where no flags do", "leave the -- out")
-    near = nearest(flag, flags)
     raise UsageError(
         f"unknown flag {flag}",
-        f"did you mean {near}?" if near else f"`{parser.prog} --help` lists the flags",
-    )
-
-
-def short_help() -> str:
-    """Return what `lar` alone prints."""
-    return (
-        "usage: lar MODEL [--input FILE] [--iter N] [flags]\n"
-        "       lar COMMAND ...\n\n"
-        "  lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10\n\n"
-        "`lar --help` lists the commands, `lar run --help` the flags of a run."
-    )
-
-
-def full_help() -> str:
-    """Return what `lar --help` prints."""
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
-    return (
-        f"lar {__version__}: how fast a model runs, whether its numbers are right, and which "
-        "settings\nmake it fastest.\n\n"
-        f"usage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:\n{commands}\n\n"
-        "`lar COMMAND --help` lists the flags of a command; `lar --version` tells the version."
+        suggest_flag(flag, flags) or f"`{parser.prog} --help` lists the flags",
     )
 
 

@@ -14,7 +14,8 @@ from lar.comparison.graph import Graph
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
-from lar.errors import UsageError, error_with_code, nearest
+from lar.errors import UsageError, error_with_code
+from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, Option, flag_of, is_set
 from lar.records.comparison import Comparison, Tolerance
 from lar.records.run import TensorInfo
@@ -173,9 +174,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         key = flag.replace("-", "_")
         option = BY_KEY.get(key)
         if option is None:
-            near = nearest(key, BY_KEY)
-            hint = f"did you mean {flag_of(near)}?" if near else "`lar run --help` lists the flags"
-            raise UsageError(f"unknown flag {flag_of(key)}", hint)
+            hint = suggest_flag(flag_of(key), map(flag_of, BY_KEY))
+            raise UsageError(
+                f"unknown flag {flag_of(key)}", hint or "`lar run --help all` lists the flags"
+            )
         if option.parse is None:
             values[key] = True
             continue

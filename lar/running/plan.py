@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines import driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, UsageError, nearest
+from lar.errors import EngineMissing, UsageError
+from lar.options.suggestions import suggest_flag
 from lar.options.table import (
     BY_KEY,
     OPTIONS,
@@ -278,8 +279,7 @@ def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key not in BY_KEY:
-            near = nearest(key, BY_KEY)
-            raise UsageError(f"unknown option {key!r}", f"did you mean {near!r}?" if near else "")
+            raise UsageError(f"unknown option {key!r}", suggest_flag(key, BY_KEY))
         if BY_KEY[key].scope in ("report", "debug") and is_set(value):
             raise UsageError(f"{flag_of(key)} is for the command line alone")
         values[key] = parse_value(BY_KEY[key], value)

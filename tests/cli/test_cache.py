@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lar.cli import cache as command
-from lar.cli.main import Parser, dispatch
+from lar.cli.main import dispatch
+from lar.cli.parser import Parser
 from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, bytes_of, read_cache
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_write import write_cache_merged
@@ -348,7 +349,7 @@ def test_an_unknown_flag_is_told_with_the_nearest_of_its_action(
 def test_no_library_is_imported(words: list[str]) -> None:
     code = (
         "import sys\n"
-        "from lar.cli.main import Parser\n"
+        "from lar.cli.parser import Parser\n"
         "from lar.cli import cache\n"
         "parser = Parser(prog='lar cache')\n"
         "cache.add_arguments(parser)\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lar.cli import cache as command
-from lar.cli.main import Parser
+from lar.cli.parser import Parser
 from lar.engines.onnxruntime.cache_file import CacheRecord, with_record
 from lar.errors import UsageError
 

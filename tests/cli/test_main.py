@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lar
+from lar.cli.main import main
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteScript = Callable[..., str]
@@ -58,8 +59,9 @@ def test_help(run_lar: RunLar, flag: str) -> None:
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
 
 
-def test_version(run_lar: RunLar) -> None:
-    done = run_lar("--version")
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_version(run_lar: RunLar, word: str) -> None:
+    done = run_lar(word)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lar {lar.__version__}\n", "")
 
 
@@ -102,6 +104,63 @@ def test_words_that_make_no_command(
     assert first.startswith(f"lar: error: {message}")
     assert len(rest) <= 1
     assert hint in "".join(rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["tune", "m"], "unknown command 'tune'", "--fast-run-algo-policy"),
+        (["comapre", "a", "b"], "unknown command 'comapre'", "did you mean `lar compare`?"),
+        (["repor", "a"], "unknown command 'repor'", "did you mean `lar report`?"),
+        (["diff", "a", "b"], "unknown command 'diff'", "`lar compare A B`"),
+        (["xyzzy"], "unknown command 'xyzzy'", "`lar help` lists the commands"),
+        (["", "--iter", "3"], "unknown command ''", "`lar help` lists the commands"),
+    ],
+)
+def test_an_unknown_command(
+    words: list[str], message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    error, its_hint = printed.err.splitlines()
+    assert (printed.out, error) == ("", f"lar: error: {message}")
+    assert its_hint.startswith("hint: ")
+    assert hint in its_hint
+
+
+@pytest.mark.parametrize("words", [["none.mge"], ["./none"], ["no/model"], ["run", "none"]])
+def test_a_model_that_is_not_there_is_no_unknown_command(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert "no such model file" in capsys.readouterr().err
+
+
+def test_a_file_is_a_model_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("comapre").write_bytes(b"no model")
+    assert main(["comapre"]) == 2
+    assert "unknown command" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "hint"),
+    [
+        ("--itre", "did you mean --iter?"),
+        ("--output", "--bin-out-dump"),
+        ("--shapes", "--input 'NAME:{1,3,224,224}'"),
+        ("--quiet", "`lar run --help` lists the flags"),
+    ],
+)
+def test_the_hint_at_an_unknown_flag(
+    flag: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models/one_operator.onnx", flag]) == 2
+    error, its_hint = capsys.readouterr().err.splitlines()
+    assert error == f"lar: error: unknown flag {flag}"
+    assert hint in its_hint
 
 
 # Standard input and outputs

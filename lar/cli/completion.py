@@ -1,0 +1,67 @@
+"""`lar completion SHELL`: what makes a shell complete lar's commands, flags and their values."""
+
+from __future__ import annotations
+
+import argparse
+
+from lar.cli.commands import COMMANDS
+from lar.cli.help import topics
+from lar.cli.parser import Parser, parser_of
+
+SHELLS = ("bash", "zsh", "fish")
+
+EPILOG = """\
+to switch it on:
+  bash  add to ~/.bashrc:  eval "$(lar completion bash)"
+  zsh   lar completion zsh > DIR/_lar, in a folder of $fpath
+  fish  lar completion fish > ~/.config/fish/completions/lar.fish
+"""
+
+# Values that are files or folders, by the name that the help gives them.
+FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS", "DATA"})
+FOLDERS = frozenset({"DIR"})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print the script; return the exit code."""
+    import shtab  # only this command needs it
+
+    parser = parser_of_all()
+    mark_files(parser, shtab.FILE, shtab.DIRECTORY)
+    print(shtab.complete(parser, arguments.shell))
+    return 0
+
+
+def parser_of_all() -> Parser:
+    """Return one parser of every command line: the commands, and the flags of `lar MODEL`."""
+    run = parser_of("run")
+    flags = Parser(add_help=False, parents=[run], conflict_handler="resolve")
+    for action in [each for each in flags._actions if not each.option_strings]:
+        flags._remove_action(action)  # the model: its place is the command's
+    whole = Parser(prog="lar", parents=[flags], conflict_handler="resolve")
+    commands = whole.add_subparsers(metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        its = parser_of(name)
+        commands.add_parser(
+            name, help=text, parents=[its], add_help=False, conflict_handler="resolve"
+        )
+    return whole
+
+
+def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
+    """Mark the arguments of a parser, and of its actions, whose value is a file, a folder or a
+    topic of the manual."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for its in action.choices.values():
+                mark_files(its, file, folder)
+        elif action.metavar == "TOPIC":
+            action.choices = [*COMMANDS, *topics()]
+        elif action.metavar in FILES | FOLDERS:
+            action.complete = file if action.metavar in FILES else folder  # type: ignore[attr-defined]

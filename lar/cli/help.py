@@ -1,0 +1,116 @@
+"""`lar help`: the commands, the pages of the manual in `lar/docs`, and a man page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Mapping
+
+from lar import __version__
+from lar.cli.commands import COMMANDS
+from lar.cli.parser import parser_of, terminal_width
+from lar.errors import UsageError
+from lar.options.suggestions import nearest_spelling
+
+DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
+
+PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", metavar="TOPIC", nargs="*", help="a topic of the manual, or a command of lar"
+    )
+    parser.add_argument(
+        "--man", action="store_true", help="print a man page of all commands, for `man -l FILE`"
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print what is asked for; return the exit code.
+
+    Raises:
+        UsageError: there is no such command or topic.
+    """
+    words: list[str] = arguments.words
+    if arguments.man:
+        from lar.cli.man_page import format_man_page
+
+        print(format_man_page({name: parser_of(name) for name in COMMANDS}))
+    elif not words:
+        print(overview())
+    elif words[0] in COMMANDS:
+        # An action of a command, `lar help cache show`, has a help text of its own.
+        parser_of(words[0]).parse_args([*words[1:], "--help"])
+    elif len(words) > 1:
+        raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one")
+    else:
+        sys.stdout.write(page_of(words[0]))
+    return 0
+
+
+def overview() -> str:
+    """Return the list of commands and topics, as wide as the terminal."""
+    width = max(terminal_width() - 2, 40)
+    return "\n".join(
+        [
+            textwrap.fill(f"lar {__version__}: {PURPOSE}.", width),
+            "\nusage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:",
+            *format_entries(COMMANDS, width),
+            "\ntopics of the manual:",
+            *format_entries(topics(), width),
+            "",
+            textwrap.fill(
+                "`lar help TOPIC` prints a topic, `lar help COMMAND` and `lar COMMAND --help` the "
+                "flags of a command; `lar --version` prints the version.",
+                width,
+            ),
+        ]
+    )
+
+
+def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
+    """Return a line for each name with what it is, indented, wrapped to a width."""
+    column = max(map(len, entries)) + 4
+    return [
+        textwrap.fill(
+            f"  {name:{column - 2}}{text}",
+            max(width, column + 20),
+            subsequent_indent=" " * column,
+            break_on_hyphens=False,
+        )
+        for name, text in entries.items()
+    ]
+
+
+def topics() -> dict[str, str]:
+    """Return the topics of the manual, each with what its page's first line says of it:
+    `# NAME: what it is about`."""
+    found = {}
+    for name in sorted(os.listdir(DOCS)):
+        if name.endswith(".md"):
+            with open(os.path.join(DOCS, name), encoding="utf-8") as file:
+                title = file.readline()
+            found[name.removesuffix(".md")] = title.partition(": ")[2].strip()
+    return found
+
+
+def page_of(topic: str) -> str:
+    """Return a page of the manual; the beginning of its name is enough.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = topics()
+    found = [name for name in known if name == topic or name.startswith(topic)]
+    if len(found) != 1:
+        near = nearest_spelling(topic, [*known, *COMMANDS])
+        raise UsageError(
+            f"there is no topic {topic!r}",
+            f"did you mean `lar help {near}`?" if near else "`lar help` lists the topics",
+        )
+    with open(os.path.join(DOCS, f"{found[0]}.md"), encoding="utf-8") as file:
+        return file.read()

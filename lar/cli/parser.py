@@ -1,0 +1,60 @@
+"""The argument parser of the commands, and the width of what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Any, NoReturn
+
+from lar.cli.commands import COMMANDS, load_command
+from lar.errors import UsageError
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=max(terminal_width() - 2, 20))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Keep the lines of a description, but for those that are too long."""
+        import textwrap
+
+        return "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
+            for line in text.splitlines()
+        )
+
+
+def terminal_width() -> int:
+    """Return the number of columns: COLUMNS, else the terminal's, else 100."""
+    try:
+        return int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(1).columns or 100
+    except OSError:
+        return 100
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of printing and leaving."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
+
+    def error(self, message: str) -> NoReturn:
+        # argparse writes "argument --iter: ..."; the flag alone says as much.
+        message = re.sub(r"^argument (\S+?)(/\S+)?:", r"\1:", message)
+        if "required: MODEL" in message:
+            message = "no model is given"
+        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+
+
+def parser_of(command: str) -> Parser:
+    """Return the parser of a command."""
+    parser = Parser(prog=f"lar {command}", description=COMMANDS[command])
+    load_command(command).add_arguments(parser)
+    return parser
