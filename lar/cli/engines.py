@@ -71,7 +71,7 @@ def format_engines(engines: list[Engine]) -> list[str]:
 
 def describe_devices(engine: Engine) -> str:
     """Return the devices of an engine, or why there are none."""
-    from lar.running.api import (
+    from lar.running.tasks import (
         find_devices,  # slow to import: an error in the command line needs it not
     )
 

@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
             check_places([file], [arguments.model])
         from lar.records.run import record_to_json
         from lar.reports.info_text import format_info
-        from lar.running.api import info_of
+        from lar.running.tasks import info_of
 
         info = info_of(spec_of(plan))
         if file is None or not file.to_stdout:

@@ -88,9 +88,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     from lar.measurement.machine import read_model_file
     from lar.records.events import Packed
+    from lar.records.run import RunContext
     from lar.records.testcase import Packing
-    from lar.running.api import Collector, run_task
     from lar.running.output_files import cannot_write, check_place, deliver, folder_beside
+    from lar.running.tasks import run_task
 
     read_model_file(Path(model))
     packing = Packing(
@@ -102,8 +103,7 @@ def main(arguments: argparse.Namespace) -> int:
         transform=arguments.input_transform,
         repeat=arguments.repeat,
     )
-    spec = replace(spec_of(plan), inputs=tuple(data), packing=packing)
-    listener = Collector(Packed)
+    spec = replace(spec_of(plan), inputs=tuple(data))
     try:
         if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(f"-o: {place}: the folder is not empty", "give a new folder")
@@ -114,14 +114,14 @@ def main(arguments: argparse.Namespace) -> int:
         beside = folder_beside(place, packer.writes)
         with tempfile.TemporaryDirectory(prefix=".lar-", dir=beside) as folder:
             written = Path(folder) / "written"
-            spec = replace(spec, written={"pack": str(written)})
-            run_task(spec, "pack", listener)
+            context = RunContext(packing=packing, written={"pack": str(written)})
+            packed = run_task("pack", Packed, spec, context)
             deliver(written, place, packer.writes)
     except OSError as error:
         raise cannot_write("-o", place, error) from None
-    for text in listener.found.warnings:
+    for text in packed.warnings:
         print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    print("\n".join(map(printable, format_packed(arguments.output, listener.found))))
+    print("\n".join(map(printable, format_packed(arguments.output, packed))))
     return 0
 
 

@@ -30,10 +30,12 @@ from lar.reports.run_text import (
     format_row,
     format_summary,
 )
-from lar.running.api import error_of, info_of, run_spec
 from lar.running.isolation import LAST_SECONDS
 from lar.running.output_files import files_read, places_of
 from lar.running.plan import Plan, spec_of
+from lar.running.run import Run
+from lar.running.steps import make_run
+from lar.running.tasks import error_of, info_of
 from lar.running.worker_process import WorkerProcess
 
 FORMATS = {
@@ -67,14 +69,16 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
         printer = LinePrinter(spec, sys.stderr if on_stdout else sys.stdout)
         if values["model_info"]:
             print_lines(printer.lines, format_info(info_of(spec, began)))
-        result = run_spec(
-            spec,
-            printer,
-            started=started,
-            in_process=started is None,
-            overwrite=bool(values["overwrite"]),
-            resume=bool(values["resume"]),
-            began=began,
+        result = make_run(
+            Run(
+                spec=spec,
+                listener=printer,
+                worker=started,
+                in_process=started is None,
+                overwrite=bool(values["overwrite"]),
+                resume=bool(values["resume"]),
+                began=began,
+            )
         )
         printer.finish(result)
         if result.status == "ok":

@@ -63,7 +63,7 @@ def write_outputs(driver: Any, variables: Mapping[str, Variable]) -> None:
     """Have a driver's outputs written after each iteration, those of the first runner."""
     if driver.runner:
         return
-    dump = OutputDump(Path(driver.spec.written[KEY]), variables)
+    dump = OutputDump(Path(driver.context.written[KEY]), variables)
 
     def write() -> None:
         if driver.run_number is not None:

@@ -12,7 +12,7 @@ from lar.engines.profiler import SILENT, EngineProfiler, Silent
 from lar.engines.table import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, ThreadMeter
-from lar.records.run import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,9 +69,15 @@ class Driver(abc.ABC):
     device_seconds: Callable[[], float] | None = None
     """The device's own time of the last iteration, where the engine measures it."""
 
-    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: Mapping[str, OptionRow],
+        context: RunContext | None = None,
+    ) -> None:
         """Import the engine; loads nothing yet."""
         self.spec = spec
+        self.context = context or RunContext()
         self.rows = rows
         # What a hook has to tell the user besides; the run prints it as a warning.
         self.notes: list[str] = []
@@ -83,6 +89,11 @@ class Driver(abc.ABC):
         self.run_number: int | None = 0
         # Whether the first run prepares what all runners use, so that they must not begin together.
         self.begins_alone = False
+
+    @property
+    def model_file(self) -> str:
+        """The file to load: that of the spec, but for a model that was packed with testcases."""
+        return self.context.model_file or self.spec.model
 
     def fire_hooks(self, stage: str) -> None:
         """Call the hooks of one stage for the options that are set, in the table's order.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
-    from lar.records.run import ModelInfo, RunResult, RunSpec
+    from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -64,9 +64,10 @@ class StagedRun(abc.ABC):
     def run(
         self,
         spec: RunSpec,
+        context: RunContext,
         listener: Listener,
-        step: Callable[[RunSpec, Listener], RunResult],
-        run: Callable[[RunSpec], RunResult],
+        step: Callable[[RunSpec, RunContext, Listener], RunResult],
+        run: Callable[[RunSpec, RunContext], RunResult],
     ) -> RunResult:
         """Make the run; `step` executes a spec in a worker of its own, `run` is the run that was
         asked for."""
@@ -143,9 +144,9 @@ class Engine(abc.ABC):
         """Import a driver."""
         return next(each for each in self.drivers if each.name == name).load()
 
-    def make_driver(self, spec: RunSpec) -> Driver:
+    def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
         """Return a driver for a spec; nothing is loaded by it yet."""
-        return self.driver_class(spec.driver)(spec, self.rows)
+        return self.driver_class(spec.driver)(spec, self.rows, context)
 
     def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Refuse settings that are known to fail on this machine; the environment is the worker's.
@@ -160,7 +161,7 @@ class Engine(abc.ABC):
         worker's."""
         return ""
 
-    def settle(self, spec: RunSpec) -> None:
+    def settle(self, spec: RunSpec, context: RunContext) -> None:
         """Do what is left to do when the worker of a run has ended, however it did.
 
         Raises:
@@ -168,7 +169,7 @@ class Engine(abc.ABC):
         """
         return
 
-    def describe_progress(self, spec: RunSpec) -> str:
+    def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         """Return how far the preparation of a run is, in a few words or none; never raises."""
         return ""
 
@@ -176,8 +177,8 @@ class Engine(abc.ABC):
         """Return the error of an engine that has printed this and is lost, crashed or hanging."""
         return None
 
-    def unpack_testcases(self, spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
-        """Write the model and the testcases in a spec's file into its work folder, in a worker.
+    def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
+        """Write the model and the testcases in a spec's file into the work folder, in a worker.
 
         Returns:
             The model's path, and the testcases.

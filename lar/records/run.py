@@ -57,22 +57,15 @@ class ImageSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """One run, complete: what the worker process reads and nothing else.
+    """What the user asked for: one run, complete.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
-    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed;
-    `written` says where the engine writes the files that options ask for, by key: they are moved
-    to their places when the run has ended well. `keep_outputs` has the outputs of the last
-    iteration written into the work folder. The parent sets these and `model_sha256`.
 
     With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
     all of the set, also those that an earlier run has done. `tell_classes` has the first
     output taken for scores of classes, which `class_names` names.
 
     With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
-    `packed_in` is the file of testcases that `model` was taken from. `packing` is for a packing
-    of testcases alone, one for each text of `inputs`. `ranges` are those of `lar.range` that the
-    parent is in.
     """
 
     model: str
@@ -91,18 +84,11 @@ class RunSpec:
     stall_seconds: float | None = 30.0
     environment: dict[str, str] = field(default_factory=dict)
     copy_outputs: bool = False
-    work_folder: str = ""
-    written: dict[str, str] = field(default_factory=dict)
-    keep_outputs: bool = False
-    model_sha256: str = ""
     items: tuple[Item, ...] = ()
     item_names: tuple[str, ...] = ()
     tell_classes: bool = False
     class_names: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
-    packed_in: str = ""
-    packing: Packing | None = None
-    ranges: tuple[str, ...] = ()
 
     @property
     def runners(self) -> int:
@@ -113,6 +99,28 @@ class RunSpec:
     def sample_count(self) -> int:
         """How many samples each runner takes, those of the warm-up included."""
         return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """What the parent process adds to a spec for its worker; no result keeps it.
+
+    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed.
+    `written` says where the engine writes the files that options ask for, by key: they are moved
+    to their places when the run has ended well. `keep_outputs` has the outputs of the last
+    iteration written into the work folder. `model_file` is the file to load instead of the
+    spec's, from which it was taken: a model that is packed with testcases. `ranges` are those of
+    `lar.range` that the parent is in. `packing` says how to pack testcases, one for each of the
+    spec's `inputs`; the worker then packs and runs nothing.
+    """
+
+    work_folder: str = ""
+    written: dict[str, str] = field(default_factory=dict)
+    keep_outputs: bool = False
+    model_file: str = ""
+    model_sha256: str = ""
+    ranges: tuple[str, ...] = ()
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -318,19 +326,41 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         raise ValueError(str(error)) from None
 
 
-def read_spec(data: bytes | str) -> RunSpec:
-    """Decode a spec with the standard library alone, which starts faster: for the worker.
+def request_to_json(spec: RunSpec, context: RunContext) -> bytes:
+    """Encode what a worker is asked for."""
+    return record_to_json({"spec": spec, "context": context})
+
+
+def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
+    """Decode a request with the standard library alone, which starts faster: for the worker.
+
+    A spec alone, as a result holds it, is a request too.
 
     Raises:
         ValueError: the text is no JSON.
-        TypeError: it is no spec.
+        TypeError: it is no request.
     """
     import json
 
-    fields = json.loads(data)
+    request = json.loads(data)
+    if "spec" not in request:
+        return spec_of(request), RunContext()
+    context = request.get("context", {})
+    packing = context.pop("packing", None)
+    others = {key: tuplify(value) for key, value in context.items()}
+    return spec_of(request["spec"]), RunContext(
+        packing=Packing(**packing) if packing else None, **others
+    )
+
+
+def spec_of(fields: dict[str, Any]) -> RunSpec:
+    """Return the spec that JSON holds.
+
+    Raises:
+        TypeError: it is none.
+    """
     image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
     cases = tuple(case_of(case) for case in fields.pop("cases", ()))
-    packing = fields.pop("packing", None)
     items = tuple(
         Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
         for each in fields.pop("items", ())
@@ -340,7 +370,6 @@ def read_spec(data: bytes | str) -> RunSpec:
         image=ImageSettings(**image),
         cases=cases,
         items=items,
-        packing=Packing(**packing) if packing else None,
         **others,
     )
 

@@ -232,8 +232,11 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
         LarError: it did not run.
     """
     # Not before: two dumps are compared without what a run needs.
-    from lar.running.api import error_of, run_spec, settle_stack
+    from lar.running.api import settle_stack
     from lar.running.plan import parse_values, plan_run, spec_of
+    from lar.running.run import Run
+    from lar.running.steps import make_run
+    from lar.running.tasks import error_of
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
     plan = settle_stack(plan_run(side.model, parse_values(values)))
@@ -248,7 +251,7 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
     spec = replace(spec, cases=cases)
-    result = run_spec(spec, overwrite=bool(plan.values["overwrite"]))
+    result = make_run(Run(spec=spec, overwrite=bool(plan.values["overwrite"])))
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
 
 from lar import __version__
 from lar.errors import EXIT_CODES
-from lar.measurement.listener import Listener
 from lar.measurement.rows import join_samples, open_rows
 from lar.records.events import Event, Failed, apply_event
-from lar.records.run import Failure, RunResult, RunSpec
-from lar.worker.main import execute_run, failure_of
+from lar.records.run import Failure, RunResult
+from lar.running.isolation import facts_of
+from lar.running.run import Run
+from lar.worker.main import Task, execute_run, failure_of
 
 
-def run_here(spec: RunSpec, listener: Listener, facts: Mapping[str, Any]) -> RunResult:
-    """Execute a spec in this very process, for a debugger; a crash of the engine ends it.
-
-    `facts` are fields of the result that are known beforehand.
-    """
+def run_here(run: Run) -> RunResult:
+    """Make a run in this very process, for a debugger; a crash of the engine ends it."""
+    spec, listener = run.spec, run.listener
     result = RunResult(
         spec=spec,
         status="failed",
         phase="start",
         lar_version=__version__,
         started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **facts,
+        **facts_of(run),
     )
     os.environ.update(spec.environment)
     capacity = spec.sample_count
@@ -49,7 +46,8 @@ def run_here(spec: RunSpec, listener: Listener, facts: Mapping[str, Any]) -> Run
 
     try:
         sha256 = result.model.sha256 if result.model else ""
-        execute_run(replace(spec, model_sha256=sha256), emit, tables)
+        context = replace(run.context, model_sha256=sha256)
+        execute_run(Task(spec, context, tables), emit)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

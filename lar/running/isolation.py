@@ -13,19 +13,22 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from lar import __version__
-from lar.errors import ENGINE_HINT, EXIT_CODES, LarError, OutOfTime
-from lar.measurement.listener import Listener
+from lar.engines import engine_named
+from lar.errors import ENGINE_HINT, EXIT_CODES, OutOfTime
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
-from lar.records.run import Failure, RunResult, RunSpec, record_to_json
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
 from lar.running.interrupts import uninterrupted
-from lar.running.progress import Ask, Progress
+from lar.running.progress import Progress
+from lar.running.run import Run
 from lar.running.worker_process import WorkerProcess, start_worker
 
 # The parent looks at the samples that often while iterations run.
@@ -37,30 +40,15 @@ LAST_SECONDS = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
-Explain = Callable[[RunSpec, bytes], LarError | None]
 
 
-def run_isolated(
-    spec: RunSpec,
-    listener: Listener | None = None,
-    *,
-    task: str = "run",
-    before_start: Callable[[], dict[str, Any]] | None = None,
-    started: WorkerProcess | None = None,
-    began: float | None = None,
-    ask_progress: Ask | None = None,
-    explain_log: Explain | None = None,
-) -> RunResult:
-    """Execute a spec in a worker process, `started` for it beforehand or now.
+def run_isolated(run: Run, task: str = "run") -> RunResult:
+    """Make a run in a worker process, or have the worker do another task.
 
-    `before_start` gives fields of the result; it runs while the worker loads its libraries and
-    before the worker may begin, so that it disturbs nothing that is timed. The time limit counts
-    from `began` on the monotonic clock, or from now. `ask_progress` tells how far the engine is
-    before its first iteration has ended; it never raises. `explain_log` returns the error of an
-    engine that, by what it has printed, is lost; it ends the run.
+    What is known of a run beforehand is read while the worker loads its libraries and before it
+    may begin, so that this disturbs nothing that is timed.
     """
-    listener = listener or Listener()
-    began = time.monotonic() if began is None else began
+    spec = run.spec
     result = RunResult(
         spec=spec,
         status="failed",
@@ -70,16 +58,16 @@ def run_isolated(
     )
     with contextlib.ExitStack() as stack:
         capacity = spec.sample_count
-        worker = started or stack.enter_context(
+        worker = run.worker or stack.enter_context(
             start_worker(task, spec.engine, spec.driver, capacity, spec.environment, spec.runners)
         )
-        progress = Progress(spec, ask_progress, listener)
-        watch = Watch(worker, spec, listener, result, began, progress, explain_log)
+        watch = Watch(worker, run, result)
         try:
-            if before_start is not None:
-                watch.result = replace(watch.result, **before_start())
+            if task == "run":
+                watch.result = replace(result, **facts_of(run))
             model = watch.result.model
-            send_spec(worker.spec_pipe, replace(spec, model_sha256=model.sha256 if model else ""))
+            context = replace(run.context, model_sha256=model.sha256 if model else "")
+            send_request(worker.spec_pipe, spec, context)
             watch.follow()
         except KeyboardInterrupt:
             watch.give_up(
@@ -93,15 +81,23 @@ def run_isolated(
             watch.result,
             warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
             samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
-            wall_seconds=time.monotonic() - began,
+            wall_seconds=time.monotonic() - run.began,
             log_tail=watch.log_tail(),
         )
 
 
-def send_spec(pipe: BinaryIO, spec: RunSpec) -> None:
-    """Write the spec to the worker and close the pipe; a worker that died is seen later."""
+def facts_of(run: Run) -> Mapping[str, Any]:
+    """Return the fields of a result that are known before the run."""
+    if run.facts is not None:
+        return run.facts
+    return {"machine": read_machine(), "model": read_model_file(Path(run.spec.model))}
+
+
+def send_request(pipe: BinaryIO, spec: RunSpec, context: RunContext) -> None:
+    """Write to the worker what it shall do, and close the pipe; if it has died, that is seen
+    later."""
     with contextlib.suppress(BrokenPipeError):
-        pipe.write(record_to_json(spec))
+        pipe.write(request_to_json(spec, context))
     pipe.close()
 
 
@@ -125,24 +121,14 @@ def name_of_signal(number: int) -> str:
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
-    def __init__(
-        self,
-        worker: WorkerProcess,
-        spec: RunSpec,
-        listener: Listener,
-        result: RunResult,
-        began: float,
-        progress: Progress,
-        explain_log: Explain | None,
-    ) -> None:
+    def __init__(self, worker: WorkerProcess, run: Run, result: RunResult) -> None:
         self.worker = worker
-        self.spec = spec
-        self.listener = listener
+        self.spec = run.spec
+        self.listener = run.listener
         self.result = result
-        limit = spec.timeout_seconds
-        self.deadline = None if limit is None else began + limit
-        self.progress = progress
-        self.explain = explain_log
+        self.deadline = run.deadline
+        self.progress = Progress(run)
+        self.engine = engine_named(run.spec.engine)
         self._seen_rows = [0] * len(worker.tables)
         self._events: deque[Event] = deque()  # those that have come and are not told yet
         self._partial = b""
@@ -268,7 +254,7 @@ class Watch:
 
     def explain_log(self) -> Failure | None:
         """Return why the engine is lost, crashed or hanging, where what it has printed tells."""
-        error = self.explain(self.spec, self._log) if self.explain and self._log else None
+        error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
         return Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())

@@ -25,6 +25,7 @@ from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.options.values import parse_path
 from lar.records.run import RunResult, RunSpec
+from lar.running.run import Run
 
 # Of these the folder gets an index beside it. What is imported for dumps is so only when one is
 # made: each run reads this module.
@@ -43,18 +44,17 @@ def artifacts_of(spec: RunSpec) -> dict[str, Path]:
 
 
 @contextlib.contextmanager
-def place_artifacts(
-    spec: RunSpec, *, overwrite: bool = False, resume: bool = False
-) -> Iterator[RunSpec]:
-    """Give a spec whose engine writes into folders beside the places, which go away in the end.
+def place_artifacts(run: Run) -> Iterator[Run]:
+    """Have the engine write into folders beside the places, which go away in the end.
 
-    The outputs of a data set are written to their place right away. To `resume` one, the spec has
+    The outputs of a data set are written to their place right away. To resume one, the run has
     the items left.
 
     Raises:
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
             flag is named.
     """
+    spec, overwrite, resume = run.spec, run.overwrite, run.resume
     refuse_clashes(places_of(spec.model, spec.settings), files_read(spec))
     check_dumps_asked(spec, overwrite)
     with contextlib.ExitStack() as stack:
@@ -77,7 +77,8 @@ def place_artifacts(
             except OSError as error:
                 raise cannot_write(flag, place, error) from None
             written[key] = os.path.join(folder, "written" + place.suffix)
-        yield replace(spec, written=written) if written else spec
+        context = replace(run.context, written=written)
+        yield replace(run, spec=spec, context=context) if written else run
 
 
 @contextlib.contextmanager
@@ -204,15 +205,16 @@ def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
         )
 
 
-def deliver_artifacts(spec: RunSpec, result: RunResult) -> RunResult:
+def deliver_artifacts(run: Run, result: RunResult) -> RunResult:
     """Move what the engine has written to its places; return the result with what is to say.
 
     Raises:
         UsageError: the engine wrote nothing, or the place cannot be written any more.
     """
+    spec, written = run.spec, run.context.written
     ok, warnings = result.status == "ok", []
     for key, place in artifacts_of(spec).items():
-        flag, source = BY_KEY[key].flag, Path(spec.written[key])
+        flag, source = BY_KEY[key].flag, Path(written[key])
         if not ok and BY_KEY[key].group != "dump":
             continue
         if not source.exists() or (source.is_dir() and not any(source.iterdir())):

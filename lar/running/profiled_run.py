@@ -19,7 +19,8 @@ from lar.errors import EXIT_CODES, UsageError
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.options.table import BY_KEY, PROFILES, flag_of
-from lar.records.run import Failure, RunResult, RunSpec, Samples
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.running.run import Run
 
 if TYPE_CHECKING:
     from lar.records.profile import Cost
@@ -28,7 +29,7 @@ PROFILE_GROUP = frozenset(key for key, option in BY_KEY.items() if option.group 
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
-Run = Callable[[RunSpec, Listener], RunResult]
+Plain = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 
 class PlainRun(Listener):
@@ -49,36 +50,30 @@ class PlainRun(Listener):
         self.listener.on_progress(told, time.monotonic() - self.began)
 
 
-def is_profiled(spec: RunSpec) -> bool:
-    """Tell a run that writes a profile of lar."""
-    return bool(set(PROFILES) & set(spec.settings))
-
-
-def run_profiled(
-    spec: RunSpec, listener: Listener, plain: Run, run: Run, deadline: float | None = None
-) -> RunResult:
+def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -> RunResult:
     """Make a plain run and then the profiled one; return the result of that.
 
-    Where the plain run does not end well, the profiled one is not made. `deadline` is when all of
-    it must have ended, on the monotonic clock.
+    Where the plain run does not end well, the profiled one is not made.
 
     Raises:
         UsageError: a file cannot be written, or calls of the system cannot be traced here.
     """
+    spec, written = run.spec, run.context.written
     if "profile_syscalls" in spec.settings:
         from lar.measurement.syscalls import require_strace
 
         require_strace()
-    before = plain(plain_spec(spec), PlainRun(listener))
+    context = replace(run.context, written={})
+    before = plain(plain_spec(spec), context, PlainRun(run.listener))
     if before.status != "ok":
         return without_profile(before, spec)
-    result = replace(run(spec, listener), unprofiled=before.samples)
+    result = replace(profiled(run), unprofiled=before.samples)
     if result.status != "ok":
         return result
-    key = next(key for key in PROFILES if key in spec.written)
+    key = next(key for key in PROFILES if key in written)
     place = os.path.abspath(str(spec.settings[key]))
     try:
-        complete_profile(spec.written[key], place, result, deadline)
+        complete_profile(written[key], place, result, run.deadline)
     except KeyboardInterrupt:
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
         return replace(result, status="interrupted", failure=failure)
@@ -116,8 +111,6 @@ def plain_spec(spec: RunSpec) -> RunSpec:
     return replace(
         spec,
         settings=settings,
-        written={},
-        keep_outputs=False,
         iterations=spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS),
     )
 

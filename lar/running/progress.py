@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-from lar.measurement.listener import Listener
-from lar.records.run import RunSpec
+from lar.engines import engine_named
+from lar.running.run import Run
 
 # What is soon over is not worth a word.
 PATIENCE_SECONDS = 2.0
 INTERVAL_SECONDS = 1.0
 
-Ask = Callable[[RunSpec], str]
-
 
 class Progress:
     """Asks now and then how far a run is, and tells the listener."""
 
-    def __init__(self, spec: RunSpec, ask: Ask | None, listener: Listener) -> None:
-        self.spec, self.ask, self.listener = spec, ask, listener
+    def __init__(self, run: Run) -> None:
+        self.spec, self.context, self.listener = run.spec, run.context, run.listener
+        self.engine = engine_named(run.spec.engine)
         self.began = time.monotonic()
         self.due = self.began + PATIENCE_SECONDS
         self.told = False
@@ -27,10 +25,10 @@ class Progress:
     def tell(self) -> None:
         """Ask and tell, if it is time to."""
         now = time.monotonic()
-        if self.ask is None or now < self.due:
+        if now < self.due:
             return
         self.due = now + INTERVAL_SECONDS
-        text = self.ask(self.spec)
+        text = self.engine.describe_progress(self.spec, self.context)
         if text:
             self.listener.on_progress(text, now - self.began)
             self.told = True

@@ -29,7 +29,7 @@ from lar.records.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import FedInput, OutputSummary, RunSpec, TimeSources
+from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.worker.feeding import Look, feeds_of
 from lar.worker.recorder import Recorder
 
@@ -40,7 +40,7 @@ class Copies:
     What is done to one after the other takes the sum of their times.
     """
 
-    def __init__(self, spec: RunSpec, tables: Sequence[SampleRows]) -> None:
+    def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
         self.spec = spec
         self.tables = tables
         self.team = team_of(spec.runners)
@@ -50,7 +50,7 @@ class Copies:
         self.recorder = recorder_of(spec)
 
         def start(runner: int) -> None:
-            driver = engine.make_driver(spec)
+            driver = engine.make_driver(spec, context)
             self.drivers.append(driver)
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
@@ -119,13 +119,13 @@ def recorder_of(spec: RunSpec) -> Silent:
     return Recorder() if set(PROFILE_FILES) & set(spec.settings) else SILENT
 
 
-def execute(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
 
     Raises:
         LarError: with the engine's message made clear where it is known.
     """
-    copies = Copies(spec, tables)
+    copies = Copies(spec, context, tables)
     driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
@@ -175,7 +175,7 @@ def execute(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
         if ran:
             batch = batches.pop() if len(batches) == 1 else None
             notes += recorder.write(spec, driver, batch)
-        folder = os.path.join(spec.work_folder, "outputs") if spec.keep_outputs else ""
+        folder = os.path.join(context.work_folder, "outputs") if context.keep_outputs else ""
         outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []
         for each in copies.drivers:

@@ -1,4 +1,4 @@
-"""The worker: executes one `RunSpec` in this process and tells what happens as events.
+"""The worker: executes one `RunSpec` in this process and sends events about it.
 
     python -m lar.worker.main run ENGINE DRIVER < spec.json
 
@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import ENGINE_HINT, EngineMissing, LarError, first_line
@@ -34,20 +35,28 @@ from lar.records.events import (
     Unpacked,
     line_of,
 )
-from lar.records.run import Failure, RunSpec, read_spec
+from lar.records.run import Failure, RunContext, RunSpec, read_request
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def execute_run(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+class Task(NamedTuple):
+    """What the parent wants done: of which spec, and where the samples go."""
+
+    spec: RunSpec
+    context: RunContext
+    tables: Sequence[SampleRows]
+
+
+def execute_run(task: Task, emit: Emit) -> None:
     """Run the spec, in the ranges of NVTX that the parent process is in."""
     from lar.worker.execution import execute
 
     with contextlib.ExitStack() as stack:
-        if spec.ranges:
+        if task.context.ranges:
             from lar.profiles.ranges import nvtx_range  # few runs need it
 
-            for name in spec.ranges:
+            for name in task.context.ranges:
                 stack.enter_context(nvtx_range(name))
 
         def emit_outside(event: Event) -> None:
@@ -56,35 +65,36 @@ def execute_run(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None
                 stack.close()
             emit(event)
 
-        execute(spec, emit_outside if spec.ranges else emit, tables)
+        emit = emit_outside if task.context.ranges else emit
+        execute(task.spec, task.context, emit, task.tables)
 
 
-def read_model(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def read_model(task: Task, emit: Emit) -> None:
     """Read what the spec's model file holds."""
     emit(PhaseEntered("load"))
-    emit(ModelRead(engine_named(spec.engine).read_model(Path(spec.model))))
+    emit(ModelRead(engine_named(task.spec.engine).read_model(Path(task.spec.model))))
 
 
-def find_devices(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def find_devices(task: Task, emit: Emit) -> None:
     """Find the devices of the spec's engine."""
-    emit(DevicesFound(engine_named(spec.engine).find_devices()))
+    emit(DevicesFound(engine_named(task.spec.engine).find_devices()))
 
 
-def unpack_cases(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def unpack_cases(task: Task, emit: Emit) -> None:
     """Unpack the testcases in the spec's model file."""
     emit(PhaseEntered("load"))
-    emit(Unpacked(*engine_named(spec.engine).unpack_testcases(spec)))
+    emit(Unpacked(*engine_named(task.spec.engine).unpack_testcases(task.spec, task.context)))
 
 
-def pack_cases(spec: RunSpec, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def pack_cases(task: Task, emit: Emit) -> None:
     """Pack testcases into the spec's model."""
     from lar.worker.packing import pack
 
     emit(PhaseEntered("load"))
-    emit(Packed(*pack(spec)))
+    emit(Packed(*pack(task.spec, task.context)))
 
 
-TASKS: Mapping[str, Callable[[RunSpec, Emit, Sequence[SampleRows]], None]] = {
+TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
     "run": execute_run,
     "info": read_model,
     "devices": find_devices,
@@ -140,9 +150,9 @@ def main(argv: list[str]) -> None:
             importlib.import_module("lar.inputs")
         gc.freeze()  # what was imported is no garbage: collections need not look at it again
         gc.enable()
-        spec = read_spec(sys.stdin.buffer.read())
+        spec, context = read_request(sys.stdin.buffer.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
-        TASKS[task](spec, emit, tables)
+        TASKS[task](Task(spec, context, tables), emit)
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -13,7 +13,7 @@ from lar.inputs import Feed
 from lar.inputs.casting import count_nonfinite
 from lar.inputs.reading import Array
 from lar.measurement.loop import is_failure
-from lar.records.run import FedInput, RunSpec, TensorInfo
+from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum
 from lar.worker.execution import load_model
@@ -21,7 +21,7 @@ from lar.worker.execution import load_model
 Packed = tuple[tuple[tuple[FedInput, ...], ...], tuple[TensorInfo, ...], tuple[str, ...]]
 
 
-def pack(spec: RunSpec) -> Packed:
+def pack(spec: RunSpec, context: RunContext) -> Packed:
     """Pack a testcase for each of the spec's `inputs`.
 
     Returns:
@@ -30,9 +30,9 @@ def pack(spec: RunSpec) -> Packed:
     Raises:
         LarError: the model does not load or fails, or the data does not fit it.
     """
-    engine, packing = engine_named(spec.engine), spec.packing or Packing()
+    engine, packing = engine_named(spec.engine), context.packing or Packing()
     assert engine.packing is not None
-    driver = engine.make_driver(spec)
+    driver = engine.make_driver(spec, context)
     load_model(driver)
     infos = driver.inputs()
     cases, fed = [], []
@@ -49,7 +49,7 @@ def pack(spec: RunSpec) -> Packed:
             for name, array in outputs.items()
             if count_nonfinite(array)
         ]
-    engine.packing.write(driver, cases, spec.written["pack"])
+    engine.packing.write(driver, cases, context.written["pack"])
     infos = tuple(
         TensorInfo(name=name, dtype=array.dtype.name, shape=array.shape)
         for name, array in cases[0][1].items()

@@ -75,7 +75,7 @@ class Recorder(Silent):
         if "profile_syscalls" in driver.spec.settings:
             from lar.measurement.syscalls import SyscallTrace
 
-            written = driver.spec.written
+            written = driver.context.written
             place = next(written[key] for key in PROFILES if key in written)
             self._syscalls = SyscallTrace(os.path.dirname(place))
 
@@ -169,13 +169,13 @@ class Recorder(Silent):
             trace = self.with_syscalls(trace, calls)
         patterns = patterns_of(spec.settings)
         for key in PROFILES:
-            if key in spec.written:
+            if key in driver.context.written:
                 profile = self.profile_of(spec, driver, trace, batch)
                 named = spans_of_patterns(profile, patterns)
                 profile = replace(profile, spans=(*profile.spans, *named))
-                write_profile(profile, spec.written[key])
-        if "profile_raw" in spec.written:
-            place = spec.written["profile_raw"]
+                write_profile(profile, driver.context.written[key])
+        if "profile_raw" in driver.context.written:
+            place = driver.context.written["profile_raw"]
             if trace.raw_file:
                 shutil.copyfile(trace.raw_file, place)
             else:
@@ -208,9 +208,9 @@ class Recorder(Silent):
                 driver=engine.driver,
                 device=engine.device,
                 model=types.ModelFacts(
-                    spec.packed_in or spec.model,
-                    spec.model_sha256,
-                    os.path.splitext(spec.model)[1].lstrip("."),
+                    spec.model,
+                    driver.context.model_sha256,
+                    os.path.splitext(driver.model_file)[1].lstrip("."),
                 ),
                 options=dict(spec.settings),
                 batch=batch,

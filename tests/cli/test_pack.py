@@ -384,7 +384,7 @@ def test_an_interrupt_is_told_and_nothing_written(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lar.running.api.run_task", interrupt)
+    monkeypatch.setattr("lar.running.tasks.run_task", interrupt)
     model = str(MODELS / "one_operator.onnx")
     assert main(["pack", model, "-d", "#rand(0,1)", "-o", str(tmp_path / "out")]) == 130
     assert capsys.readouterr() == ("", "lar: error: interrupted\n")

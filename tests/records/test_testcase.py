@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lar.records.run import RunSpec, read_spec, record_to_json
+from lar.records.run import RunContext, RunSpec, read_request, record_to_json, request_to_json
 from lar.records.testcase import (
     Case,
     CaseResult,
@@ -55,8 +55,8 @@ def test_a_worker_reads_the_testcases_of_a_spec() -> None:
         expected=(Expected(file="1.npy", limit=math.pi),),
         variables=("y{}",),
     )
-    spec = RunSpec(
-        model="m", engine="e", driver="d", cases=(case, Case(name="b")), packing=Packing(repeat=2)
-    )
-    assert read_spec(record_to_json(spec)) == spec
+    spec = RunSpec(model="m", engine="e", driver="d", cases=(case, Case(name="b")))
+    context = RunContext(packing=Packing(repeat=2), written={"pack": "there"}, ranges=("a", "b"))
+    assert read_request(request_to_json(spec, context)) == (spec, context)
+    assert read_request(record_to_json(spec)) == (spec, RunContext())
     assert spec.sample_count == 1 + 2 * 10

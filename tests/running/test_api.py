@@ -16,8 +16,9 @@ import pytest
 
 import lar
 from lar.errors import LarError, OutOfTime
-from lar.running.api import find_devices, info_of, settle_stack
+from lar.running.api import settle_stack
 from lar.running.plan import plan_run, spec_of
+from lar.running.tasks import find_devices, info_of
 
 WriteScript = Callable[..., str]
 DATA = {"name": "data", "dtype": "float32", "shape": [2, 3]}

@@ -20,8 +20,9 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event
 from lar.records.run import RunResult, Status
-from lar.running.api import run_spec
 from lar.running.plan import plan_run, spec_of
+from lar.running.run import Run
+from lar.running.steps import make_run
 from tests.running.isolated_runs import SOON, fault, needs_proc
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def test_events_and_rows_come_in_order_however_late_they_are_heard(
 ) -> None:
     recorder = Recorder(dawdle_at)
     plan = plan_run(write_script(prints="noise"), {"iter": 2})
-    assert run_spec(spec_of(plan), recorder).status == "ok"
+    assert make_run(Run(spec=spec_of(plan), listener=recorder)).status == "ok"
     assert [word for word in recorder.heard if word != "log"] == IN_ORDER
 
 
@@ -191,7 +192,7 @@ def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
     write_script: WriteScript,
 ) -> None:
     plan = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
-    result = run_spec(spec_of(plan), Recorder("EngineStarted", seconds=3.1))
+    result = make_run(Run(spec=spec_of(plan), listener=Recorder("EngineStarted", seconds=3.1)))
     assert (result.status, result.failure) == ("ok", None)
 
 
@@ -214,7 +215,7 @@ def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScrip
     plan = plan_run(
         write_script(times=[[2e-6, 1e-6, None]], real_time=True), {"iter": 100_000, "timeout": 1.0}
     )
-    result = run_spec(spec_of(plan), reader)
+    result = make_run(Run(spec=spec_of(plan), listener=reader))
     assert result.status == "timed_out"
     assert result.wall_seconds < 1 + SOON
     assert reader.most <= 1000
@@ -225,7 +226,7 @@ def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScrip
 def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: WriteScript) -> None:
     reader = SlowReader(1e-3)
     plan = plan_run(write_script(), {"iter": 2500, "timeout": 2.0})
-    result = run_spec(spec_of(plan), reader)
+    result = make_run(Run(spec=spec_of(plan), listener=reader))
     assert (result.status, result.failure) == ("ok", None)
     assert reader.told == list(range(2501))
 
@@ -246,7 +247,7 @@ def test_a_listener_without_room_holds_up_no_end(
 
     began = time.monotonic()
     plan = plan_run(write_script(real_time=True), {"iter": 100_000, "timeout": timeout})
-    result = run_spec(spec_of(plan), Full())
+    result = make_run(Run(spec=spec_of(plan), listener=Full()))
     assert result.status == status
     assert time.monotonic() - began < 1 + SOON
 
@@ -258,7 +259,7 @@ def test_an_exception_of_the_listener_ends_the_worker(write_script: WriteScript)
 
     plan = plan_run(write_script(faults=fault("hang", "load")), {})
     with pytest.raises(BrokenPipeError):
-        run_spec(spec_of(plan), Broken())
+        make_run(Run(spec=spec_of(plan), listener=Broken()))
 
 
 def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None:
@@ -273,7 +274,7 @@ def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None
     listener = Interrupting()
     script = write_script(times=[[0.2, 0.01, None]], real_time=True)
     plan = plan_run(script, {"iter": 50})
-    result = run_spec(spec_of(plan), listener)
+    result = make_run(Run(spec=spec_of(plan), listener=listener))
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130

@@ -14,6 +14,7 @@ import pytest
 from lar.measurement.listener import Listener
 from lar.records.run import RunResult, RunSpec
 from lar.running.isolation import run_isolated
+from lar.running.run import Run
 from lar.running.worker_process import WorkerProcess
 from tests.engines.added import install
 from tests.running.isolated_runs import SOON, eventually, is_alive, needs_proc
@@ -57,7 +58,7 @@ def run_rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRogue:
         install(tmp_path, "rogue", ROGUE + body)
         monkeypatch.syspath_prepend(str(tmp_path))
         spec = RunSpec(model="", engine="rogue", driver="rogue", iterations=2, **fields)
-        return run_isolated(spec, listener)
+        return run_isolated(Run(spec=spec, listener=listener or Listener(), facts={}))
 
     return run
 

@@ -22,6 +22,7 @@ from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records.run import RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
+from lar.running.run import Run
 from lar.worker.main import failure_of
 
 
@@ -35,8 +36,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | bool) -> RunResult:
     """Do what a run does whose engine writes two tensors, or a text, for each option."""
     spec = RunSpec(model="r.mge", engine="megengine", driver="lite", settings=dict(settings))
-    with place_artifacts(spec, overwrite=overwrite) as placed:
-        for key, written in placed.written.items():
+    run = Run(spec=spec, overwrite=overwrite)
+    with place_artifacts(run) as placed:
+        for key, written in placed.context.written.items():
             place = Path(written)
             if key.startswith("bin_"):
                 place.mkdir()
@@ -45,7 +47,7 @@ def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | b
             else:
                 place.write_text("卷积\n")
         result = RunResult(
-            spec=placed,
+            spec=placed.spec,
             status=status,
             phase="done",
             warmup=Samples(end_to_end=(1.0,)),
@@ -134,8 +136,8 @@ def test_a_tensor_that_was_cut_off_is_left_out() -> None:
         model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
     )
     result = RunResult(spec=spec, status="crashed", phase="warmup")
-    with place_artifacts(spec) as placed:
-        folder = Path(placed.written["bin_io_dump"])
+    with place_artifacts(Run(spec=spec)) as placed:
+        folder = Path(placed.context.written["bin_io_dump"])
         folder.mkdir()
         write_tensor(folder / "000001", np.ones(2, np.float32), "whole")
         (folder / "000003").write_bytes((folder / "000001").read_bytes()[:-1])
@@ -149,7 +151,7 @@ def test_nothing_is_left_where_nothing_was_dumped() -> None:
         model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
     )
     result = RunResult(spec=spec, status="crashed", phase="load")
-    with place_artifacts(spec) as placed:
+    with place_artifacts(Run(spec=spec)) as placed:
         assert deliver_artifacts(placed, result) == result
         with pytest.raises(UsageError, match="the engine has written nothing"):
             deliver_artifacts(placed, replace(result, status="ok"))

@@ -14,18 +14,18 @@ import lar
 from lar.errors import UsageError
 from lar.measurement.listener import Listener
 from lar.profiles.ranges import patterns_of
-from lar.records.run import Failure, RunResult, RunSpec, Samples
-from lar.running.api import run_spec
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run, spec_of
 from lar.running.profiled_run import (
     PLAIN_ITERATIONS,
     PlainRun,
     command_line,
     cost_of,
-    is_profiled,
     plain_spec,
     run_profiled,
 )
+from lar.running.run import Run
+from lar.running.steps import make_run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -129,16 +129,11 @@ def test_the_plain_run_writes_nothing_and_is_not_long() -> None:
             "multithread": 2,
         },
         iterations=1000,
-        written={"profile": "there"},
-        keep_outputs=True,
     )
     plain = plain_spec(spec)
     assert plain.settings == {"multithread": 2}
-    assert (plain.written, plain.keep_outputs) == ({}, False)
     assert plain.iterations == PLAIN_ITERATIONS
     assert plain_spec(replace(spec, iterations=7)).iterations == 7
-    assert is_profiled(spec)
-    assert not is_profiled(plain)
 
 
 def test_a_data_set_is_run_whole_without_the_profiler_too(
@@ -160,15 +155,17 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     spec = spec_with({"profile": "p.json"})
     ran: list[RunSpec] = []
 
-    def plain(each: RunSpec, listener: Listener) -> RunResult:
+    def plain(each: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        assert context == RunContext()
         failure = Failure("timed out after 1 s in phase load", "more time")
         return replace(result_of(each, 0.5), status="timed_out", failure=failure)
 
-    def run(each: RunSpec, listener: Listener) -> RunResult:
-        ran.append(each)
-        return result_of(each)
+    def profiled(each: Run) -> RunResult:
+        ran.append(each.spec)
+        return result_of(each.spec)
 
-    result = run_profiled(spec, Listener(), plain, run)
+    run = Run(spec=spec, context=RunContext(written={"profile": "never written"}))
+    result = run_profiled(run, plain, profiled)
     assert (result.status, result.spec) == ("timed_out", spec)
     assert result.failure == Failure(
         "timed out after 1 s in phase load, before the profiler was used", "more time"
@@ -178,12 +175,11 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
 
 
 def test_a_profiled_run_that_ends_badly_has_no_profile_to_complete() -> None:
-    spec = spec_with({"profile": "p.json"}, written={"profile": "never written"})
+    context = RunContext(written={"profile": "never written"})
     result = run_profiled(
-        spec,
-        Listener(),
-        lambda each, listener: result_of(each, 0.5),
-        lambda each, listener: replace(result_of(each, 0.75), status="timed_out"),
+        Run(spec=spec_with({"profile": "p.json"}), context=context),
+        lambda each, context, listener: result_of(each, 0.5),
+        lambda run: replace(result_of(run.spec, 0.75), status="timed_out"),
     )
     assert result.status == "timed_out"
     assert result.unprofiled.end_to_end == (0.5,)
@@ -199,7 +195,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     path = tmp_path / "p.json"
     path.write_text("earlier")
     plan = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
-    result = run_spec(spec_of(plan))
+    result = make_run(Run(spec=spec_of(plan)))
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130
@@ -223,14 +219,12 @@ def test_a_disk_that_is_full_is_told_in_one_line(
 
 def test_without_time_left_no_peak_is_measured(write_script: WriteScript, tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    spec = spec_with({"profile": str(path)}, written={"profile": str(path)})
+    spec = spec_with({"profile": str(path)}, timeout_seconds=0.0)
     lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
     result = run_profiled(
-        spec,
-        Listener(),
-        lambda each, listener: result_of(each, 0.5),
-        lambda each, listener: result_of(each, 0.75),
-        deadline=0.0,
+        Run(spec=spec, context=RunContext(written={"profile": str(path)}), began=0.0),
+        lambda each, context, listener: result_of(each, 0.5),
+        lambda run: result_of(run.spec, 0.75),
     )
     assert result.status == "ok"
     assert lar.read_profile(path).facts.peak is None

@@ -15,8 +15,9 @@ import pytest
 from lar.cli.progress_line import ProgressLine
 from lar.measurement.listener import Listener
 from lar.running import progress
-from lar.running.api import run_spec
 from lar.running.plan import plan_run, spec_of
+from lar.running.run import Run
+from lar.running.steps import make_run
 
 WriteScript = Callable[..., str]
 TEXT = "searching: 3 operators measured"
@@ -43,7 +44,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told_of(model: str) -> Told:
     plan, told = plan_run(model, {"iter": 2}), Told()
-    assert run_spec(spec_of(plan), told).status == "ok"
+    assert make_run(Run(spec=spec_of(plan), listener=told)).status == "ok"
     return told
 
 

@@ -18,11 +18,11 @@ import pytest
 import lar
 from lar.engines.fake.script import FakeDriver
 from lar.measurement.rows import open_rows
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 from lar.reports.styles import paddle
 from lar.worker.execution import Copies, compare_runners, summarize_outputs
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = REPOSITORY / "models"
 DIGITS = {
     "megengine": str(MODELS / "digits_cnn.mge"),
@@ -105,12 +105,12 @@ from lar.engines import engine_named
 from lar.worker.execution import Copies
 from lar.measurement.rows import open_rows
 from lar.reports.styles import paddle
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 entry = engine_named({engine!r})
 settings = {{"thread": 2, "multi_thread_core_ids": "{cores[1]},{cores[0]}"}}
 spec = RunSpec(model={DIGITS[engine]!r}, engine={engine!r}, driver=entry.drivers[0].name,
                settings=settings)
-copies = Copies(spec, open_rows(-1, 2, 2))
+copies = Copies(spec, RunContext(), open_rows(-1, 2, 2))
 copies.load()
 print(json.dumps(copies.team.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
 os._exit(0)
@@ -189,7 +189,7 @@ def test_outputs_are_copied_in_each_iteration(
     spec = RunSpec(
         model=write_script(**SCRIPT), engine="fake", driver="script", copy_outputs=copied
     )
-    copies = Copies(spec, open_rows(-1, 3))
+    copies = Copies(spec, RunContext(), open_rows(-1, 3))
     copies.load()
     copies.prepare({})
     copies.run(3)

@@ -11,7 +11,7 @@ from lar.engines.formats import SCRIPT
 if TYPE_CHECKING:
     from lar.engines.base import Driver
     from lar.engines.table import OptionRow
-    from lar.records.run import ModelInfo, RunSpec
+    from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
 def script_driver() -> type[Driver]:
@@ -42,7 +42,7 @@ class FakeEngine(Engine):
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
 
-    def describe_progress(self, spec: RunSpec) -> str:
+    def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         from lar.engines.fake.script import describe_progress
 
         return describe_progress(spec)

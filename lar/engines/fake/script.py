@@ -35,7 +35,14 @@ from lar.engines.profiler import EngineTrace
 from lar.engines.table import OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
-from lar.records.run import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
+from lar.records.run import (
+    EngineFacts,
+    ModelInfo,
+    RunContext,
+    RunSpec,
+    TensorInfo,
+    record_from_json,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,8 +231,13 @@ class ScriptedMeter:
 class FakeDriver(Driver):
     """Plays a script instead of running a model."""
 
-    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
-        super().__init__(spec, rows)
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: Mapping[str, OptionRow],
+        context: RunContext | None = None,
+    ) -> None:
+        super().__init__(spec, rows, context)
         self.script = read_script(Path(spec.model))
         self._now = 0.0
         self.step = 0

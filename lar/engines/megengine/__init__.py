@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
-    from lar.records.run import ModelInfo, RunResult, RunSpec
+    from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
 
 
@@ -52,13 +52,14 @@ class WinogradRun(StagedRun):
     def run(
         self,
         spec: RunSpec,
+        context: RunContext,
         listener: Listener,
-        step: Callable[[RunSpec, Listener], RunResult],
-        run: Callable[[RunSpec], RunResult],
+        step: Callable[[RunSpec, RunContext, Listener], RunResult],
+        run: Callable[[RunSpec, RunContext], RunResult],
     ) -> RunResult:
         from lar.engines.megengine.winograd import run_with_winograd
 
-        return run_with_winograd(spec, listener, step, run)
+        return run_with_winograd(spec, context, listener, step, run)
 
 
 class MegEngine(Engine):
@@ -106,25 +107,25 @@ class MegEngine(Engine):
 
         return hints_for(result, environment)
 
-    def settle(self, spec: RunSpec) -> None:
+    def settle(self, spec: RunSpec, context: RunContext) -> None:
         from lar.engines.megengine.algorithms import keep_search
 
-        keep_search(spec)
+        keep_search(spec, context)
 
-    def describe_progress(self, spec: RunSpec) -> str:
+    def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         from lar.engines.megengine.search_progress import describe_search
 
-        return describe_search(spec)
+        return describe_search(spec, context)
 
     def explain_log(self, log: bytes) -> LarError | None:
         from lar.engines.megengine.quirks import explain_log
 
         return explain_log(log)
 
-    def unpack_testcases(self, spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
+    def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
         from lar.engines.megengine.testcases import unpack
 
-        return unpack(spec)
+        return unpack(spec, context)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.megengine.dumping import describe_dump

@@ -16,7 +16,7 @@ from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
 from lar.options.table import flag_of
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
@@ -69,7 +69,7 @@ def choose_algorithms(driver: Any) -> None:
     )
     if settings.get("fast_run_algo_policy"):
         use_cache(driver, Path(str(settings["fast_run_algo_policy"])), searching=searching)
-    elif searching and driver.spec.work_folder:
+    elif searching and driver.context.work_folder:
         use_cache(driver, None, searching=True)  # what is found is thrown away, its progress told
 
 
@@ -85,7 +85,7 @@ def use_cache(driver: Any, path: Path | None, *, searching: bool) -> None:
     known = path is not None and check_cache(path, searching=searching)
     if driver.runner:  # the cache is one for the whole process
         return
-    copy = work_copy(driver.spec)
+    copy = work_copy(driver.context)
     copy.write_bytes(path.read_bytes() if path and known else bytes(4))  # no categories
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
     if not searching:
@@ -115,23 +115,23 @@ def check_cache(path: Path, *, searching: bool) -> bool:
     return known
 
 
-def work_copy(spec: RunSpec) -> Path:
+def work_copy(context: RunContext) -> Path:
     """Return where the engine's own copy of the cache stands."""
-    return Path(spec.work_folder) / "engine.cache"
+    return Path(context.work_folder) / "engine.cache"
 
 
-def keep_search(spec: RunSpec) -> None:
+def keep_search(spec: RunSpec, context: RunContext) -> None:
     """Merge what the engine has measured into the user's file.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    policy, found = spec.settings.get("fast_run_algo_policy"), found_by(spec)
+    policy, found = spec.settings.get("fast_run_algo_policy"), found_by(context)
     if policy and found and is_search(spec.settings):
         write_cache_merged(Path(str(policy)), found)
 
 
-def found_by(spec: RunSpec) -> AlgorithmCache | None:
+def found_by(context: RunContext) -> AlgorithmCache | None:
     """Return what the engine's own copy of the cache holds, None where it measured nothing."""
-    copy = work_copy(spec)
+    copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None

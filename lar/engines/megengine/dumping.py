@@ -36,7 +36,7 @@ def compute_in_calling_thread(driver: Any, _: object) -> None:
 def dump_text(driver: Any, key: str) -> None:
     """Have what the first runner computes written as text."""
     if driver.runner == 0:
-        driver.network.io_txt_dump(driver.spec.written[key])
+        driver.network.io_txt_dump(driver.context.written[key])
 
 
 def dump_tensors(driver: Any, _: object) -> None:
@@ -46,11 +46,11 @@ def dump_tensors(driver: Any, _: object) -> None:
     ASCII would make it fail, and the run with it.
     """
     if driver.runner == 0:
-        folder = driver.spec.written["bin_io_dump"]
+        folder = driver.context.written["bin_io_dump"]
         os.mkdir(folder)
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
-        if has_ascii_names(driver.spec.model):
+        if has_ascii_names(driver.model_file):
             driver.network.enable_profile_performance(folder + PROFILE)
 
 

@@ -22,7 +22,7 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.model_dump import open_graph
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError
-from lar.records.run import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 # CompNode::DeviceType::CPU
 CPU = 2
@@ -60,8 +60,13 @@ class GraphDriver(Driver):
         "outputs": "OutputNode.get_value",
     }
 
-    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
-        super().__init__(spec, rows)
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: Mapping[str, OptionRow],
+        context: RunContext | None = None,
+    ) -> None:
+        super().__init__(spec, rows, context)
         self.megengine = import_megengine()
         from megengine.core.tensor import megbrain_graph
         from megengine.utils import comp_graph_tools
@@ -97,7 +102,7 @@ class GraphDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         with self.recorder.call("load_graph"):
-            self.loaded = self.graph_api.load_graph(open_graph(self.spec.model))
+            self.loaded = self.graph_api.load_graph(open_graph(self.model_file))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)

@@ -36,7 +36,7 @@ def read_layouts(driver: Any, _: str) -> None:
 
 def write_layouts(driver: Any, _: str) -> None:
     """Write the model that the search has made, and warn of layouts that give wrong numbers."""
-    examine_layouts(driver, driver.spec.written["layout_transform_dump"])
+    examine_layouts(driver, driver.context.written["layout_transform_dump"])
 
 
 def examine_layouts(driver: Any, place: str) -> None:
@@ -51,7 +51,7 @@ def examine_layouts(driver: Any, place: str) -> None:
     try:
         driver.network.dump_layout_transform_model(f"/proc/self/fd/{file}")
         done = subprocess.run(
-            [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.spec.model, place],
+            [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place],
             stdin=file,
             capture_output=True,
             text=True,

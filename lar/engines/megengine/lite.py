@@ -21,7 +21,7 @@ from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
 from lar.options.table import flag_of
-from lar.records.run import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 
 def import_lite() -> Any:
@@ -70,8 +70,13 @@ class LiteDriver(Driver):
     name = "lite"
     calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
-    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
-        super().__init__(spec, rows)
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: Mapping[str, OptionRow],
+        context: RunContext | None = None,
+    ) -> None:
+        super().__init__(spec, rows, context)
         self.lite = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
@@ -123,7 +128,7 @@ class LiteDriver(Driver):
         self.network = self.lite.LiteNetwork(config=self.config)
         for set_up in self.network_setup:
             set_up(self.network)
-        if is_packed(self.spec.model):
+        if is_packed(self.model_file):
             check_packed(self)
         self.load_file(self)
         self.check_device()
@@ -170,7 +175,7 @@ class LiteDriver(Driver):
         if len(names) > 1:
             from lar.engines.megengine.input_order import sort_inputs  # few runs need it
 
-            names = sort_inputs(names, self.spec.model)
+            names = sort_inputs(names, self.model_file)
         for name in names:
             yield info_of(name, self.network.get_io_tensor(name))
 
@@ -263,7 +268,7 @@ def load_from_path(driver: LiteDriver) -> None:
     """Load the file; `LiteNetwork.load` would copy it twice in memory."""
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
-        network._api.LITE_load_model_from_path(network._network, driver.spec.model.encode())
+        network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
 
 
 def check_packed(driver: LiteDriver) -> None:

@@ -22,7 +22,7 @@ INPUT = "Host2DeviceCopy"
 def dump_model(driver: Any, _: str) -> None:
     """Write the graph driver's graph to its place."""
     write_graph(
-        driver.spec.written["model_dump"],
+        driver.context.written["model_dump"],
         list(zip(driver.output_names, driver.output_vars, strict=True)),
         metadata_of(driver.loaded, driver.optimize_options),
     )

@@ -89,15 +89,17 @@ def dump_packed(driver: Any, _: str) -> None:
     """
     if driver.runner:
         return
-    model, settings = Path(driver.spec.model), driver.spec.settings
+    model, settings = Path(driver.model_file), driver.spec.settings
     graph: memoryview | bytes
-    name, info, cache = model.stem, None, None
+    name, info, cache = Path(driver.spec.model).stem, None, None
     if is_packed(model):
         packed = open_packed(model)
-        name, graph = packed.name, plain_graph(packed, str(model))
+        name, graph = packed.name, plain_graph(packed, driver.spec.model)
         info, cache = packed.info, packed.cache
         if packed.info_encrypted:
-            raise UsageError(f"{model}: its settings are encrypted", "pack the plain model")
+            raise UsageError(
+                f"{driver.spec.model}: its settings are encrypted", "pack the plain model"
+            )
     else:
         graph = model.read_bytes()
     if "pack_info_json" in settings:
@@ -106,7 +108,7 @@ def dump_packed(driver: Any, _: str) -> None:
         name = json.loads(info)["name"]  # lite wants the same name in both places
     if "pack_cache" in settings:
         cache = read_cache_file(str(settings["pack_cache"]), cache)
-    write_packed(driver.spec.written["packed_model_dump"], graph, name, info, cache)
+    write_packed(driver.context.written["packed_model_dump"], graph, name, info, cache)
 
 
 def check_info_file(_: Any, path: str) -> None:
@@ -213,7 +215,7 @@ def check_packed_model(driver: Any) -> PackedModel:
         UsageError: it is damaged, or an option is at odds with its settings.
     """
     model, settings = driver.spec.model, driver.spec.settings
-    packed = open_packed(model)
+    packed = open_packed(driver.model_file)
     if packed.cache is not None:
         try:
             cache_of(packed.cache)

@@ -49,7 +49,7 @@ def begin_profile(driver: Any, _: object) -> None:
 def take_profile(driver: Any, _: object) -> None:
     """Have a loaded network profile itself, and tell when an iteration ends."""
     if driver.name == "lite" and driver.profile_clock is None:
-        place = Path(driver.spec.written[asked_key(driver)] + ".engine")
+        place = Path(driver.context.written[asked_key(driver)] + ".engine")
         driver.network.enable_profile_performance(str(place))
         driver.profiler.read = place.read_bytes
         driver.profile_clock = ProfileClock(driver)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from lar.engines.megengine.algorithms import is_search, work_copy
 from lar.engines.megengine.cache import Reader
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
 
-def describe_search(spec: RunSpec) -> str:
+def describe_search(spec: RunSpec, context: RunContext) -> str:
     """Return how many operators were measured so far, empty for a run that measures none."""
-    if not (spec.work_folder and is_search(spec.settings)):
+    if not (context.work_folder and is_search(spec.settings)):
         return ""
     policy = spec.settings.get("fast_run_algo_policy")
     known = count_entries(Path(str(policy))) if policy else 0
-    measured = max(0, count_entries(work_copy(spec)) - known)
+    measured = max(0, count_entries(work_copy(context)) - known)
     # With a cache that knows some, perhaps there is nothing left to measure.
     if known and not measured:
         return ""

@@ -31,7 +31,7 @@ def load_shared(driver: Any) -> None:
     if driver.runner:
         driver.network.share_weights_with(driver.first.network)
         return
-    graph = map_graph(driver.spec.model)
+    graph = map_graph(driver.model_file)
     # Pages that may only be read: were the engine to write to them, it would crash.
     driver.mapping = graph
     address = np.frombuffer(graph, np.uint8).ctypes.data

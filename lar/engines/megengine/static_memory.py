@@ -29,7 +29,7 @@ def begin_recording(driver: Any, _: str) -> None:
             "--get-static-mem-info: the memory is planned by the first iteration, and none is run",
             "give --iter 1",
         )
-    folder = driver.spec.written["get_static_mem_info"]
+    folder = driver.context.written["get_static_mem_info"]
     os.mkdir(folder)
     before = os.getcwd()
     os.chdir(folder)

@@ -79,7 +79,7 @@ def keep_cache(driver: Any, path: str) -> None:
 
 def work_copy(driver: Any) -> Path:
     """Return where the engine's own copy of the cache stands."""
-    return Path(driver.spec.work_folder) / "tensorrt.cache"
+    return Path(driver.context.work_folder) / "tensorrt.cache"
 
 
 def read_cache(path: Path) -> bytes:

@@ -26,7 +26,7 @@ from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.operations import shape_of
 from lar.errors import UsageError, first_line
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing
 from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
 
@@ -46,8 +46,8 @@ class Check(NamedTuple):
     shown: bool
 
 
-def unpack(spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
-    """Write the model and the testcases of the spec's file into its work folder.
+def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
+    """Write the model and the testcases of the spec's file into the work folder.
 
     Returns:
         The model's path, and the testcases with their files.
@@ -62,7 +62,7 @@ def unpack(spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
     data = Path(spec.model).read_bytes()
     first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
     try:
-        return unpack_graphs(spec, first, others)
+        return unpack_graphs(context, first, others)
     # Damage shows as the engine's own error, or in names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError) as error:
         damage = UsageError(f"{spec.model}: its testcases are damaged: {first_line(error)}", BROKEN)
@@ -70,13 +70,13 @@ def unpack(spec: RunSpec) -> tuple[str, tuple[Case, ...]]:
 
 
 def unpack_graphs(
-    spec: RunSpec, first: bytes, others: Sequence[bytes]
+    context: RunContext, first: bytes, others: Sequence[bytes]
 ) -> tuple[str, tuple[Case, ...]]:
     """Write what the graphs hold."""
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
 
-    folder = Path(spec.work_folder)
+    folder = Path(context.work_folder)
     loaded = megbrain_graph.load_graph(io.BytesIO(first))
     variables = list(loaded.output_vars_list)
     told = tuple(map(tell_variable, variables))
@@ -234,7 +234,7 @@ def write_testcases(
     Raises:
         UsageError: an output cannot be compared by MegEngine.
     """
-    packing: Packing = driver.spec.packing
+    packing: Packing = driver.context.packing
     outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
     written = [dict(fed) for fed, _ in cases]
     if packing.asserts:

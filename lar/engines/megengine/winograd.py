@@ -33,10 +33,10 @@ from lar.engines.megengine.winograd_choices import (
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
 from lar.options.table import BY_KEY
-from lar.records.run import NumericError, OutputSummary, RunResult, RunSpec, Samples
+from lar.records.run import NumericError, OutputSummary, RunContext, RunResult, RunSpec, Samples
 
-Run = Callable[[RunSpec], RunResult]
-Step = Callable[[RunSpec, Listener], RunResult]
+Run = Callable[[RunSpec, RunContext], RunResult]
+Step = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 SEARCHED_OTHERWISE = (
     "--winograd-transform: the cache was searched without --weight-preprocess, or on more "
@@ -90,7 +90,9 @@ class Tried:
     folder: Path
 
 
-def run_with_winograd(spec: RunSpec, listener: Listener, step: Step, run: Run) -> RunResult:
+def run_with_winograd(
+    spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
+) -> RunResult:
     """Make a run that prefers winograd algorithms, and tell what they give.
 
     `step` executes a spec in a worker of its own; `run` is the run that was asked for.
@@ -102,10 +104,10 @@ def run_with_winograd(spec: RunSpec, listener: Listener, step: Step, run: Run) -
     searching = is_search(spec.settings)
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
-        return run(spec)
+        return run(spec, context)
     known = policy and check_cache(Path(str(policy)), searching=searching)
     cache = read_cache(str(policy)) if known else AlgorithmCache()
-    steps = Steps(spec, listener, step)
+    steps = Steps(spec, context, listener, step)
     warnings: tuple[str, ...] = ()
     try:
         if searching:
@@ -126,7 +128,7 @@ def run_with_winograd(spec: RunSpec, listener: Listener, step: Step, run: Run) -
                 warnings = (*warnings, WRONG)
     except StepFailed as stopped:
         return stopped.result
-    result = run(steps.spec_with(prefer_winograd(cache), "run"))
+    result = run(*steps.with_cache(prefer_winograd(cache), "run"))
     return replace(
         result,
         algorithms=algorithms,
@@ -136,59 +138,61 @@ def run_with_winograd(spec: RunSpec, listener: Listener, step: Step, run: Run) -
 
 
 class Steps:
-    """The steps before the run: each has a folder of its own in the spec's work folder."""
+    """The steps before the run: each has a folder of its own in the run's work folder."""
 
-    def __init__(self, spec: RunSpec, listener: Listener, step: Step) -> None:
-        self.spec, self.listener, self.step = spec, listener, step
+    def __init__(self, spec: RunSpec, context: RunContext, listener: Listener, step: Step) -> None:
+        self.spec, self.context, self.listener, self.step = spec, context, listener, step
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
         """Search what is not known, keep it in the user's file, and return all."""
-        spec = replace(
-            self.spec_with(known, "search"),
-            # What is there in the end is kept, however the search ends.
-            work_folder=self.spec.work_folder,
-            warmup_iterations=1,
-            iterations=0,
-        )
-        self.execute("the search", alone(spec), Relay(self.listener))
-        keep_search(self.spec)
-        return found_by(self.spec) or known
+        spec, _ = self.with_cache(known, "search")
+        spec = replace(alone(spec), warmup_iterations=1, iterations=0)
+        # What is there in the end is kept, however the search ends.
+        self.execute("the search", spec, self.context, Relay(self.listener))
+        keep_search(self.spec, self.context)
+        return found_by(self.context) or known
 
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
         """Run an iteration with a cache, and another after it for options that leave out one."""
-        spec = alone(self.spec_with(cache, name))
+        spec, context = self.with_cache(cache, name)
+        spec = alone(spec)
         spec = replace(
             spec,
             settings={**spec.settings, "verbose": True},
             warmup_iterations=1,
             iterations=1,
-            keep_outputs=True,
         )
         keeper = LogKeeper()
-        result = self.execute(f"the trial of {name} algorithms", spec, keeper)
+        result = self.execute(
+            f"the trial of {name} algorithms", spec, replace(context, keep_outputs=True), keeper
+        )
         log = keeper.log.decode(errors="replace")
-        return Tried(choices_in(log), result.outputs, Path(spec.work_folder) / "outputs")
+        return Tried(choices_in(log), result.outputs, Path(context.work_folder) / "outputs")
 
-    def spec_with(self, cache: AlgorithmCache, name: str) -> RunSpec:
-        """Return the spec with another cache file and another work folder."""
-        folder = Path(self.spec.work_folder) / name
+    def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
+        """Return the run with another cache file and another work folder."""
+        folder = Path(self.context.work_folder) / name
         folder.mkdir(exist_ok=True)
         path = folder / "given.cache"
         path.write_bytes(bytes_of(cache))
         settings = {**self.spec.settings, "fast_run_algo_policy": str(path)}
-        return replace(self.spec, settings=settings, work_folder=str(folder))
+        context = replace(self.context, work_folder=str(folder))
+        return replace(self.spec, settings=settings), context
 
-    def execute(self, name: str, spec: RunSpec, listener: Listener) -> RunResult:
+    def execute(
+        self, name: str, spec: RunSpec, context: RunContext, listener: Listener
+    ) -> RunResult:
         """Execute a step; the files that the run writes go to its own folder, and away with it.
 
         Raises:
             StepFailed: it did not end well.
         """
         written = {
-            key: str(Path(spec.work_folder) / key) + Path(path).suffix
-            for key, path in spec.written.items()
+            key: str(Path(context.work_folder) / key) + Path(path).suffix
+            for key, path in context.written.items()
+            if key in spec.settings
         }
-        result = self.step(replace(spec, written=written), listener)
+        result = self.step(spec, replace(context, written=written), listener)
         if result.status == "ok":
             return result
         failure = result.failure
@@ -209,8 +213,7 @@ def alone(spec: RunSpec) -> RunSpec:
     if spec.runners > 1 and "multi_thread_core_ids" in settings:
         cores = str(settings["multi_thread_core_ids"]).split(",")
         settings["multi_thread_core_ids"] = ",".join(cores[: len(cores) // spec.runners])
-    written = {key: place for key, place in spec.written.items() if key in settings}
-    return replace(spec, settings=settings, written=written, cases=spec.cases[:1])
+    return replace(spec, settings=settings, cases=spec.cases[:1])
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> tuple[NumericError, ...]:

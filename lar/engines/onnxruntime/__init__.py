@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lar.engines.base import Driver
     from lar.engines.engine import Arrays
     from lar.engines.table import OptionRow
-    from lar.records.run import ModelInfo, RunSpec
+    from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
 def session_driver() -> type[Driver]:
@@ -64,10 +64,10 @@ class OnnxRuntime(Engine):
 
         return find_devices()
 
-    def settle(self, spec: RunSpec) -> None:
+    def settle(self, spec: RunSpec, context: RunContext) -> None:
         from lar.engines.onnxruntime.cache import remove_build
 
-        remove_build(spec)
+        remove_build(spec, context)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.onnxruntime.dumping import describe_dump

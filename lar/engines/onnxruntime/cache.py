@@ -33,7 +33,7 @@ from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
 from lar.errors import UsageError
 from lar.measurement.machine import read_field
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
 FLAG = "--fast-run-algo-policy"
 
@@ -103,13 +103,13 @@ def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
     spec, settings = driver.spec, driver.spec.settings
     model, flags = Path(spec.model), set(instruction_flags())
-    if cache is not None and cache.record.key.get("model") == spec.model_sha256:
+    if cache is not None and cache.record.key.get("model") == driver.context.model_sha256:
         weights: Sequence[str] = cache.record.weights
     else:
         weights = weights_files_of(model)
     operators = settings.get("c_opr_lib")
     return {
-        "model": spec.model_sha256,
+        "model": driver.context.model_sha256,
         "weights": ", ".join(describe_file(model.parent / name) for name in weights),
         "onnxruntime": driver.onnxruntime.__version__,
         "provider": driver.asked_provider(),
@@ -155,7 +155,7 @@ def build(driver: Any, path: Path, key: dict[str, str]) -> Any:
     Raises:
         OSError: it cannot be written.
     """
-    folder = build_folder(driver.spec, path)
+    folder = build_folder(driver.context, path)
     folder.mkdir()
     try:
         data = f"{path.name}.{secrets.token_hex(4)}.data"
@@ -217,17 +217,17 @@ def publish(folder: Path, path: Path, content: bytes, record: CacheRecord) -> No
             path.with_name(old.record.data).unlink(missing_ok=True)
 
 
-def build_folder(spec: RunSpec, path: Path) -> Path:
+def build_folder(context: RunContext, path: Path) -> Path:
     """Return where a cache is built: named after the run's work folder, so that the parent knows
     it too."""
-    return path.parent / f".{Path(spec.work_folder).name}-cache"
+    return path.parent / f".{Path(context.work_folder).name}-cache"
 
 
-def remove_build(spec: RunSpec) -> None:
+def remove_build(spec: RunSpec, context: RunContext) -> None:
     """Remove what a worker that was killed has left of a cache: for the parent."""
     if place := spec.settings.get("fast_run_algo_policy"):
         path = Path(os.path.realpath(str(place)))
-        shutil.rmtree(build_folder(spec, path), ignore_errors=True)
+        shutil.rmtree(build_folder(context, path), ignore_errors=True)
 
 
 def refuse_unwritable(path: Path) -> None:

@@ -55,7 +55,7 @@ def instrument(driver: Any) -> tuple[SavedModel, tuple[Producer, ...]]:
 def save_to_work_folder(driver: Any) -> SavedModel:
     """Save the driver's optimised model where the parent will remove it."""
     # A folder of its own: another session may have the weights of its own mapped.
-    folder = Path(tempfile.mkdtemp(dir=driver.spec.work_folder or None))
+    folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
     save_optimized(driver, folder / "optimized.onnx", "optimized.data")
     return SavedModel((folder / "optimized.onnx").read_bytes(), folder)
 

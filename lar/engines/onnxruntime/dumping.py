@@ -67,7 +67,7 @@ def dump_tensors(driver: Any, _: object) -> None:
     """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
     if driver.runner:
         return
-    folder = Path(driver.spec.written["bin_io_dump"])
+    folder = Path(driver.context.written["bin_io_dump"])
     folder.mkdir()
     graph = Graph(driver)
     facts = [
@@ -84,7 +84,7 @@ def dump_text(driver: Any, key: str) -> None:
     if driver.runner:
         return
     told: dict[int, str] = {}
-    with open(driver.spec.written[key], "w", encoding="utf-8") as file:
+    with open(driver.context.written[key], "w", encoding="utf-8") as file:
         for variable, inputs, array in Graph(driver).tensors():
             told[variable.id] = format_values(array)
             values = [(each, told.get(each.id, "<constant>")) for each in inputs]

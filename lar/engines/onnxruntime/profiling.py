@@ -54,7 +54,7 @@ def profile_no_other(driver: Any, _: object) -> None:
 
 def folder_of(driver: Any) -> str:
     """Return the folder in which the run's profile is written; it goes away with the run."""
-    written = driver.spec.written
+    written = driver.context.written
     place: str = next(written[key] for key in ("profile", "profile_raw") if key in written)
     return os.path.dirname(place)
 

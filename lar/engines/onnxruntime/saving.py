@@ -117,7 +117,7 @@ def open_saved(driver: Any, model: SavedModel) -> Any:
 
 def start_model_dump(driver: Any) -> None:
     """Have the driver's session save its model."""
-    driver.options.optimized_model_filepath = driver.spec.written["model_dump"]
+    driver.options.optimized_model_filepath = driver.context.written["model_dump"]
 
 
 def finish_model_dump(driver: Any) -> None:
@@ -127,7 +127,7 @@ def finish_model_dump(driver: Any) -> None:
         UsageError: the model would be larger than a protobuf message can be.
     """
     driver.options.optimized_model_filepath = ""
-    path = Path(driver.spec.written["model_dump"])
+    path = Path(driver.context.written["model_dump"])
     with mapped(path) as data:
         if is_ort_format(data) or not weights_files(data):
             return

@@ -23,7 +23,7 @@ from lar.engines.onnxruntime.providers import (
 from lar.engines.onnxruntime.saving import SavedModel
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.records.run import EngineFacts, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -67,8 +67,13 @@ class SessionDriver(Driver):
         "outputs": "OrtValue.numpy",
     }
 
-    def __init__(self, spec: RunSpec, rows: Mapping[str, OptionRow]) -> None:
-        super().__init__(spec, rows)
+    def __init__(
+        self,
+        spec: RunSpec,
+        rows: Mapping[str, OptionRow],
+        context: RunContext | None = None,
+    ) -> None:
+        super().__init__(spec, rows, context)
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
         self.device = ("cpu", 0)

@@ -29,7 +29,7 @@ def write_testcases(
     Raises:
         UsageError: the model is none that such a folder holds, or its weights are missing.
     """
-    packing: Packing = driver.spec.packing
+    packing: Packing = driver.context.packing
     os.mkdir(path)
     write_model(driver, Path(path) / "model.onnx", packing.optimize)
     note = f"max_error={packing.max_error!r}{'' if packing.verbose else ' silent'}"

@@ -22,7 +22,7 @@ from lar.cli.main import run_from_shell
 NEEDED = (
     "numpy",
     "lar.cli.run",
-    "lar.running.api",
+    "lar.running.steps",
     "lar.worker.main",
     "lar.worker.execution",
     "lar.inputs",

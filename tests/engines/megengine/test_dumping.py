@@ -50,7 +50,7 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
     from lar.engines.megengine.lite import LiteDriver
     from lar.measurement.loop import take_samples
     from lar.measurement.rows import SampleRows
-    from lar.records.run import RunSpec
+    from lar.records.run import RunContext, RunSpec
 
     key = "io_dump" if written.endswith(".txt") else "bin_io_dump"
     spec = RunSpec(
@@ -58,9 +58,9 @@ def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
         engine="megengine",
         driver="lite",
         settings={**settings, **({key: "there"} if written else {})},
-        written={key: written},
     )
-    driver = LiteDriver(spec, engine_named("megengine").rows)
+    context = RunContext(written={key: written})
+    driver = LiteDriver(spec, engine_named("megengine").rows, context)
     driver.load()
     random = np.random.default_rng(0)
     driver.feed(

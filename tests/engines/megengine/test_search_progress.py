@@ -12,10 +12,11 @@ from lar.engines.megengine.cache import cache_of
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.search_progress import count_entries, describe_search
 from lar.measurement.listener import Listener
-from lar.records.run import RunSpec, Setting
+from lar.records.run import RunContext, RunSpec, Setting
 from lar.running import progress
-from lar.running.api import run_spec
 from lar.running.plan import plan_run, spec_of
+from lar.running.run import Run
+from lar.running.steps import make_run
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
@@ -24,30 +25,27 @@ CONTENT = CACHE.read_bytes()
 COUNT = len(operators_of(cache_of(CONTENT)))
 
 
-def spec_in(folder: Path, **values: Setting) -> RunSpec:
-    return RunSpec(
-        model="m", engine="megengine", driver="lite", settings=values, work_folder=str(folder)
-    )
+def describe(folder: str | Path, **values: Setting) -> str:
+    spec = RunSpec(model="m", engine="megengine", driver="lite", settings=values)
+    return describe_search(spec, RunContext(work_folder=str(folder)))
 
 
 def test_a_search_is_told_by_what_it_has_measured(tmp_path: Path) -> None:
-    spec = spec_in(tmp_path, fast_run=True)
-    assert describe_search(spec) == "searching: 0 operators measured"
+    assert describe(tmp_path, fast_run=True) == "searching: 0 operators measured"
     (tmp_path / "engine.cache").write_bytes(CONTENT)
-    assert describe_search(spec) == f"searching: {COUNT} operators measured"
-    assert describe_search(spec_in(tmp_path, full_run=True)) == describe_search(spec)
+    assert describe(tmp_path, fast_run=True) == f"searching: {COUNT} operators measured"
+    assert describe(tmp_path, full_run=True) == describe(tmp_path, fast_run=True)
 
 
 def test_what_was_known_before_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "engine.cache").write_bytes(CONTENT)
-    assert describe_search(spec_in(tmp_path, fast_run=True, fast_run_algo_policy=str(CACHE))) == ""
+    assert describe(tmp_path, fast_run=True, fast_run_algo_policy=str(CACHE)) == ""
 
 
 def test_a_run_that_searches_nothing_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "engine.cache").write_bytes(CONTENT)
-    assert describe_search(spec_in(tmp_path, fast_run_algo_policy="a.cache")) == ""
-    spec = RunSpec(model="m", engine="megengine", driver="lite", settings={"fast_run": True})
-    assert describe_search(spec) == ""  # nowhere to look
+    assert describe(tmp_path, fast_run_algo_policy="a.cache") == ""
+    assert describe("", fast_run=True) == ""  # nowhere to look
 
 
 def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +59,7 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
             self.texts.append(text)
 
     plan = plan_run(DIGITS, {"iter": 1, "fast_run": True})
-    assert run_spec(spec_of(plan), Told()).status == "ok"
+    assert make_run(Run(spec=spec_of(plan), listener=Told())).status == "ok"
     assert Told.texts[0] == "searching: 0 operators measured"
     assert Told.texts[-1] == ""  # it is over
     counts = [int(text.split()[1]) for text in Told.texts[:-1]]

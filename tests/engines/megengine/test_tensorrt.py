@@ -56,14 +56,14 @@ from pathlib import Path
 from lar.engines import engine_named
 from lar.engines.megengine.lite import LiteDriver
 from lar.errors import UsageError
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
 def driver_with(settings, device="cpu"):
     spec = RunSpec(
-        model=sys.argv[1], engine="megengine", driver="lite", settings=settings, device=device,
-        work_folder=os.getcwd(),
+        model=sys.argv[1], engine="megengine", driver="lite", settings=settings, device=device
     )
-    return LiteDriver(spec, engine_named("megengine").rows)
+    context = RunContext(work_folder=os.getcwd())
+    return LiteDriver(spec, engine_named("megengine").rows, context)
 
 def tell(action):
     try:

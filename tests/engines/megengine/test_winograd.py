@@ -119,7 +119,6 @@ def test_the_report_follows_the_lines_of_one_run(searched: tuple[Done, Path]) ->
 def test_the_record_tells_the_run_that_was_asked_for(searched: tuple[Done, Path]) -> None:
     done, file = searched
     assert done.result.spec.settings[POLICY.strip("-").replace("-", "_")] == str(file)
-    assert not done.result.spec.work_folder
     assert (len(done.result.warmup.end_to_end), len(done.result.samples.end_to_end)) == (1, 2)
     assert done.result.warnings == ()
 

@@ -23,7 +23,7 @@ from lar.engines.megengine.winograd_choices import (
     without_winograd,
 )
 from lar.measurement.listener import Listener
-from lar.records.run import Failure, OutputSummary, RunResult, RunSpec
+from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
@@ -47,11 +47,11 @@ class Steps:
 
     def __init__(self, fails: str = "", far: float = 0.0) -> None:
         self.fails, self.far = fails, far
-        self.specs: list[RunSpec] = []
+        self.runs: list[tuple[RunSpec, RunContext]] = []
 
-    def step(self, spec: RunSpec, listener: Listener) -> RunResult:
-        self.specs.append(spec)
-        folder = Path(spec.work_folder)
+    def step(self, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        self.runs.append((spec, context))
+        folder = Path(context.work_folder)
         if folder.name == self.fails:
             failure = Failure("the engine crashed", "some hint")
             return RunResult(spec=spec, status="crashed", phase="warmup", failure=failure)
@@ -61,8 +61,8 @@ class Steps:
         listener.on_log(log_of(read_cache(str(spec.settings["fast_run_algo_policy"]))))
         return RunResult(spec=spec, status="ok", phase="done", outputs=(output_named("prob"),))
 
-    def run(self, spec: RunSpec) -> RunResult:
-        self.specs.append(spec)
+    def run(self, spec: RunSpec, context: RunContext) -> RunResult:
+        self.runs.append((spec, context))
         return RunResult(spec=spec, status="ok", phase="done")
 
 
@@ -96,13 +96,18 @@ def log_of(cache: AlgorithmCache) -> bytes:
     return "".join(lines).encode()
 
 
-def spec_in(folder: Path, **settings: Any) -> RunSpec:
+def spec_with(**settings: Any) -> RunSpec:
     known: dict[str, Any] = {"winograd_transform": True, "fast_run_algo_policy": str(CACHE)}
     return RunSpec(
         model=DIGITS,
         engine="megengine",
         driver="lite",
         settings={**known, **settings},
+    )
+
+
+def context_in(folder: Path) -> RunContext:
+    return RunContext(
         work_folder=str(folder),
         written={"model_dump": str(folder / "beside.mge"), "io_dump": str(folder / "beside.txt")},
     )
@@ -111,22 +116,24 @@ def spec_in(folder: Path, **settings: Any) -> RunSpec:
 @pytest.mark.parametrize("name", ["winograd", "direct"])
 def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: str) -> None:
     steps = Steps(fails=name)
-    result = run_with_winograd(spec_in(tmp_path), Listener(), steps.step, steps.run)
+    result = run_with_winograd(spec_with(), context_in(tmp_path), Listener(), steps.step, steps.run)
     assert result.status == "crashed"
     assert result.failure == Failure(
         f"the trial of {name} algorithms: the engine crashed", "some hint"
     )
-    assert Path(steps.specs[-1].work_folder).name == name  # nothing ran after it
+    assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 
 
 def test_numbers_that_are_far_off_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     steps = Steps(far=0.001)
-    near = run_with_winograd(spec_in(tmp_path / "near"), Listener(), steps.step, steps.run)
+    near = run_with_winograd(
+        spec_with(), context_in(tmp_path / "near"), Listener(), steps.step, steps.run
+    )
     assert near.warnings == ()
     assert near.numeric_errors[0].absolute == pytest.approx(0.001, rel=1e-3)
     steps = Steps(far=1.0)
-    far = run_with_winograd(spec_in(tmp_path), Listener(), steps.step, steps.run)
+    far = run_with_winograd(spec_with(), context_in(tmp_path), Listener(), steps.step, steps.run)
     assert "the numbers of winograd algorithms are far from" in far.warnings[0]
     assert (far.numeric_errors[0].absolute, far.numeric_errors[0].relative) == (1.0, 0.5)
 
@@ -135,18 +142,19 @@ def test_steps_run_alone_and_write_where_nobody_looks(tmp_path: Path) -> None:
     steps = Steps()
     settings = {"thread": 2, "multi_thread_core_ids": "0,1", "model_dump": "out.mge"}
     settings |= {"io_dump": "out.txt", "dump_filter": "x"}
-    spec = spec_in(tmp_path, **settings)
-    run_with_winograd(spec, Listener(), steps.step, steps.run)
-    *trials, timed = steps.specs
+    run_with_winograd(
+        spec_with(**settings), context_in(tmp_path), Listener(), steps.step, steps.run
+    )
+    *trials, (timed, kept) = steps.runs
     assert len(trials) == 2
-    for trial in trials:
+    for trial, context in trials:
         assert trial.runners == 1
         assert not {"io_dump", "dump_filter"} & trial.settings.keys()
-        assert list(trial.written) == ["model_dump"]
+        assert list(context.written) == ["model_dump"]
         assert trial.settings["multi_thread_core_ids"] == "0"
-        assert Path(trial.written["model_dump"]).parent == Path(trial.work_folder)
-        assert Path(trial.written["model_dump"]).suffix == ".mge"
-    assert timed.written == spec.written
+        assert Path(context.written["model_dump"]).parent == Path(context.work_folder)
+        assert Path(context.written["model_dump"]).suffix == ".mge"
+    assert kept.written == context_in(tmp_path).written
     assert timed.settings["multi_thread_core_ids"] == "0,1"
     assert timed.runners == 2
     assert (timed.iterations, timed.warmup_iterations) == (10, 1)

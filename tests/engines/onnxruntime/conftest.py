@@ -12,7 +12,7 @@ import pytest
 
 from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 
 DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
 
@@ -32,6 +32,8 @@ def make_driver(tmp_path: Path) -> MakeDriver:
             engine="onnxruntime",
             driver="session",
             settings=settings,
+        )
+        context = RunContext(
             work_folder=str(folder),
             written={
                 "model_dump": str(settings.get("model_dump", "")),
@@ -39,7 +41,7 @@ def make_driver(tmp_path: Path) -> MakeDriver:
             },
             model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
         )
-        return SessionDriver(spec, engine_named("onnxruntime").rows)
+        return SessionDriver(spec, engine_named("onnxruntime").rows, context)
 
     return make
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import build_folder, remove_build
 from lar.engines.onnxruntime.cache_file import read_cache
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 from tests.engines.onnxruntime.conftest import content_of
 
 if TYPE_CHECKING:
@@ -269,11 +268,11 @@ def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(
 def test_what_a_killed_build_leaves_is_removed_by_the_parent(place: Path) -> None:
     settings = {"fast_run_algo_policy": str(place)}
     spec = RunSpec(model="", engine="onnxruntime", driver="session", settings=dict(settings))
-    spec = replace(spec, work_folder="/somewhere/lar-abc")
-    folder = build_folder(spec, place)
+    context = RunContext(work_folder="/somewhere/lar-abc")
+    folder = build_folder(context, place)
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"half of it")
-    remove_build(spec)
+    remove_build(spec, context)
     assert not content_of(place.parent)
 
 

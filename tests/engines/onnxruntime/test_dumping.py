@@ -46,7 +46,9 @@ Run = Callable[[Any], dict[str, np.ndarray[Any, Any]]]
 
 def written_to(driver: Any, place: Path) -> Any:
     """Give a driver a place for a dump, as the parent of a run does."""
-    driver.spec = replace(driver.spec, written={"bin_io_dump": str(place), "io_dump": str(place)})
+    driver.context = replace(
+        driver.context, written={"bin_io_dump": str(place), "io_dump": str(place)}
+    )
     save_source(driver, True)
     return driver
 

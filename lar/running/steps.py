@@ -1,0 +1,151 @@
+"""The steps of a run in the parent process, from where its files go to what its result says.
+
+    place the files that it writes
+      unpack its testcases
+        make a plain run before a profiled one
+          lend it a work folder, have its engine settle what is left there
+            run it in a worker process, or in this one
+      deliver the files
+
+Each step takes a `Run` and gives its result; a step that the run does not need does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from lar.engines import engine_named
+from lar.engines.engine import StagedRun
+from lar.errors import LarError
+from lar.measurement.listener import Listener
+from lar.measurement.machine import read_model_file
+from lar.options.table import PROFILES
+from lar.records.events import Unpacked
+from lar.records.run import RunContext, RunResult, RunSpec
+from lar.running.isolation import facts_of, run_isolated
+from lar.running.output_files import deliver_artifacts, place_artifacts
+from lar.running.run import Run
+from lar.running.tasks import run_task
+
+
+def make_run(run: Run) -> RunResult:
+    """Make a planned run, in a worker process or in this one, and return its result.
+
+    Raises:
+        UsageError: a file that an option has the engine write cannot be written.
+    """
+    spec = run.spec
+    with place_artifacts(run) as placed, unpack_cases(placed) as ready:
+        result = profile_run(ready) if set(PROFILES) & set(spec.settings) else settle_run(ready)
+        result = deliver_artifacts(placed, result)
+    if run.resume and spec.tell_classes:
+        from lar.datasets.resume import add_earlier_classes  # few runs need it
+
+        result = add_earlier_classes(spec, result)
+    return result_as_asked(spec, ready, result)
+
+
+@contextlib.contextmanager
+def unpack_cases(run: Run) -> Iterator[Run]:
+    """Unpack the model and the testcases of a file that holds both, into a folder that goes away.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    spec = run.spec
+    if all(case.inputs for case in spec.cases):
+        yield run
+        return
+    read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        context = replace(run.context, work_folder=folder)
+        found = run_task("unpack", Unpacked, spec, context, began=run.began)
+        asked = {case.name for case in spec.cases}
+        cases = tuple(case for case in found.cases if case.name in asked)
+        yield replace(
+            run,
+            spec=replace(spec, cases=cases),
+            context=replace(run.context, model_file=found.model),
+        )
+
+
+def result_as_asked(spec: RunSpec, ran: Run, result: RunResult) -> RunResult:
+    """Return the result of the spec that was asked for, not of the one that was run for it."""
+    numbers = [item.number for item in ran.spec.items] or range(len(spec.cases))
+    if numbers and spec.iterations:
+        count = len(result.samples.end_to_end)
+        cases = tuple(numbers[index // spec.iterations] for index in range(count))
+        result = replace(result, samples=replace(result.samples, case=cases))
+    if loaded := ran.context.model_file:
+
+        def named(text: str) -> str:
+            folder = os.path.dirname(loaded) + os.sep
+            return text.replace(loaded, spec.model).replace(folder, f"{spec.model}: ")
+
+        failure = result.failure
+        if failure is not None:
+            failure = replace(failure, message=named(failure.message), hint=named(failure.hint))
+        result = replace(result, failure=failure, warnings=tuple(map(named, result.warnings)))
+    return replace(result, spec=spec)
+
+
+def profile_run(run: Run) -> RunResult:
+    """Make a run without the profiler and then with it, both within the one time limit."""
+    from lar.running.profiled_run import run_profiled  # few runs need it
+
+    def plain(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        return settle_run(replace(run, spec=spec, context=context, listener=listener, worker=None))
+
+    return run_profiled(run, plain, settle_run)
+
+
+def settle_run(run: Run) -> RunResult:
+    """Make a run, and then do what its engine needs done when a worker has ended."""
+    engine, keys = engine_named(run.spec.engine), set(run.spec.settings)
+    settles = keys & set(engine.settles)
+    staged = engine.staged if engine.staged and keys & set(engine.staged.keys) else None
+    launch = partial(run_in_stages, staged) if staged else launcher_of(run)
+    if not settles and not staged:
+        return launch(run)
+    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+        context = replace(run.context, work_folder=folder)
+        result = launch(replace(run, context=context))
+        try:
+            if settles:
+                engine.settle(run.spec, context)
+        except LarError as error:
+            if result.status == "ok":
+                raise
+            # Why the run itself did not end well comes first.
+            result = replace(result, warnings=(*result.warnings, error.message))
+    return result
+
+
+def launcher_of(run: Run) -> Callable[[Run], RunResult]:
+    """Return what makes a run whose files, testcases and work folder are there."""
+    if not run.in_process:
+        return run_isolated
+    from lar.running.in_process import run_here  # for debuggers alone
+
+    return run_here
+
+
+def run_in_stages(staged: StagedRun, run: Run) -> RunResult:
+    """Have the engine make a run in several processes, all of them within the one time limit."""
+    run = replace(run, facts=facts_of(run))
+    launch = launcher_of(run)
+
+    def step(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        stage = replace(run, spec=spec, context=context, listener=listener, worker=None)
+        return run_isolated(stage)
+
+    def last(spec: RunSpec, context: RunContext) -> RunResult:
+        return launch(replace(run, spec=spec, context=context))
+
+    return staged.run(run.spec, run.context, run.listener, step, last)

@@ -1,0 +1,95 @@
+"""What a worker does besides running a model: read it, unpack its testcases, find devices."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from lar.engines import engine_named
+from lar.errors import LarError, error_with_code
+from lar.measurement.listener import Listener
+from lar.measurement.machine import read_model_file
+from lar.records.events import DevicesFound, Event, ModelRead
+from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
+from lar.running.isolation import run_isolated
+from lar.running.run import Run
+
+A = TypeVar("A")
+
+
+def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
+    """Read what the model file of a spec holds, in a worker process and within the time limit.
+
+    Raises:
+        UsageError: the file is no model, or is damaged.
+        EngineMissing: the library that reads its format is not installed.
+        LarError: the reader failed, or there was not time enough.
+    """
+    read_model_file(Path(spec.model))
+    answer = run_task("info", ModelRead, spec, began=began)
+    info = answer.info
+    if spec.cases:
+        info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
+    return info
+
+
+def find_devices(engine: str) -> tuple[str, ...]:
+    """Find the devices that an engine can run on here, the CPU first.
+
+    Raises:
+        LarError: the engine cannot be loaded.
+    """
+    spec = RunSpec(
+        model="", engine=engine_named(engine).name, driver="", warmup_iterations=0, iterations=0
+    )
+    return run_task("devices", DevicesFound, spec).devices
+
+
+class Collector(Listener, Generic[A]):
+    """Keeps the last event of one kind."""
+
+    def __init__(self, kind: type[A]) -> None:
+        self.kind = kind
+        self.found: A | None = None
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        if isinstance(event, self.kind):
+            self.found = event
+
+
+def run_task(
+    task: str,
+    answer: type[A],
+    spec: RunSpec,
+    context: RunContext | None = None,
+    *,
+    began: float | None = None,
+) -> A:
+    """Have a worker do a task for the spec's engine; return the event it answers with.
+
+    The time limit counts from `began` on the monotonic clock, or from now.
+
+    Raises:
+        LarError: it failed, crashed or hung.
+    """
+    listener = Collector(answer)
+    run = Run(
+        spec=spec,
+        context=context or RunContext(),
+        listener=listener,
+        began=time.monotonic() if began is None else began,
+    )
+    result = run_isolated(run, task)
+    if listener.found is None:
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        raise error_of(result)
+    return listener.found
+
+
+def error_of(result: RunResult) -> LarError:
+    """Return why a run did not end well, as the error that it would be here."""
+    failure = result.failure or Failure("the worker gave no result")
+    return error_with_code(failure.exit_code, failure.message, failure.hint, failure.detail)
