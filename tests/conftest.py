@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.command_lines import Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-Done = subprocess.CompletedProcess[str]
 RunLar = Callable[..., Done]
 WriteScript = Callable[..., str]
 
@@ -54,61 +52,6 @@ def root() -> Path:
     return REPOSITORY
 
 
-class OutOfTime(BaseException):
-    """A command line that is run in this process does not end; lar handles no such exception."""
-
-
-def run_here(words: Sequence[str], cwd: str | Path | None, timeout: float) -> Done:
-    """Run one lar command line in this process, as `lar.cli.main` does for everybody."""
-    from lar.cli.main import main
-
-    def end(number: int, frame: object) -> None:
-        raise OutOfTime(f"lar {' '.join(words)}: did not end in {timeout} s")
-
-    stdout, stderr = (
-        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", newline="")
-        for _ in range(2)
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        if cwd is not None:
-            patch.chdir(cwd)
-        patch.setattr(sys, "stdout", stdout)
-        patch.setattr(sys, "stderr", stderr)
-        before = signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, timeout)
-        try:
-            code = main(list(words))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-    texts = []
-    for stream in (stdout, stderr):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())
-    return subprocess.CompletedProcess([*words], code, *texts)
-
-
-def run_process(
-    words: Sequence[str],
-    cwd: str | Path | None,
-    timeout: float,
-    input: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Done:
-    """Run one lar command line in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "lar", *words],
-        cwd=cwd,
-        input=input,
-        stdin=subprocess.DEVNULL if input is None else None,
-        # PYTHONPATH, so that `-m lar` is this one from any folder.
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-
-
 @pytest.fixture(scope="session")
 def run_lar() -> RunLar:
     """Run one lar command line to its end: `run_lar("info", model, timeout=60)`.
@@ -129,17 +72,24 @@ def run_lar() -> RunLar:
         on_main_thread = threading.current_thread() is threading.main_thread()
         if input is None and env is None and on_main_thread and "--in-process" not in args:
             return run_here(args, cwd, timeout)
-        return run_process(args, cwd, timeout, input, env)
+        return run_apart(args, cwd, timeout, input, env)
 
     return run
 
 
-@pytest.fixture(scope="session")
-def run_lar_alone() -> RunLar:
-    """Run one lar command line to its end in a process of its own, as a shell does."""
+@pytest.fixture(scope="module")
+def run_without_worker(elsewhere: Callable[..., Done]) -> RunLar:
+    """Run one command line with the model in the process of the command line, where what is
+    tested is neither the worker nor how it is started.
+
+    That process is this one, and for MegEngine another, which is the same for a whole file.
+    """
 
     def run(*args: str, cwd: str | Path | None = None, timeout: float = 60) -> Done:
-        return run_process(args, cwd, timeout)
+        words = (*args, "--in-process")
+        if any(word.endswith(".mge") for word in args):
+            return elsewhere(run_here, words, cwd, timeout)
+        return run_here(words, cwd, timeout)
 
     return run
 
