@@ -1,17 +1,31 @@
-"""`lar cache`: fast-run cache files shown, compared, merged and edited.
-
-What the actions do is in `cached_algorithms`, for the caches of ONNX Runtime in `cached_model`.
-"""
+"""`lar cache`: cache files of fast-run, of any engine, shown, compared, merged and edited."""
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+
+from lar.engines import ENGINES
+from lar.engines.engine import CacheFiles, CacheReport, Size
+from lar.engines.formats import HEAD_SIZE
+from lar.errors import UsageError
+from lar.files.report_file import OutputFile
+from lar.reports.tables import format_bytes, format_table
+
+# History of what `show --json` writes:
+#   lar.cache/1  first version
+CACHE_FORMAT = "lar.cache/1"
+
+Action = Callable[[argparse.Namespace], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="show|diff|merge|pick", required=True)
 
-    def add(name: str, run: str, text: str) -> argparse.ArgumentParser:
+    def add(name: str, run: Action, text: str) -> argparse.ArgumentParser:
         action: argparse.ArgumentParser = actions.add_parser(
             name, help=text, description=text, allow_abbrev=False
         )
@@ -19,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--debug", action="store_true", help="show the traceback of an error")
         return action
 
-    show = add("show", "show_cache", "the algorithm chosen for each operator, and the next best")
+    show = add("show", show_cache, "the algorithm chosen for each operator, and the next best")
     show.add_argument("file", metavar="FILE", help="a fast-run cache file")
     show.add_argument(
         "--operator",
@@ -30,17 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--all", action="store_true", help="every algorithm that was kept")
     show.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
 
-    diff = add("diff", "diff_caches", "operators of one file only, and other choices; 0: the same")
+    diff = add("diff", diff_caches, "operators of one file only, and other choices; 0: the same")
     diff.add_argument("first", metavar="A", help="a fast-run cache file")
     diff.add_argument("second", metavar="B", help="another one")
 
-    merge = add(
-        "merge", "merge_files", "add the operators of all files to OUT; the later file wins"
-    )
+    merge = add("merge", merge_files, "add the operators of all files to OUT; the later file wins")
     merge.add_argument("files", metavar="FILE", nargs="+", help="fast-run cache files")
     merge.add_argument("-o", "--output", metavar="OUT", required=True, help="the file to add to")
 
-    pick = add("pick", "pick_algorithm", "choose the algorithm of one operator by hand")
+    pick = add("pick", pick_algorithm, "choose the algorithm of one operator by hand")
     pick.add_argument("file", metavar="FILE", help="the fast-run cache file to edit")
     pick.add_argument(
         "operator", metavar="OP", help="its number in `show`, or a piece of its name or shapes"
@@ -51,8 +63,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Do what the action says; return the exit code."""
-    # Not before: an error in the command line should cost no more than it must.
-    from lar.cli import cached_algorithms
-
-    code: int = getattr(cached_algorithms, arguments.run)(arguments)
+    code: int = arguments.run(arguments)
     return code
+
+
+def show_cache(arguments: argparse.Namespace) -> int:
+    """Print what a file holds."""
+    report = files_of(arguments.file).show(
+        arguments.file, arguments.operator, every_algorithm=arguments.all
+    )
+    if arguments.json is None:
+        print_report(report)
+        return 0
+    with OutputFile(arguments.json, "--json") as file:
+        if not file.to_stdout:
+            print_report(report)
+        content = {"format": CACHE_FORMAT, "file": arguments.file, **report.record}
+        file.write(json.dumps(content, indent=2) + "\n")
+    return 0
+
+
+def diff_caches(arguments: argparse.Namespace) -> int:
+    """Print how two files differ; return 1 when they do."""
+    files = files_of_all([arguments.first, arguments.second])
+    report = files.compare(arguments.first, arguments.second)
+    print_report(report)
+    return 1 if report.differs else 0
+
+
+def merge_files(arguments: argparse.Namespace) -> int:
+    """Add to one file what all of them hold; it keeps what it has besides."""
+    files = files_of_all([*arguments.files, arguments.output], "merge")
+    print_report(files.merge(arguments.files, arguments.output))
+    return 0
+
+
+def pick_algorithm(arguments: argparse.Namespace) -> int:
+    """Change one choice in a file, or in another, which gets what it lacks of the first."""
+    place = arguments.file if arguments.output is None else arguments.output
+    files = files_of_all([arguments.file, place], "pick from")
+    report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
+    print_report(report)
+    return 0
+
+
+def files_of(path: str) -> CacheFiles:
+    """Return the engine's kind of cache files that a file is of.
+
+    A file that none knows by its first bytes is taken for one of the first engine's kind, and so
+    is one that cannot be read: whoever reads it gives the reason.
+    """
+    try:
+        with open(path, "rb") if os.path.isfile(path) else io.BytesIO() as file:
+            head = file.read(HEAD_SIZE)
+    except OSError:
+        head = b""
+    kinds = [engine.cache for engine in ENGINES if engine.cache is not None]
+    return next((kind for kind in kinds if kind.begins(head)), kinds[0])
+
+
+def files_of_all(paths: Sequence[str], action: str = "") -> CacheFiles:
+    """Return the one kind that several files are of, which an `action` may change.
+
+    Raises:
+        UsageError: they are of two engines, or not to be changed.
+    """
+    kinds = [files_of(path) for path in paths]
+    if action:
+        for kind, path in zip(kinds, paths, strict=True):
+            kind.check_editable(path, action)
+    if any(kind is not kinds[0] for kind in kinds):
+        raise UsageError(f"{', '.join(paths)}: these are caches of two engines")
+    return kinds[0]
+
+
+def print_report(report: CacheReport) -> None:
+    for line in report.lines:
+        if isinstance(line, str):
+            print(line)
+            continue
+        rows = [
+            [
+                format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
+                for cell in row
+            ]
+            for row in line.rows
+        ]
+        indent = "  " if line.is_indented else ""
+        print("\n".join(f"{indent}{text}" for text in format_table(line.header, rows)))

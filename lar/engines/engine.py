@@ -73,6 +73,67 @@ class StagedRun(abc.ABC):
         asked for."""
 
 
+class Size(NamedTuple):
+    """A number of bytes in a table, and what else stands there."""
+
+    size_bytes: int
+    note: str = ""
+
+
+class CacheTable(NamedTuple):
+    """A table of what a cache file holds."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | Size]]
+    is_indented: bool = False
+
+
+class CacheReport(NamedTuple):
+    """What `lar cache` prints of an action, line by line, and what `--json` writes.
+
+    `differs` is whether a comparison found a difference.
+    """
+
+    lines: Sequence[str | CacheTable]
+    record: Mapping[str, Any] = {}
+    differs: bool = False
+
+
+class CacheFiles(abc.ABC):
+    """The files in which an engine keeps what it has found for later runs, for `lar cache`.
+
+    All of these raise a UsageError for a file that is missing or damaged.
+    """
+
+    @abc.abstractmethod
+    def begins(self, head: bytes) -> bool:
+        """Return whether the first bytes of a file show that it is one of these."""
+
+    @abc.abstractmethod
+    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
+        """Describe a file, or those of its operators that a number or a text means."""
+
+    @abc.abstractmethod
+    def compare(self, first: str, second: str) -> CacheReport:
+        """Describe how two files differ."""
+
+    def check_editable(self, path: str, action: str) -> None:
+        """Refuse an action that files of this kind do not allow.
+
+        Raises:
+            UsageError: they do not.
+        """
+        return
+
+    @abc.abstractmethod
+    def merge(self, paths: Sequence[str], output: str) -> CacheReport:
+        """Add what files hold to another; what it has besides stays."""
+
+    @abc.abstractmethod
+    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
+        """Choose the algorithm of an operator, in the file itself or in a copy of it."""
+
+
 class Engine(abc.ABC):
     """An engine as the parent process knows it, and what it can do.
 
@@ -134,6 +195,11 @@ class Engine(abc.ABC):
     def is_installed(self) -> bool:
         """Whether its library is there for this Python."""
         return not self.distribution or importlib.util.find_spec(self.distribution) is not None
+
+    @property
+    def cache(self) -> CacheFiles | None:
+        """The files in which it keeps what it has found, for `lar cache`; None: it keeps none."""
+        return None
 
     @functools.cached_property
     def rows(self) -> Mapping[str, OptionRow]:

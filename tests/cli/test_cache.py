@@ -216,7 +216,7 @@ def test_merge_keeps_what_comes_while_it_reads(
         write_cache_merged(output, read_cache(rest))
         return cache
 
-    monkeypatch.setattr("lar.cli.cached_algorithms.read_cache", read_slowly)
+    monkeypatch.setattr("lar.engines.megengine.cache_choices.read_cache", read_slowly)
     run("merge", convolutions, "-o", output)
     assert set(chosen_in(output)) == set(chosen_in(REAL))
 

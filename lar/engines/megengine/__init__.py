@@ -12,7 +12,7 @@ from lar.engines.formats import MEGENGINE
 if TYPE_CHECKING:
     from lar.dumps.graph import DumpFacts
     from lar.engines.base import Driver
-    from lar.engines.engine import Arrays
+    from lar.engines.engine import Arrays, CacheFiles
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
@@ -81,6 +81,12 @@ class MegEngine(Engine):
     @property
     def install_hint(self) -> str:
         return "MegEngine has packages for Python 3.10 and older only: uv run --python 3.10 lar ..."
+
+    @property
+    def cache(self) -> CacheFiles:
+        from lar.engines.megengine.cache_choices import CACHES
+
+        return CACHES
 
     def option_rows(self) -> tuple[OptionRow, ...]:
         from lar.engines.megengine.options import ROWS

@@ -12,7 +12,7 @@ from lar.engines.formats import ONNX, ORT
 if TYPE_CHECKING:
     from lar.dumps.graph import DumpFacts
     from lar.engines.base import Driver
-    from lar.engines.engine import Arrays
+    from lar.engines.engine import Arrays, CacheFiles
     from lar.engines.table import OptionRow
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
@@ -48,6 +48,12 @@ class OnnxRuntime(Engine):
         *("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr"),
     )
     packing = TestcaseFolders()
+
+    @property
+    def cache(self) -> CacheFiles:
+        from lar.engines.onnxruntime.cache_file import CACHES
+
+        return CACHES
 
     def option_rows(self) -> tuple[OptionRow, ...]:
         from lar.engines.onnxruntime.options import ROWS

@@ -22,11 +22,13 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
+from lar.engines.formats import begins_like_onnx
 from lar.engines.onnxruntime.model_fields import ENTRY_KEY, ENTRY_VALUE, mapped
 from lar.engines.onnxruntime.wire import Field, bytes_field, fields_in, texts_in
 from lar.errors import UsageError
@@ -143,3 +145,61 @@ def differing_fields(first: Mapping[str, str], second: Mapping[str, str]) -> lis
 
 def reason_of(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
+
+
+class ModelCaches(CacheFiles):
+    """Optimised models, each with what it was made for."""
+
+    def begins(self, head: bytes) -> bool:
+        return begins_like_onnx(head)
+
+    def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
+        for flag, is_given in (("--operator", operator), ("--all", every_algorithm)):
+            if is_given:
+                self.check_editable(path, f"show by {flag}")
+        cache = read_cache(path)
+        record = cache.record
+        rows: list[list[str | Size]] = [
+            [name, value] for name, value in record.key.items() if value
+        ]
+        rows.append(["size of the model", Size(len(cache.model))])
+        if record.data:
+            kind = "as operators take them" if record.prepacked else "not rearranged for operators"
+            rows.append(["size of its weights", Size(record.data_bytes, f", {kind}")])
+            rows.append(["file of its weights", record.data])
+        content = {
+            "key": dict(record.key),
+            "model_bytes": len(cache.model),
+            "data": record.data,
+            "data_bytes": record.data_bytes,
+            "prepacked": record.prepacked,
+        }
+        return CacheReport([CacheTable(("made for", ""), rows)], content)
+
+    def compare(self, first: str, second: str) -> CacheReport:
+        keys = [read_cache(name).record.key for name in (first, second)]
+        differing = differing_fields(*keys)
+        lines: list[str | CacheTable] = []
+        if differing:
+            rows = [
+                [name.replace("_", " "), *(key.get(name, "") for key in keys)] for name in differing
+            ]
+            lines.append(CacheTable(("differs in", first, second), rows))
+        lines.append(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
+        return CacheReport(lines, differs=bool(differing))
+
+    def check_editable(self, path: str, action: str) -> NoReturn:
+        read_cache(path)  # a damaged one is refused for that
+        raise UsageError(
+            f"{path}: a cache of ONNX Runtime holds one model and no algorithms to {action}",
+            "`lar cache show` and `diff` print what it was made for",
+        )
+
+    def merge(self, paths: Sequence[str], output: str) -> NoReturn:
+        self.check_editable(paths[0], "merge")
+
+    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
+        self.check_editable(path, "pick from")
+
+
+CACHES = ModelCaches()
