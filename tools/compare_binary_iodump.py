@@ -21,6 +21,7 @@ import numpy as np
 from lar.comparison.compare import compare_dumps
 from lar.dumps.binary import read_header
 from lar.dumps.index import open_dump
+from lar.engines import operator_kinds_of
 from lar.errors import LarError
 from lar.records.comparison import Figures, TensorComparison, Tolerance
 
@@ -39,7 +40,8 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         dumps = open_dump(arguments.input0), open_dump(arguments.input1)
-        comparison = compare_dumps(*dumps, Tolerance(max_error=arguments.max_err))
+        tolerance = Tolerance(max_error=arguments.max_err)
+        comparison = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of)
     except LarError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print both tables; return the exit code."""
     if arguments.quirks:
-        from lar.engines.megengine.quirks import format_quirks
-
-        print("\n".join(format_quirks(os.environ)))
+        print("\n".join(format_quirks(all_engines())))
         return 0
     if arguments.options:
         print("\n".join(format_markdown(*table_of_options(users_engines(ENGINES)))))
@@ -67,6 +65,26 @@ def format_engines(engines: list[Engine]) -> list[str]:
             ]
         )
     return format_table(["engine", "version", "devices", "drivers", "models"], rows)
+
+
+def format_quirks(engines: Iterable[Engine]) -> list[str]:
+    """Return the known defects of the engines: each one's name, whether it applies here, its
+    effect and, below that, how it is detected and the way round it."""
+    states = {True: "yes", False: "no"}
+    found = [
+        (each, states[each.is_here] if engine.is_installed else "not installed")
+        for engine in engines
+        for each in engine.defects(os.environ)
+    ]
+    width = max((len(each.name) for each, _ in found), default=0)
+    room = max((len(here) for _, here in found), default=0)
+    room = max(room, len("here"))
+    lines = [f"{'quirk':{width}}  {'here':{room}}  effect, how it is detected, and the way round"]
+    for each, here in found:
+        lines.append(f"{each.name:{width}}  {here:{room}}  {each.effect}")
+        lines.append(f"{'':{width + room + 4}}{each.detection}")
+        lines.append(f"{'':{width + room + 4}}-> {each.way_round}")
+    return lines
 
 
 def describe_devices(engine: Engine) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import engine_for
+from lar.engines import ENGINES, engine_for
 from lar.errors import UsageError, printable
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.table import BY_KEY, add_option, flag_of, is_set
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OUT",
         required=True,
-        help="for a MegEngine model the file to write; for an ONNX model the folder",
+        help=describe_outputs(),
     )
     parser.add_argument(
         "--optimize", action="store_true", help="optimise the model for inference first"
@@ -73,6 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key in IMAGE_OPTIONS:
         add_option(parser, BY_KEY[key], BY_KEY[key].help)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def describe_outputs() -> str:
+    """Return the help of -o: what each engine writes."""
+    written = [
+        f"the {engine.packing.writes} to write for a model of {engine.title}"
+        for engine in ENGINES
+        if engine.packing
+    ]
+    return "; ".join(written)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
@@ -11,6 +11,7 @@ from lar.comparison.elements import elements_of, with_bias_of
 from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
+from lar.comparison.operator_kinds import OperatorKinds
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.records.comparison import (
@@ -27,22 +28,32 @@ from lar.records.comparison import (
 )
 
 
-def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare two dumps.
+def compare_dumps(
+    actual: Dump,
+    expected: Dump,
+    tolerance: Tolerance | None = None,
+    *,
+    kinds_of: Callable[[str], OperatorKinds],
+) -> Comparison:
+    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.
 
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    return DumpComparison(actual, expected, tolerance or Tolerance()).run()
+    graphs = (
+        Graph(actual, kinds_of(actual.index.engine)),
+        Graph(expected, kinds_of(expected.index.engine)),
+    )
+    return DumpComparison(graphs, tolerance or Tolerance()).run()
 
 
 class DumpComparison:
     """Two dumps, their graphs and what has been found so far."""
 
-    def __init__(self, actual: Dump, expected: Dump, tolerance: Tolerance) -> None:
-        self.dumps = (actual, expected)
-        self.graphs = (Graph(actual), Graph(expected))
-        self.values = (Values(actual), Values(expected))
+    def __init__(self, graphs: tuple[Graph, Graph], tolerance: Tolerance) -> None:
+        self.graphs = graphs
+        self.dumps = (graphs[0].dump, graphs[1].dump)
+        self.values = (Values(self.dumps[0]), Values(self.dumps[1]))
         self.tolerance = tolerance
         self.compared: dict[Node, TensorComparison] = {}
         self.originals: Mapping[Node, Node] = {}

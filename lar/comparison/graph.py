@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lar.comparison.operator_kinds import Steps, steps_of
+from lar.comparison.operator_kinds import OperatorKinds, Steps, steps_of
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 
 INPUT: Steps = ("input",)
@@ -53,8 +53,9 @@ class Graph:
     branch they ran first.
     """
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self, dump: Dump, kinds: OperatorKinds) -> None:
         self.dump = dump
+        self.kinds = kinds
         self.makers = {key: each for each in dump.index.operators for key in each.outputs}
         self.constants = self.find_constants()
         self.nodes_by_key = self.make_nodes()
@@ -101,7 +102,7 @@ class Graph:
         constants = tuple(
             (place, each) for place, each in enumerate(maker.inputs) if each in self.constants
         )
-        return Node(key, tensor, maker, steps_of(maker, flags), constants=constants)
+        return Node(key, tensor, maker, steps_of(maker, flags, self.kinds), constants=constants)
 
     def put_in_order(self) -> list[Node]:
         nodes = list(self.nodes_by_key.values())

@@ -7,35 +7,56 @@ Two tensors of different engines can be twins only where what was done last is o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator
 
 Steps = tuple[str, ...]
 
-# Kinds by operator type, in small letters. Those left out are their own kind.
-KINDS = {
-    "conv": "convolutionforward convbiasforward conv fusedconv qlinearconv convinteger nhwcconv"
-    " nhwcfusedconv groupconv localshareforward deformableconvforward",
-    "deconv": "convolutionbackwarddata convtranspose",
-    "matmul": "matrixmul batchedmatrixmul matmul fusedmatmul gemm fusedgemm matmulinteger qgemm"
-    " qlinearmatmul innerproduct",
-    "pool": "poolingforward adaptivepoolingforward maxpool averagepool globalaveragepool"
-    " globalmaxpool qlinearaveragepool qlinearglobalaveragepool",
-    "reduce": "reduce reducemean reducesum reducemax reducemin reduceprod",
-    "norm": "batchnorm batchnormforward batchnormalization layernorm layernormforward"
-    " layernormalization instancenormalization groupnormforward groupnormalization"
-    " skiplayernormalization simplifiedlayernormalization",
-    "move": "reshape dimshuffle relayoutformat axisaddremove broadcast transpose flatten squeeze"
-    " unsqueeze expand identity dropout copy reorderinput reorderoutput",
-    "cast": "typecvt cast quantizelinear dequantizelinear dynamicquantizelinear",
-    "softmax": "softmax softmaxforward",
-    "sum": "add sum qlinearadd",
-    "mul": "mul qlinearmul",
-    "sub": "sub",
-    "div": "div true_div",
-}
-KIND_OF = {name: kind for kind, names in KINDS.items() for name in names.split()}
+
+class OperatorKinds(NamedTuple):
+    """What an engine's operators do, by their types in small letters.
+
+    A type that `kinds` lacks is a kind of its own. Those in `biased` add a bias that does not
+    stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
+    names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
+    does, and none for any other.
+    """
+
+    kinds: Mapping[str, str] = {}
+    biased: frozenset[str] = frozenset()
+    may_fuse: frozenset[str] = frozenset()
+    steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: ()
+
+    @classmethod
+    def of(
+        cls,
+        names: Mapping[str, str],
+        *,
+        biased: frozenset[str] = frozenset(),
+        may_fuse: frozenset[str] = frozenset(),
+        steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: (),
+    ) -> OperatorKinds:
+        """Make a table from the types of each kind, with spaces between them."""
+        kinds = {each: kind for kind, text in names.items() for each in text.split()}
+        return cls(kinds, biased, may_fuse, steps_by_mode)
+
+    @classmethod
+    def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
+        """Return a table for a dump of an unknown engine."""
+        each = list(tables)
+
+        def steps_by_mode(operator: DumpedOperator) -> Steps:
+            return next(filter(None, (table.steps_by_mode(operator) for table in each)), ())
+
+        return cls(
+            {name: kind for table in each for name, kind in table.kinds.items()},
+            frozenset().union(*(table.biased for table in each)),
+            frozenset().union(*(table.may_fuse for table in each)),
+            steps_by_mode,
+        )
+
 
 # Kinds that may stand for one another, as MAX and MIN of constants for Clip.
 GROUPS = {
@@ -61,38 +82,25 @@ DISCRETE = re.compile(
     re.IGNORECASE,
 )
 
-# MegEngine writes the mode of an elementwise operator in front of its operands.
-MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
 
-
-def steps_of(operator: DumpedOperator, constants: Sequence[bool]) -> Steps:
-    """Return the kinds of what an operator does, in order; `constants` tells for each of its
+def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: OperatorKinds) -> Steps:
+    """Return the kinds of what an operator does, in order; `constants` says for each of its
     inputs whether it is one."""
     name = operator.type.lower()
-    if name in ("elemwise", "elemwisemultitype"):
-        return elementwise_steps(operator, any(constants))
-    kind = KIND_OF.get(name, name.removesuffix("forward"))
+    if moded := table.steps_by_mode(operator):
+        kinds = [table.kinds.get(step, step) for step in moded]
+        return tuple(WITH_CONSTANT.get(kind, kind) if any(constants) else kind for kind in kinds)
+    kind = table.kinds.get(name, name.removesuffix("forward"))
     if kind in HEAVY:
-        return (kind, *fused_steps(operator, name, constants))
+        return (kind, *fused_steps(operator, name, constants, table))
     return (WITH_CONSTANT.get(kind, kind) if any(constants) else kind,)
 
 
-def elementwise_steps(operator: DumpedOperator, with_constant: bool) -> Steps:
-    """Return the steps of an elementwise operator of MegEngine, as FUSE_ADD_RELU."""
-    named = MODE.match(operator.name)
-    mode = str(operator.parameters.get("mode", "") or (named[1] if named else "")).lower()
-    mode = mode.removeprefix("q").removeprefix("fuse_")
-    steps = []
-    for first in ("mul_add3", "mul_add4", "add"):
-        if mode.startswith(first + "_"):
-            steps, mode = [first], mode.removeprefix(first + "_")
-    kinds = [KIND_OF.get(step, step) for step in [*steps, mode or "elemwise"]]
-    return tuple(WITH_CONSTANT.get(kind, kind) if with_constant else kind for kind in kinds)
-
-
-def fused_steps(operator: DumpedOperator, name: str, constants: Sequence[bool]) -> list[str]:
+def fused_steps(
+    operator: DumpedOperator, name: str, constants: Sequence[bool], table: OperatorKinds
+) -> list[str]:
     """Return what a convolution or a matrix product does with its result."""
-    if name in ("qlinearconv", "qlinearmatmul"):
+    if name in table.biased:
         return ["add"]
     steps = ["add" if constant else "sum" for constant in constants[2:]]
     parameters = {key.lower(): value for key, value in operator.parameters.items()}
@@ -100,7 +108,7 @@ def fused_steps(operator: DumpedOperator, name: str, constants: Sequence[bool]) 
     if known is not None:
         mode = str(known).lower()
         return steps if mode in ("", "identity") else [*steps, mode]
-    return [*steps, UNKNOWN] if name == "convbiasforward" else steps
+    return [*steps, UNKNOWN] if name in table.may_fuse else steps
 
 
 def kind_score(one: Steps, other: Steps) -> float:

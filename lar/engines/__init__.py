@@ -9,13 +9,18 @@ import functools
 import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines import fake, megengine, onnxruntime
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.table import flag_of
+
+if TYPE_CHECKING:
+    from lar.comparison.operator_kinds import OperatorKinds
+    from lar.profiles.recommendations import Recommendation
+    from lar.records.profile import Profile
 
 ENGINES: tuple[Engine, ...] = (megengine.ENGINE, onnxruntime.ENGINE, fake.ENGINE)
 
@@ -82,6 +87,32 @@ def engine_named(name: str) -> Engine:
     near = nearest(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"
     raise UsageError(f"--engine: there is no engine {name!r}", hint)
+
+
+def find_engine(name: str) -> Engine | None:
+    """Return the engine of that name, None for one that is not there: a file may name any."""
+    own = next((engine for engine in ENGINES if engine.name == name), None)
+    return own or (added_engines()[0].get(name) if name else None)
+
+
+def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
+    """Return what fits a profile, with the flags of its engine; those of an unknown engine are
+    not known."""
+    from lar.profiles.recommendations import Advice, recommendations_of  # few commands need it
+
+    engine = find_engine(profile.facts.engine)
+    return recommendations_of(profile, engine.advice if engine else Advice())
+
+
+def operator_kinds_of(name: str) -> OperatorKinds:
+    """Return what the operators of the engine do that a dump names, of all lar's own engines
+    together where it names none."""
+    from lar.comparison.operator_kinds import OperatorKinds  # few commands need it
+
+    engine = find_engine(name)
+    if engine is not None:
+        return engine.operator_kinds
+    return OperatorKinds.union(engine.operator_kinds for engine in ENGINES)
 
 
 def engines_for(model_format: Format) -> list[Engine]:

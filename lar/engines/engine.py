@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.graph import DumpFacts
     from lar.engines.base import Driver
     from lar.engines.formats import Format
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
+    from lar.profiles.recommendations import Advice
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
 
@@ -134,6 +137,16 @@ class CacheFiles(abc.ABC):
         """Choose the algorithm of an operator, in the file itself or in a copy of it."""
 
 
+class Defect(NamedTuple):
+    """A defect of an engine's library that is known, and the way round it."""
+
+    name: str
+    effect: str
+    detection: str
+    way_round: str
+    is_here: bool
+
+
 class Engine(abc.ABC):
     """An engine as the parent process knows it, and what it can do.
 
@@ -201,6 +214,20 @@ class Engine(abc.ABC):
         """The files in which it keeps what it has found, for `lar cache`; None: it keeps none."""
         return None
 
+    @property
+    def advice(self) -> Advice:
+        """Which flags may help against what a profile shows."""
+        from lar.profiles.recommendations import Advice
+
+        return Advice()
+
+    @property
+    def operator_kinds(self) -> OperatorKinds:
+        """What its operators do, in words that hold for all engines."""
+        from lar.comparison.operator_kinds import OperatorKinds
+
+        return OperatorKinds()
+
     @functools.cached_property
     def rows(self) -> Mapping[str, OptionRow]:
         """How it honours options, by key."""
@@ -226,6 +253,22 @@ class Engine(abc.ABC):
         """Return what the user should know of a result, in one line; the environment is the
         worker's."""
         return ""
+
+    def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
+        """Return the known defects of its libraries; the environment is the worker's."""
+        return ()
+
+    def writes_profile(self, data: bytes) -> bool:
+        """Return whether a file looks like a profile that the engine itself writes."""
+        return False
+
+    def read_profile(self, data: bytes, name: str) -> Profile:
+        """Return the profile in a file that the engine itself has written; `name` is for messages.
+
+        Raises:
+            UsageError, ValueError: it is empty, cut short or damaged.
+        """
+        raise NotImplementedError(f"{self.title} writes no profile")
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         """Do what is left to do when the worker of a run has ended, however it did.

@@ -1,17 +1,22 @@
-"""Profiles that the engines have written themselves, told apart by how they begin."""
+"""Profiles that the engines have written themselves, distinguished by how they begin."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lar.engines import load_name
+from lar.engines import ENGINES, all_engines
 from lar.errors import UsageError
 
 if TYPE_CHECKING:
+    from lar.engines.engine import Engine
     from lar.records.profile import Profile
 
-ONNXRUNTIME = "lar.engines.onnxruntime.profile_events:profile_of_raw"
-MEGENGINE = "lar.engines.megengine.profile_file:profile_of_raw"
+
+def writer_of(data: bytes) -> Engine | None:
+    """Return the engine that writes profiles that begin so."""
+    own = next((engine for engine in ENGINES if engine.writes_profile(data)), None)
+    # The engines of other packages are looked at last: finding them is slow.
+    return own or next((each for each in all_engines() if each.writes_profile(data)), None)
 
 
 def read_foreign(data: bytes, name: str) -> Profile:
@@ -20,11 +25,14 @@ def read_foreign(data: bytes, name: str) -> Profile:
     Raises:
         UsageError: it is empty, truncated, foreign or damaged.
     """
-    # ONNX Runtime's is a list of events, MegEngine's an object.
-    is_list = data.lstrip()[:1] == b"["
     hint = "make it again with --profile-raw"
+    engine = writer_of(data)
+    if not data.strip():
+        raise UsageError(f"{name}: the profile is empty", hint)
+    if engine is None:
+        raise UsageError(f"{name}: is no profile, or was cut short", hint)
     try:
-        profile: Profile = load_name(ONNXRUNTIME if is_list else MEGENGINE)(data, name)
+        profile = engine.read_profile(data, name)
     except RecursionError:
         raise UsageError(f"{name}: is no profile: it is nested too deeply", hint) from None
     except OverflowError:

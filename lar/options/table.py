@@ -206,7 +206,7 @@ OPTIONS: tuple[Option, ...] = (
            "engine"),
     Option("model_dump", "write the model as it is after the options set", "model", "engine",
            parse_path, "FILE", writes="file"),
-    Option("packed_model_dump", "write the model in lite's packed format", "model", "engine",
+    Option("packed_model_dump", "write the model in the engine's packed format", "model", "engine",
            parse_path, "FILE", writes="file"),
     Option("pack_info_json", "put this JSON file into the packed model", "model", "engine",
            parse_path, "FILE"),

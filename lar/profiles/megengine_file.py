@@ -93,6 +93,11 @@ class RawProfile(msgspec.Struct, frozen=True):
 DECODER = msgspec.json.Decoder(RawProfile)
 
 
+def is_raw_profile(data: bytes) -> bool:
+    """Return whether an engine's own profile begins as one of these: with an object."""
+    return data.lstrip()[:1] == b"{"
+
+
 def decode_raw(data: bytes, name: str) -> RawProfile:
     """Return what is in a file; `name` is for messages.
 

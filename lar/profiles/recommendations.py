@@ -6,8 +6,9 @@ TensorBoard plugin; the others speak of what an inference run can change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lar.options.table import LAYOUT_CHOICES, flag_of
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
@@ -31,55 +32,32 @@ UTILIZATION_LIMIT = 0.50
 DOMINATING_LIMIT = 0.50
 MEMORY_LIMIT = 0.90
 
-# By rule and engine, the keys of the flags of a run to try, the best first.
-FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
-    "data input": {
-        "megengine": ("enable_fuse_preprocess", "input"),
-        "onnxruntime": ("input",),
-    },
-    "dispatch": {
-        "megengine": ("record_comp_seq", "batch_size"),
-        "onnxruntime": ("batch_size",),
-    },
-    "copies": {
-        "megengine": ("enable_nchw44", "layout_transform"),
-        "onnxruntime": ("disable_optimizer",),
-    },
-    "threads": {
-        "megengine": ("multithread", "multi_thread_core_ids"),
-        "onnxruntime": ("multithread", "multi_thread_core_ids"),
-    },
-    "utilization": {
-        "megengine": ("batch_size", "thread"),
-        "onnxruntime": ("batch_size", "thread"),
-    },
-    "dominating type": {
-        "megengine": (
-            *("fast_run", "enable_nchw44", "multithread", "weight_preprocess", "enable_ioc16"),
-        ),
-        # Its blocked layout and its transformed weights are there unasked.
-        "onnxruntime": ("fast_run", "multithread"),
-    },
-    "memory": {
-        "megengine": ("workspace_limit", "batch_size"),
-        "onnxruntime": ("batch_size",),
-    },
-}
-# What means nothing on a device, and by engine what means nothing on a CPU.
-OF_CPUS = frozenset({"enable_nchw44", "disable_optimizer", "multithread"})
-OF_DEVICES = {"onnxruntime": frozenset({"fast_run"})}
-# ONNX Runtime's layout in blocks is what makes it convert tensors on a CPU.
-VALUES = {"disable_optimizer": "NchwcTransformer"}
+DOMINATING = "dominating type"
+
 # Flags that are set already and can be set otherwise.
 ADJUSTABLE = frozenset({"input", "batch_size", "multithread", "thread", "workspace_limit"})
+
+
+class Advice(NamedTuple):
+    """What an engine's run can change: for each rule the keys of the flags to try, the best first.
+
+    `of_cpus` are those that mean nothing on a device, `of_devices` those that mean nothing on a
+    CPU's; `values` are what to give the flags that need a value.
+    """
+
+    flags: Mapping[str, tuple[str, ...]] = {}
+    of_cpus: frozenset[str] = frozenset()
+    of_devices: frozenset[str] = frozenset()
+    values: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Recommendation:
     """One suggestion.
 
-    `rule` is a key of FLAGS; `share` is the figure it rests on, from 0 to 1, beyond `limit`;
-    `text` is the whole sentence, figure included, for a person; `flags` are those of `lar run`.
+    `rule` is a key of `Advice.flags`; `share` is the figure it rests on, from 0 to 1, beyond
+    `limit`; `text` is the whole sentence, figure included, for a person; `flags` are those of
+    `lar run`.
     """
 
     rule: str
@@ -89,10 +67,20 @@ class Recommendation:
     flags: tuple[str, ...]
 
 
-def recommendations_of(profile: Profile) -> tuple[Recommendation, ...]:
+class Finding(NamedTuple):
+    """What a rule has found: its figure, the sentence about it, and what to do."""
+
+    rule: str
+    share: float
+    limit: float
+    text: str
+    advice: str
+
+
+def recommendations_of(profile: Profile, advice: Advice) -> tuple[Recommendation, ...]:
     """Return what fits a profile, in the order of the rules; a rule whose figure is not known
-    says nothing."""
-    found = (
+    says nothing. The advice is that of the profile's engine."""
+    findings = (
         recommend_data_input(profile),
         recommend_dispatch(profile),
         recommend_copies(profile),
@@ -101,35 +89,34 @@ def recommendations_of(profile: Profile) -> tuple[Recommendation, ...]:
         recommend_algorithms(profile),
         recommend_memory(profile),
     )
-    return tuple(each for each in found if each is not None)
+    found = (recommendation_of(profile, each, advice) for each in findings if each is not None)
+    # There is always an operator type that takes the most: without a flag to try, it says nothing.
+    return tuple(each for each in found if each.flags or each.rule != DOMINATING)
 
 
-def recommendation_of(
-    profile: Profile, rule: str, share: float, limit: float, finding: str, advice: str
-) -> Recommendation:
+def recommendation_of(profile: Profile, finding: Finding, advice: Advice) -> Recommendation:
     """Put a finding and the flags to try together."""
-    flags = flags_for(profile, rule)
+    flags = flags_for(profile, finding.rule, advice)
     tries = f": {', '.join(flags)}" if flags else ""
-    return Recommendation(rule, share, limit, f"{finding}; {advice}{tries}", flags)
+    text = f"{finding.text}; {finding.advice}{tries}"
+    return Recommendation(finding.rule, finding.share, finding.limit, text, flags)
 
 
-def flags_for(profile: Profile, rule: str) -> tuple[str, ...]:
+def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
     """Return the flags of a rule that the engine honours and the run has not set; no layout
     where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
     facts = profile.facts
     chosen = {key for key, value in facts.options.items() if value not in (None, False)}
     if chosen & LAYOUT_CHOICES:
         chosen |= LAYOUT_CHOICES
-    unfit = set(OF_CPUS if profile.on_device else OF_DEVICES.get(facts.engine, ())) | (
-        chosen - ADJUSTABLE
-    )
-    if rule == "dominating type" and (facts.threads or facts.cpu.count) >= facts.cpu.count:
+    unfit = set(advice.of_cpus if profile.on_device else advice.of_devices) | (chosen - ADJUSTABLE)
+    if rule == DOMINATING and (facts.threads or facts.cpu.count) >= facts.cpu.count:
         unfit.add("multithread")
-    keys = (key for key in FLAGS[rule].get(facts.engine, ()) if key not in unfit)
-    return tuple(" ".join(filter(None, (flag_of(key), VALUES.get(key)))) for key in keys)
+    keys = (key for key in advice.flags.get(rule, ()) if key not in unfit)
+    return tuple(" ".join(filter(None, (flag_of(key), advice.values.get(key)))) for key in keys)
 
 
-def recommend_data_input(profile: Profile) -> Recommendation | None:
+def recommend_data_input(profile: Profile) -> Finding | None:
     spans = profile.spans_of("phase")
     loading = [
         (span.start_ns, span.end_ns) for span in spans if span.name in ("dataloader", "input_copy")
@@ -137,8 +124,7 @@ def recommend_data_input(profile: Profile) -> Recommendation | None:
     share = share_of_steps(profile, loading)
     if share is None or share <= DATA_INPUT_LIMIT:
         return None
-    return recommendation_of(
-        profile,
+    return Finding(
         "data input",
         share,
         DATA_INPUT_LIMIT,
@@ -147,15 +133,14 @@ def recommend_data_input(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_dispatch(profile: Profile) -> Recommendation | None:
+def recommend_dispatch(profile: Profile) -> Finding | None:
     dispatch = merge_intervals(dispatch_intervals(profile))
     computing = merge_intervals((each.start_ns, each.end_ns) for each in profile.executions)
     alone = subtract_intervals(dispatch, computing)  # in one thread, it is around the execution
     share = share_of_steps(profile, alone)
     if share is None or share <= DISPATCH_LIMIT:
         return None
-    return recommendation_of(
-        profile,
+    return Finding(
         "dispatch",
         share,
         DISPATCH_LIMIT,
@@ -164,7 +149,7 @@ def recommend_dispatch(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_copies(profile: Profile) -> Recommendation | None:
+def recommend_copies(profile: Profile) -> Finding | None:
     copying = [
         (each.start_ns + (each.wait_ns or 0), each.end_ns)
         for each in profile.executions
@@ -176,8 +161,7 @@ def recommend_copies(profile: Profile) -> Recommendation | None:
     share = share_of_steps(profile, copying)
     if share is None or share <= COPIES_LIMIT:
         return None
-    return recommendation_of(
-        profile,
+    return Finding(
         "copies",
         share,
         COPIES_LIMIT,
@@ -186,7 +170,7 @@ def recommend_copies(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_threads(profile: Profile) -> Recommendation | None:
+def recommend_threads(profile: Profile) -> Finding | None:
     threads, cpu = profile.facts.threads, profile.facts.cpu
     used, busy = cpu.process_percent, cpu.system_percent
     if profile.on_device or used is None or threads is None or threads < 2:
@@ -198,8 +182,7 @@ def recommend_threads(profile: Profile) -> Recommendation | None:
     share = used / usable if usable else 1.0
     if share >= THREADS_LIMIT:
         return None
-    return recommendation_of(
-        profile,
+    return Finding(
         "threads",
         share,
         THREADS_LIMIT,
@@ -208,14 +191,13 @@ def recommend_threads(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_utilization(profile: Profile) -> Recommendation | None:
+def recommend_utilization(profile: Profile) -> Finding | None:
     if not profile.on_device:
         return None
     share = breakdown_of(profile).share(KERNEL)
     if share is None or share >= UTILIZATION_LIMIT:
         return None
-    return recommendation_of(
-        profile,
+    return Finding(
         "utilization",
         share,
         UTILIZATION_LIMIT,
@@ -224,7 +206,7 @@ def recommend_utilization(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_algorithms(profile: Profile) -> Recommendation | None:
+def recommend_algorithms(profile: Profile) -> Finding | None:
     times = {
         name: sum(each.compute_ns for each in executions)
         for name, executions in group_by_type(profile).items()
@@ -234,11 +216,10 @@ def recommend_algorithms(profile: Profile) -> Recommendation | None:
         return None
     name = max(times, key=lambda name: times[name])
     share = times[name] / total
-    if share <= DOMINATING_LIMIT or not flags_for(profile, "dominating type"):
+    if share <= DOMINATING_LIMIT:
         return None
-    return recommendation_of(
-        profile,
-        "dominating type",
+    return Finding(
+        DOMINATING,
         share,
         DOMINATING_LIMIT,
         f"operators of the type {name} take {share:.1%} of the operators' time",
@@ -246,7 +227,7 @@ def recommend_algorithms(profile: Profile) -> Recommendation | None:
     )
 
 
-def recommend_memory(profile: Profile) -> Recommendation | None:
+def recommend_memory(profile: Profile) -> Finding | None:
     kind = device_kind(profile.facts.device)
     capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
     if capacity is None and not profile.on_device:
@@ -261,8 +242,7 @@ def recommend_memory(profile: Profile) -> Recommendation | None:
     if share <= MEMORY_LIMIT:
         return None
     what = "device" if profile.on_device else "machine"
-    return recommendation_of(
-        profile,
+    return Finding(
         "memory",
         share,
         MEMORY_LIMIT,

@@ -13,6 +13,7 @@ from lar.comparison.compare import compare_dumps
 from lar.comparison.graph import Graph
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
+from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, error_with_code
 from lar.options.suggestions import suggest_flag
@@ -77,12 +78,12 @@ def compare(
     ]
     check_case(sides, case)
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-        return compare_dumps(sides[0], sides[1], tolerance)
+        return compare_dumps(sides[0], sides[1], tolerance, kinds_of=operator_kinds_of)
     import tempfile  # not before: two dumps need none
 
     with tempfile.TemporaryDirectory(prefix="lar-") as folder:
         dumps = open_sides(sides, options, Path(folder), case or 0)
-        found = compare_dumps(*dumps, tolerance)
+        found = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of)
     return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
 
 
@@ -297,7 +298,8 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
     """
     from lar.running.array_inputs import items_of
 
-    inputs = [node for node in Graph(dump).nodes if node.is_input and node.operator]
+    graph = Graph(dump, operator_kinds_of(dump.index.engine))
+    inputs = [node for node in graph.nodes if node.is_input and node.operator]
     fed = {
         node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
     }

@@ -96,3 +96,24 @@ def test_usage_errors(run_lar: RunLar, words: list[str], piece: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("lar: error: ")
     assert piece in done.stderr
+
+
+def test_quirks_of_an_engine_that_is_not_installed_are_not_here(
+    run_lar: RunLar, root: Path, tmp_path: Path
+) -> None:
+    done = run_lar("engines", "--quirks", env=without(tmp_path, root, "megengine"))
+    header, first, *_ = done.stdout.splitlines()
+    words = ["effect, how it is detected, and the way round"]
+    assert re.split(r"\s{2,}", header) == ["quirk", "here", *words]
+    assert re.split(r"\s{2,}", first)[:2] == ["mkl-generic-path", "not installed"]
+    assert "  yes" not in done.stdout
+
+
+@needs_megengine
+def test_quirks_are_shown_with_how_they_are_detected_and_the_way_round(run_lar: RunLar) -> None:
+    header, *lines = run_lar("engines", "--quirks").stdout.splitlines()
+    assert header.endswith("here  effect, how it is detected, and the way round")
+    assert re.fullmatch(r"mkl-generic-path    (yes|no ) +MKL runs generic code.*", lines[0])
+    assert lines[1].startswith(" " * 26 + "AuthenticAMD with AVX2, no MKL_DEBUG_CPU_TYPE")
+    assert lines[2] == " " * 26 + "-> --engine-env MKL_DEBUG_CPU_TYPE=5"
+    assert max(map(len, lines)) <= 100

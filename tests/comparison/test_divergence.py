@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lar.comparison.compare import compare_dumps
 from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison, Culprit, Tolerance
+from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lar.comparison.compare import compare_dumps
 from lar.dumps.dump import Dump
 from lar.records.comparison import Culprit, OperatorFacts
+from tests.comparison.known_engines import compare_dumps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from lar.engines import engine_named
+from lar.engines import ENGINES, engine_named, recommendations_for
 from lar.options.table import BY_KEY, flag_of
-from lar.profiles.recommendations import FLAGS, recommendations_of
 from lar.records.profile import CpuUse, DeviceFacts, MemoryPlan, Profile
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import WORKER, execution_of, profile_of, span_of, step_of
@@ -22,13 +21,23 @@ STEPS = (step_of(0, 0, 100),)
 
 
 def rules_of(profile: Profile) -> list[str]:
-    return [each.rule for each in recommendations_of(profile)]
+    return [each.rule for each in recommendations_for(profile)]
 
 
-@pytest.mark.parametrize(("rule", "engine"), [(r, e) for r, by in FLAGS.items() for e in by])
-def test_the_flags_are_those_of_the_engine(rule: str, engine: str) -> None:
+@pytest.mark.parametrize("engine", [each.name for each in ENGINES])
+def test_the_flags_are_those_of_the_engine(engine: str) -> None:
     known = {key for key, option in BY_KEY.items() if option.scope != "engine"}
-    assert set(FLAGS[rule][engine]) <= known | set(engine_named(engine).rows)
+    known |= set(engine_named(engine).rows)
+    advice = engine_named(engine).advice
+    assert {key for keys in advice.flags.values() for key in keys} <= known
+    assert {*advice.of_cpus, *advice.of_devices, *advice.values} <= known
+
+
+def test_a_profile_of_an_unknown_engine_gets_no_flags() -> None:
+    loading = [span_of("phase", "dataloader", 0, 60)]
+    profile = profile_of([CONV], STEPS, [], loading, facts={"engine": "of somebody else"})
+    (found,) = recommendations_for(profile)
+    assert (found.rule, found.flags) == ("data input", ())
 
 
 @pytest.mark.parametrize(("until", "found"), [(5, False), (6, True)])
@@ -39,7 +48,7 @@ def test_data_input_of_more_than_5_percent(until: float, found: bool) -> None:
     ]
     profile = profile_of([CONV], STEPS, [], loading)
     assert rules_of(profile) == (["data input"] if found else [])
-    for each in recommendations_of(profile):
+    for each in recommendations_for(profile):
         assert "takes 6.0% of the iterations" in each.text
         assert "--input" in each.flags
 
@@ -49,7 +58,7 @@ def test_dispatch_while_nothing_computes(alone: float, found: bool) -> None:
     dispatched = execution_of(0, alone, 90, thread=WORKER, dispatch=(0, 50))
     profile = profile_of([CONV], STEPS, [dispatched])
     assert rules_of(profile) == (["dispatch"] if found else [])
-    for each in recommendations_of(profile):
+    for each in recommendations_for(profile):
         assert "for 11.0% of the iterations while none computes" in each.text
 
 
@@ -62,7 +71,7 @@ def test_copies_and_changes_of_layout_count_once() -> None:
     executions = [execution_of(0, 0, 80), execution_of(2, 80, 91)]
     relayout = span_of("relayout", "[relayout]", 80, 91, operator=2)
     profile = profile_of([CONV, RELU, COPY], STEPS, executions, [relayout], facts={"engine": ""})
-    (found,) = recommendations_of(profile)
+    (found,) = recommendations_for(profile)
     assert (found.rule, found.flags) == ("copies", ())
     assert found.share == pytest.approx(0.11)
     assert found.text == (
@@ -80,7 +89,7 @@ def test_threads_that_stand_idle(threads: int, percent: float | None, found: boo
     profile = profile_of([CONV], STEPS, facts=facts)
     assert rules_of(profile) == (["threads"] if found else [])
     if found:
-        (each,) = recommendations_of(profile)
+        (each,) = recommendations_for(profile)
         assert "uses 199% of a CPU, and its 4 threads could use 400%" in each.text
 
 
@@ -100,7 +109,7 @@ def test_a_device_that_computes_less_than_half_the_time(end: float, found: bool)
 
 def test_one_type_that_dominates() -> None:
     executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
-    (found,) = recommendations_of(profile_of([CONV, RELU], STEPS, executions))
+    (found,) = recommendations_for(profile_of([CONV, RELU], STEPS, executions))
     assert found.rule == "dominating type"
     assert "type Convolution take 60.0% of the operators' time" in found.text
     assert found.flags[0] == "--fast-run"
@@ -111,7 +120,7 @@ def test_a_flag_that_is_set_is_not_suggested() -> None:
 
     def flags(**options: Any) -> tuple[str, ...]:
         profile = profile_of([CONV, RELU], STEPS, executions, facts={"options": options})
-        return recommendations_of(profile)[0].flags
+        return recommendations_for(profile)[0].flags
 
     assert "--fast-run" not in flags(fast_run=True)
     assert "--enable-nchw44" in flags()
@@ -120,7 +129,7 @@ def test_a_flag_that_is_set_is_not_suggested() -> None:
 
 def test_no_layout_of_a_cpu_is_suggested_on_a_device() -> None:
     executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
-    (found,) = recommendations_of(profile_of([CONV, RELU], STEPS, executions, device="cuda0"))
+    (found,) = recommendations_for(profile_of([CONV, RELU], STEPS, executions, device="cuda0"))
     assert flag_of("enable_nchw44") not in found.flags
 
 
@@ -139,7 +148,7 @@ def test_what_changes_nothing_is_not_suggested(
 ) -> None:
     facts = {"engine": engine, "threads": threads, "cpu": CpuUse(4, None, None)}
     executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
-    (found,) = recommendations_of(
+    (found,) = recommendations_for(
         profile_of([CONV, RELU], STEPS, executions, facts=facts, device=device)
     )
     assert set(found.flags) - {"--weight-preprocess", "--enable-ioc16"} == flags
@@ -148,21 +157,21 @@ def test_what_changes_nothing_is_not_suggested(
 def test_no_type_is_blamed_where_no_flag_would_help() -> None:
     facts = {"engine": "onnxruntime", "threads": 4, "cpu": CpuUse(4, None, None)}
     executions = [execution_of(0, 0, 60), execution_of(1, 60, 100)]
-    assert recommendations_of(profile_of([CONV, RELU], STEPS, executions, facts=facts)) == ()
+    assert recommendations_for(profile_of([CONV, RELU], STEPS, executions, facts=facts)) == ()
 
 
 def test_conversions_of_onnx_runtimes_layout_can_be_turned_off() -> None:
     facts = {"engine": "onnxruntime"}
     reorder = operator_of("reorder", "ReorderOutput")
     executions = [execution_of(0, 0, 80), execution_of(1, 80, 100)]
-    (found,) = recommendations_of(profile_of([CONV, reorder], STEPS, executions, facts=facts))
+    (found,) = recommendations_for(profile_of([CONV, reorder], STEPS, executions, facts=facts))
     assert found.text.endswith("keep the operators in one layout: " + found.flags[0])
     assert found.flags == ("--disable-optimizer NchwcTransformer",)
 
 
 def test_memory_near_the_machines() -> None:
     facts = {"peak_memory_bytes": 95 << 20, "machine": {"memory_bytes": 100 << 20}}
-    (found,) = recommendations_of(profile_of([CONV], STEPS, facts=facts))
+    (found,) = recommendations_for(profile_of([CONV], STEPS, facts=facts))
     assert found.rule == "memory"
     assert "95.0% of the machine's memory" in found.text
 
@@ -189,4 +198,4 @@ def test_the_memory_of_a_device_is_told_by_the_plan_not_by_the_process() -> None
 
 
 def test_nothing_timed_suggests_nothing() -> None:
-    assert recommendations_of(profile_of([CONV])) == ()
+    assert recommendations_for(profile_of([CONV])) == ()

@@ -10,12 +10,15 @@ from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun
 from lar.engines.formats import MEGENGINE
 
 if TYPE_CHECKING:
+    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.graph import DumpFacts
     from lar.engines.base import Driver
-    from lar.engines.engine import Arrays, CacheFiles
+    from lar.engines.engine import Arrays, CacheFiles, Defect
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
+    from lar.profiles.recommendations import Advice
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
 
@@ -88,6 +91,32 @@ class MegEngine(Engine):
 
         return CACHES
 
+    @property
+    def advice(self) -> Advice:
+        from lar.profiles.recommendations import Advice
+
+        return Advice(
+            flags={
+                "data input": ("enable_fuse_preprocess", "input"),
+                "dispatch": ("record_comp_seq", "batch_size"),
+                "copies": ("enable_nchw44", "layout_transform"),
+                "threads": ("multithread", "multi_thread_core_ids"),
+                "utilization": ("batch_size", "thread"),
+                "dominating type": (
+                    *("fast_run", "enable_nchw44", "multithread"),
+                    *("weight_preprocess", "enable_ioc16"),
+                ),
+                "memory": ("workspace_limit", "batch_size"),
+            },
+            of_cpus=frozenset({"enable_nchw44", "multithread"}),
+        )
+
+    @property
+    def operator_kinds(self) -> OperatorKinds:
+        from lar.engines.megengine.operator_kinds import KINDS
+
+        return KINDS
+
     def option_rows(self) -> tuple[OptionRow, ...]:
         from lar.engines.megengine.options import ROWS
 
@@ -112,6 +141,21 @@ class MegEngine(Engine):
         from lar.engines.megengine.quirk_hints import hints_for
 
         return hints_for(result, environment)
+
+    def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
+        from lar.engines.megengine.quirks import defects_here
+
+        return defects_here(environment)
+
+    def writes_profile(self, data: bytes) -> bool:
+        from lar.profiles.megengine_file import is_raw_profile
+
+        return is_raw_profile(data)
+
+    def read_profile(self, data: bytes, name: str) -> Profile:
+        from lar.engines.megengine.profile_file import profile_of_raw
+
+        return profile_of_raw(data, name)
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         from lar.engines.megengine.algorithms import keep_search

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from lar.engines.engine import Defect
 from lar.engines.megengine.dump_options import check_dumps
 from lar.engines.megengine.profile_options import check_profile
 from lar.errors import LarError, UsageError
@@ -316,18 +317,19 @@ def explain_log(log: bytes) -> LarError | None:
     return None
 
 
-def format_quirks(environment: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of quirks: each one's name, whether it applies here, its
-    effect and, below that, how it is detected and the way round it."""
+def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
+    """Return all quirks, each with whether it applies on this processor."""
     processor = read_processor()
-    width = max(len(quirk.name) for quirk in QUIRKS)
-    lines = [f"{'quirk':{width}}  here  effect, how it is detected, and the way round"]
-    for quirk in QUIRKS:
-        here = "yes" if quirk.applies(processor, environment) else "no"
-        lines.append(f"{quirk.name:{width}}  {here:4}  {quirk.effect}")
-        lines.append(f"{'':{width + 8}}{quirk.detection}")
-        lines.append(f"{'':{width + 8}}-> {quirk.way_round}")
-    return lines
+    return tuple(
+        Defect(
+            quirk.name,
+            quirk.effect,
+            quirk.detection,
+            quirk.way_round,
+            quirk.applies(processor, environment),
+        )
+        for quirk in QUIRKS
+    )
 
 
 def read_processor() -> str:

@@ -10,10 +10,13 @@ from lar.engines.engine import CasePacker, DriverEntry, Engine
 from lar.engines.formats import ONNX, ORT
 
 if TYPE_CHECKING:
+    from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.graph import DumpFacts
     from lar.engines.base import Driver
     from lar.engines.engine import Arrays, CacheFiles
     from lar.engines.table import OptionRow
+    from lar.profiles.recommendations import Advice
+    from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
 
@@ -55,6 +58,33 @@ class OnnxRuntime(Engine):
 
         return CACHES
 
+    @property
+    def advice(self) -> Advice:
+        from lar.profiles.recommendations import Advice
+
+        return Advice(
+            flags={
+                "data input": ("input",),
+                "dispatch": ("batch_size",),
+                "copies": ("disable_optimizer",),
+                "threads": ("multithread", "multi_thread_core_ids"),
+                "utilization": ("batch_size", "thread"),
+                # Its blocked layout and its transformed weights are there unasked.
+                "dominating type": ("fast_run", "multithread"),
+                "memory": ("batch_size",),
+            },
+            of_cpus=frozenset({"disable_optimizer", "multithread"}),
+            of_devices=frozenset({"fast_run"}),
+            # Its layout in blocks is what makes it convert tensors on a CPU.
+            values={"disable_optimizer": "NchwcTransformer"},
+        )
+
+    @property
+    def operator_kinds(self) -> OperatorKinds:
+        from lar.engines.onnxruntime.operator_kinds import KINDS
+
+        return KINDS
+
     def option_rows(self) -> tuple[OptionRow, ...]:
         from lar.engines.onnxruntime.options import ROWS
 
@@ -69,6 +99,14 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.session import find_devices
 
         return find_devices()
+
+    def writes_profile(self, data: bytes) -> bool:
+        return data.lstrip()[:1] == b"["
+
+    def read_profile(self, data: bytes, name: str) -> Profile:
+        from lar.engines.onnxruntime.profile_events import profile_of_raw
+
+        return profile_of_raw(data, name)
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         from lar.engines.onnxruntime.cache import remove_build

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lar.engines import engine_named
 from lar.engines.megengine import quirks, x2apic
 from lar.engines.megengine.quirks import (
     QUIRKS,
-    format_quirks,
     quirks_here,
     read_processor,
     refuse_hanging,
@@ -187,19 +187,13 @@ class TestRefusal:
         refuse_hanging(self.SETTINGS, {}, ())
 
 
-class TestFormat:
-    def test_shows_each_quirk_how_it_is_detected_and_the_way_round(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+class TestDefects:
+    def test_each_says_whether_it_applies_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
-        lines = format_quirks({})
-        assert len(lines) == 1 + 3 * len(QUIRKS)
-        assert lines[0].endswith("here  effect, how it is detected, and the way round")
-        assert lines[1].startswith("mkl-generic-path    no    MKL runs generic code")
-        assert lines[2].startswith(" " * 26 + "AuthenticAMD with AVX2, no MKL_DEBUG_CPU_TYPE")
-        assert lines[3] == " " * 26 + "-> --engine-env MKL_DEBUG_CPU_TYPE=5"
-        assert lines[7].startswith("ioc16-max-pool      yes   ")
-        assert max(map(len, lines)) <= 100
+        found = {each.name: each for each in engine_named("megengine").defects({})}
+        assert list(found) == [quirk.name for quirk in QUIRKS]
+        assert not found["mkl-generic-path"].is_here
+        assert found["ioc16-max-pool"].is_here
 
 
 class TestKnownBuild:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from lar.engines import recommendations_for
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
-from lar.profiles.recommendations import recommendations_of
 from lar.records.profile import Profile, ProfileFacts
 
 
@@ -148,7 +148,7 @@ def format_facts(profile: Profile) -> str:
 
 
 def format_recommendations(profile: Profile) -> str:
-    found = format_list(each.text for each in recommendations_of(profile))
+    found = format_list(each.text for each in recommendations_for(profile))
     return found or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"
 
 

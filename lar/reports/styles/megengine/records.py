@@ -16,6 +16,7 @@ from lar.profiles.megengine_file import (
     RawProfile,
     RawTimes,
     decode_raw,
+    is_raw_profile,
 )
 from lar.profiles.totals import group_by_operator
 from lar.records.profile import Execution, Profile, ProfiledOperator
@@ -76,10 +77,10 @@ class TimedRecord:
 def records_of(profile: Profile) -> list[Record]:
     """Return the records of a profile, of several iterations with the means of an iteration.
 
-    Of one iteration of MegEngine they are made from the engine's own file, which has more: what
-    the host waited for, and the times to the last digit.
+    Where one iteration was profiled and the engine's own file of it is MegEngine's, they are made
+    from that file, which has more: what the host waited for, and the times to the last digit.
     """
-    if is_single(profile) and profile.engine_raw and profile.facts.engine == "megengine":
+    if is_single(profile) and is_raw_profile(profile.engine_raw):
         return records_of_raw(decode_raw(profile.engine_raw, "MegEngine's own profile"))
     groups = group_by_operator(profile)
     steps = iterations_of(profile)

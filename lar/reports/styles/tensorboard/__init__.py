@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from lar.engines import recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.export import chrome_trace_of
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.recommendations import recommendations_of
 from lar.profiles.run_differences import check_timed
 from lar.records.profile import Profile
 from lar.reports.document import Cell, ProfileReport, ReportTable
@@ -92,7 +92,7 @@ def views_of(
         "trace": lambda: chrome_trace_of(profile),
         "memory": lambda: memory_of(profile, accepts),
         "module": lambda: modules_of(profile, accepts),
-        "recommendations": lambda: [asdict(each) for each in recommendations_of(profile)] or None,
+        "recommendations": lambda: [asdict(each) for each in recommendations_for(profile)] or None,
     }
     return {name: makers[name]() for name in names}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from typing import Any
 
+from lar.engines import recommendations_for
 from lar.profiles.breakdown import KERNEL, Breakdown, breakdown_of
 from lar.profiles.devices import device_number, device_title
-from lar.profiles.recommendations import recommendations_of
 from lar.records.profile import Profile
 
 HTML_CELL = {"type": "string", "role": "tooltip", "p": {"html": "true"}}
@@ -85,7 +85,7 @@ def average_step(breakdown: Breakdown) -> dict[str, Any]:
 
 
 def recommendations_html(profile: Profile) -> str:
-    texts = [html.escape(each.text) for each in recommendations_of(profile)] or ["N/A"]
+    texts = [html.escape(each.text) for each in recommendations_for(profile)] or ["N/A"]
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 

@@ -1,0 +1,46 @@
+"""What MegEngine's operators do, in words that hold for all engines."""
+
+from __future__ import annotations
+
+import re
+
+from lar.comparison.operator_kinds import OperatorKinds, Steps
+from lar.dumps.dump import DumpedOperator
+
+# MegEngine writes the mode of an elementwise operator in front of its operands.
+MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
+
+
+def elementwise_steps(operator: DumpedOperator) -> Steps:
+    """Return the steps of an elementwise operator by its mode, as FUSE_ADD_RELU; none for
+    another operator."""
+    if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
+        return ()
+    named = MODE.match(operator.name)
+    mode = str(operator.parameters.get("mode", "") or (named[1] if named else "")).lower()
+    mode = mode.removeprefix("q").removeprefix("fuse_")
+    for first in ("mul_add3", "mul_add4", "add"):
+        if mode.startswith(first + "_"):
+            return (first, mode.removeprefix(first + "_"))
+    return (mode or "elemwise",)
+
+
+KINDS = OperatorKinds.of(
+    {
+        "conv": "convolutionforward convbiasforward localshareforward deformableconvforward",
+        "deconv": "convolutionbackwarddata",
+        "matmul": "matrixmul batchedmatrixmul",
+        "pool": "poolingforward adaptivepoolingforward",
+        "reduce": "reduce",
+        "norm": "batchnorm batchnormforward layernorm layernormforward groupnormforward",
+        "move": "reshape dimshuffle relayoutformat axisaddremove broadcast identity dropout copy",
+        "cast": "typecvt",
+        "softmax": "softmax softmaxforward",
+        "sum": "add",
+        "mul": "mul",
+        "sub": "sub",
+        "div": "div true_div",
+    },
+    may_fuse=frozenset({"convbiasforward"}),
+    steps_by_mode=elementwise_steps,
+)

@@ -1,0 +1,27 @@
+"""What ONNX's operators do, and those that ONNX Runtime fuses to, in words for all engines."""
+
+from __future__ import annotations
+
+from lar.comparison.operator_kinds import OperatorKinds
+
+KINDS = OperatorKinds.of(
+    {
+        "conv": "conv fusedconv qlinearconv convinteger nhwcconv nhwcfusedconv groupconv",
+        "deconv": "convtranspose",
+        "matmul": "matmul fusedmatmul gemm fusedgemm matmulinteger qgemm qlinearmatmul",
+        "pool": "maxpool averagepool globalaveragepool globalmaxpool qlinearaveragepool"
+        " qlinearglobalaveragepool",
+        "reduce": "reducemean reducesum reducemax reducemin reduceprod",
+        "norm": "batchnormalization layernormalization instancenormalization groupnormalization"
+        " skiplayernormalization simplifiedlayernormalization",
+        "move": "reshape transpose flatten squeeze unsqueeze expand identity dropout reorderinput"
+        " reorderoutput",
+        "cast": "cast quantizelinear dequantizelinear dynamicquantizelinear",
+        "softmax": "softmax",
+        "sum": "add sum qlinearadd",
+        "mul": "mul qlinearmul",
+        "sub": "sub",
+        "div": "div",
+    },
+    biased=frozenset({"qlinearconv", "qlinearmatmul"}),
+)

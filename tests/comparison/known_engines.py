@@ -1,0 +1,17 @@
+"""Comparisons of dumps with what lar's engines say of their operators."""
+
+from __future__ import annotations
+
+from lar.comparison import compare, graph
+from lar.dumps.dump import Dump
+from lar.engines import operator_kinds_of
+from lar.records.comparison import Comparison, Tolerance
+
+
+def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
+    return compare.compare_dumps(actual, expected, tolerance, kinds_of=operator_kinds_of)
+
+
+class Graph(graph.Graph):
+    def __init__(self, dump: Dump) -> None:
+        super().__init__(dump, operator_kinds_of(dump.index.engine))
