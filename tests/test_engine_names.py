@@ -35,9 +35,7 @@ def words_of(path: Path) -> Iterator[str]:
     docstrings = {
         id(body[0].value)
         for node in ast.walk(tree)
-        if isinstance(node, documented)
-        and (body := node.body)
-        and isinstance(body[0], ast.Expr)
+        if isinstance(node, documented) and (body := node.body) and isinstance(body[0], ast.Expr)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

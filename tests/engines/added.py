@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lar.engines import added_engines
+
 
 def install(folder: Path, name: str, source: str, version: str = "1.0") -> None:
     """Put a package of one module into a folder: its engine is `ENGINE`, by an entry point.
@@ -18,3 +20,4 @@ def install(folder: Path, name: str, source: str, version: str = "1.0") -> None:
         f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
     )
     (information / "entry_points.txt").write_text(f"[lar.engines]\n{name} = {package}:ENGINE\n")
+    added_engines.cache_clear()  # an earlier test may have looked
