@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from lar.engines import load_name
 from lar.errors import UsageError
-from lar.options.table import OPTIONS, add_option
+from lar.options.arguments import add_option
+from lar.options.table import OPTIONS
 from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ FORMATS = {
     ".csv": "lar.reports.compare_csv:format_csv",
 }
 
-INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.scope == "input")
+INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "input")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in OPTIONS:
         if option.key in INPUT_KEYS:
             # Texts: the runs parse them, as they do those in the sides.
-            parse = str if option.parse else None
-            add_option(group, option._replace(parse=parse, default=None), option.help)
+            add_option(group, option, parse=str)
 
 
 def main(arguments: argparse.Namespace) -> int:

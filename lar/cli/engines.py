@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from lar.engines import ENGINES, added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.reports.tables import format_markdown, format_table
 
 

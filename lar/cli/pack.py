@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from lar.engines import ENGINES, engine_for
 from lar.errors import UsageError, printable
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
-from lar.options.table import BY_KEY, add_option, flag_of, is_set
+from lar.options.arguments import add_option
+from lar.options.option import flag_of, is_set
+from lar.options.table import BY_KEY
 from lar.options.values import parse_error, parse_positive
 from lar.running.plan import Plan, check_name, plan_run, spec_of
 from lar.testcases.paths import source_of
@@ -71,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="repeat data from files N times along the batch",
     )
     for key in IMAGE_OPTIONS:
-        add_option(parser, BY_KEY[key], BY_KEY[key].help)
+        add_option(parser, BY_KEY[key])
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 

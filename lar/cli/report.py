@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lar.engines import load_name
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.reports.options import (
     BY_KEY,
     add_report_options,

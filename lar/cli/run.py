@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lar.engines import support_of_options
-from lar.options.table import add_arguments as add_options
+from lar.options.arguments import add_arguments as add_options
 from lar.running.plan import plan_run
 from lar.running.worker_process import start_worker
 

@@ -15,7 +15,7 @@ from lar.engines import fake, megengine, onnxruntime
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds

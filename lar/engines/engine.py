@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
+    from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -240,6 +241,11 @@ class Engine(abc.ABC):
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
         """Return a driver for a spec; nothing is loaded by it yet."""
         return self.driver_class(spec.driver)(spec, self.rows, context)
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        """Return which options need or exclude which others on this engine, besides the rules
+        for every engine."""
+        return ()
 
     def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Refuse settings that are known to fail on this machine; the environment is the worker's.

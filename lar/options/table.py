@@ -1,17 +1,15 @@
-"""Every flag of a run, declared once.
+"""Every option of a run, declared once; search for its name to find all that it does.
 
-An `Option` says what the flag is called, what it takes and who honours it. Scope "engine" means
-that each engine's own table (`engines/*/options.py`) has a row which says how, and that a flag
-without a row is refused; the other scopes are honoured by lar itself on every engine.
+`lar/options/rules.py` says which options need or exclude which others. How an engine honours an
+option is a row of that engine's own table (`lar/engines/*/options.py`).
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from lar.errors import UsageError
+from lar.options.option import Group, Option, Switch
 from lar.options.values import (
     parse_bytes,
     parse_channel_values,
@@ -32,290 +30,699 @@ from lar.options.values import (
     parse_variable,
 )
 
-Scope = Literal["run", "input", "report", "debug", "engine"]
+IN_RUN = Group("run", "run")
+IN_INPUT = Group("input", "inputs")
+IN_DATASET = Group("dataset", "data sets")
+IN_DEVICE = Group("device", "device and threads")
+IN_LAYOUT = Group("layout", "layouts of convolutions")
+IN_ALGORITHM = Group("algorithm", "choice of algorithms")
+IN_GRAPH = Group("graph", "optimisation and execution of the graph")
+IN_MODEL = Group("model", "model files and operators")
+IN_DUMP = Group("dump", "dumps of tensors")
+IN_PROFILE = Group("profile", "profiles")
+IN_CHECK = Group("check", "checks")
+IN_REPORT = Group("report", "reports of a run")
+IN_DEBUG = Group("debug", "finding faults")
 
+# Run
 
-class Option(NamedTuple):
-    """One flag: `--fast-run` has the key `fast_run`. Without `parse` it is a switch."""
-
-    key: str
-    help: str
-    group: str
-    scope: Scope
-    parse: Callable[[str], Any] | None = None
-    metavar: str = ""
-    default: Any = None
-    choices: tuple[str, ...] = ()
-    repeatable: bool = False
-    joined_by: str = "\n"  # in the settings, where the option is given several times
-    conflicts: Collection[str] = ()
-    # What the engine writes there during the run, or the stream on which that is printed then.
-    writes: Literal["", "file", "folder", "stdout", "stderr"] = ""
-
-    @property
-    def flag(self) -> str:
-        return flag_of(self.key)
-
-
-def flag_of(key: str) -> str:
-    """Return the flag of a key: `fast_run` is `--fast-run`."""
-    return "--" + key.replace("_", "-")
-
-
-LAYOUTS = frozenset(
-    f"enable_{layout}"
-    for layout in ("nchw4", "chwn4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64", "nhwcd4")
+ITER = Option(
+    "iter",
+    "time N iterations (default 10; of each item of a data set 1); 0 loads the model and, with "
+    "--fast-run, searches algorithms",
+    IN_RUN,
+    parse_count,
+    "N",
+    purpose="run",
+    by_engine=False,
+    common=True,
 )
-LAYOUT_CHOICES = LAYOUTS | {"layout_transform"}
-
-PROFILES = ("profile", "profile_host")  # of lar
-PROFILE_FILES = (*PROFILES, "profile_raw")
-LAYER_DUMPS = ("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr")
-
-# fmt: off
-OPTIONS: tuple[Option, ...] = (
-    Option("iter", "timed iterations (default 10, of each item of a data set 1); 0 loads and "
-           "prepares only, but makes the search of --fast-run", "run", "run", parse_count, "N"),
-    Option("warmup_iter", "iterations before the timed ones (default 1)", "run", "run", parse_count,
-           "N"),
-    Option("engine", "the engine, instead of the one that the model file asks for", "run", "run",
-           str, "NAME"),
-    Option("driver", "the engine's driver, where it has several (`lar engines`)", "run", "run", str,
-           "NAME"),
-    Option("timeout", "end the whole run after that many seconds", "run", "run", parse_seconds, "S",
-           conflicts=("in_process",)),
-    Option("stall_timeout", "end a run that neither computes nor answers for that long; 0: never",
-           "run", "run", parse_stall, "S", 30.0),
-    Option("cpu", "run on the CPU (the default)", "device", "engine", conflicts=("cuda",)),
-    Option("cuda", "run on a CUDA device: --cuda, --cuda:1", "device", "engine", parse_device_id,
-           ":ID", conflicts=("cpu", "cpu_default", "multithread", "multithread_default",
-           "multi_thread_core_ids", "provider")),
-    Option("cpu_default", "run on the CPU in the calling thread", "device", "engine",
-           conflicts=("cuda", "multithread", "multithread_default")),
-    Option("multithread", "run each operator on N threads", "device", "engine", parse_threads, "N",
-           conflicts=("cuda", "cpu_default", "multithread_default")),
-    Option("multithread_default", "the same, the calling thread being one of them", "device",
-           "engine", parse_threads, "N", conflicts=("cuda", "cpu_default", "multithread")),
-    Option("multi_thread_core_ids", "bind the threads to these cores", "device", "engine",
-           parse_core_ids, "0,1", conflicts=("cuda",)),
-    Option("thread", "run N copies of the model at once, each in a thread of its own", "device",
-           "engine", parse_threads, "N"),
-    Option("share_param_mem", "hold the weights once: mapped from the file, shared by the copies",
-           "device", "engine"),
-    Option("provider", "the execution provider to run on, and no other", "device", "engine", str,
-           "NAME", conflicts=("cuda",)),
-    Option("enable_nchw4", "run convolutions in the layout nchw4", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw4"}),
-    Option("enable_chwn4", "run convolutions in the layout chwn4", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_chwn4"}),
-    Option("enable_nchw44", "run convolutions in the layout nchw44", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw44"}),
-    Option("enable_nchw44_dot", "run convolutions in the layout nchw44_dot", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw44_dot"}),
-    Option("enable_nchw88", "run convolutions in the layout nchw88", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw88"}),
-    Option("enable_nchw32", "run convolutions in the layout nchw32", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw32"}),
-    Option("enable_nchw64", "run convolutions in the layout nchw64", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nchw64"}),
-    Option("enable_nhwcd4", "run convolutions in the layout nhwcd4", "layout", "engine",
-           conflicts=LAYOUT_CHOICES - {"enable_nhwcd4"}),
-    Option("layout_transform", "search the layout of each operator for that kind of device",
-           "layout", "engine", str, "TARGET", choices=("cpu", "cuda", "arm", "opencl", "unspec"),
-           conflicts=LAYOUTS),
-    Option("layout_transform_dump", "write the model that --layout-transform makes", "layout",
-           "engine", parse_path, "FILE", writes="file"),
-    Option("fast_run", "measure each operator's algorithms and take the fastest", "algorithm",
-           "engine", conflicts=("full_run",)),
-    Option("full_run", "measure naive algorithms too", "algorithm", "engine",
-           conflicts=("fast_run",)),
-    Option("fast_run_algo_policy", "cache file of fast-run: a search writes it, later runs read it",
-           "algorithm", "engine", parse_path, "FILE"),
-    Option("fast_run_shared_batch_size", "measure with this batch whatever the model's is",
-           "algorithm", "engine", parse_positive, "N"),
-    Option("binary_equal_between_batch", "only algorithms whose result for an item does not depend "
-           "on the batch", "algorithm", "engine"),
-    Option("reproducible", "only algorithms that give the same bits each time", "algorithm",
-           "engine"),
-    Option("workspace_limit", "most workspace of an algorithm, in bytes", "algorithm", "engine",
-           parse_bytes, "BYTES"),
-    Option("weight_preprocess", "transform weights ahead where an algorithm can (winograd does)",
-           "winograd", "engine"),
-    Option("winograd_transform", "the old name of --weight-preprocess", "winograd", "engine"),
-    Option("optimize_for_inference", "optimise the graph as the engine's dump does", "optimise",
-           "engine"),
-    Option("enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation",
-           "optimise", "engine"),
-    Option("enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation", "optimise",
-           "engine"),
-    Option("enable_fuse_preprocess", "fuse cast, padding and transposition of the input",
-           "optimise", "engine"),
-    Option("enable_ioc16", "keep and compute tensors as float16", "optimise", "engine"),
-    Option("enable_jit", "compile chains of elementwise operators", "optimise", "engine"),
-    Option("tensorrt", "run on TensorRT what it can run", "optimise", "engine"),
-    Option("tensorrt_cache", "cache file of TensorRT's engines", "optimise", "engine",
-           parse_path, "FILE"),
-    Option("const_shape", "take the input's shapes for constant", "optimise", "engine"),
-    Option("fake_first", "first execution allocates and dispatches without computing", "optimise",
-           "engine"),
-    Option("no_sanity_check", "leave out the check of the first execution", "optimise", "engine"),
-    Option("record_comp_seq", "record the first execution and replay it", "optimise", "engine",
-           conflicts=("record_comp_seq2",)),
-    Option("record_comp_seq2", "the same, and free what the replay does not need", "optimise",
-           "engine", conflicts=("record_comp_seq",)),
-    Option("disable_mem_opt", "no reuse of memory between operators", "optimise", "engine"),
-    Option("graph_optimization_level", "how far the engine optimises the graph", "optimise",
-           "engine", str, choices=("disable", "basic", "extended", "all")),
-    Option("disable_optimizer", "leave out a graph optimiser of the engine, or several: A,B",
-           "optimise", "engine", str, "NAME", repeatable=True, joined_by=","),
-    Option("io_dump", "write what each operator gave as text", "dump", "engine", parse_path, "FILE",
-           conflicts=("io_dump_stdout", "io_dump_stderr", *PROFILE_FILES), writes="file"),
-    Option("io_dump_stdout", "the same, to standard output when the run has ended", "dump",
-           "engine", conflicts=("io_dump", "io_dump_stderr", *PROFILE_FILES), writes="stdout"),
-    Option("io_dump_stderr", "the same, to standard error", "dump", "engine",
-           conflicts=("io_dump", "io_dump_stdout", *PROFILE_FILES), writes="stderr"),
-    Option("bin_io_dump", "write what each operator gave, a file a tensor, into this new folder",
-           "dump", "engine", parse_path, "DIR", conflicts=PROFILE_FILES, writes="folder"),
-    Option("bin_out_dump", "write the outputs of each run, a file a tensor, into this new folder",
-           "dump", "engine", parse_path, "DIR", writes="folder"),
-    Option("dump_filter", "dump those variables whose name or operator matches", "dump", "engine",
-           parse_pattern, "REGEX"),
-    Option("overwrite", "replace the dump in a folder that is not empty", "dump", "run"),
-    Option("profile", "write what each operator of each iteration took (`lar report FILE`)",
-           "profile", "engine", parse_path, "FILE", conflicts=("profile_host", *LAYER_DUMPS),
-           writes="file"),
-    Option("profile_host", "the same, for an engine that tells the host's dispatch of each "
-           "operator", "profile", "engine", parse_path, "FILE", conflicts=("profile", *LAYER_DUMPS),
-           writes="file"),
-    Option("profile_raw", "write the engine's own profile", "profile", "engine", parse_path,
-           "FILE", conflicts=LAYER_DUMPS, writes="file"),
-    Option("profile_memory", "have the profile tell the memory that operators take and give back",
-           "profile", "engine"),
-    Option("profile_syscalls", "have it tell the calls of the operating system (needs strace)",
-           "profile", "engine"),
-    Option("range_by", "in a profile, name what operators do whose name matches", "profile",
-           "engine", parse_range, "REGEX=NAME", repeatable=True),
-    Option("disable_assert_throw", "go on when an output is not the packed expected one", "check",
-           "engine"),
-    Option("range", "fail when a value is above that, below its negative, or NaN", "check",
-           "engine", parse_limit, "LIMIT", conflicts=("get_static_mem_info",)),
-    Option("check_var_value", "fail when a variable has another value than in the first run: I "
-           "runs for each, from number J on", "check", "engine", parse_check_interval, "I[:J]",
-           conflicts=("get_static_mem_info",)),
-    Option("check_dispatch", "fail when an operator gives the CPU no kernel to run", "check",
-           "engine"),
-    Option("model_dump", "write the model as it is after the options set", "model", "engine",
-           parse_path, "FILE", writes="file"),
-    Option("packed_model_dump", "write the model in the engine's packed format", "model", "engine",
-           parse_path, "FILE", writes="file"),
-    Option("pack_info_json", "put this JSON file into the packed model", "model", "engine",
-           parse_path, "FILE"),
-    Option("pack_cache", "put this fast-run cache file into the packed model", "model", "engine",
-           parse_path, "FILE"),
-    Option("c_opr_lib", "load a library of operators written in C", "model", "engine", parse_path,
-           "FILE"),
-    Option("engine_fix", "mend a known defect of the engine in memory (`lar engines --quirks`)",
-           "run", "engine", str, "NAME", choices=("x2apic",)),
-    Option("copy_to_host", "copy the outputs to the host in each iteration, and time it", "run",
-           "run"),
-    Option("engine_env", "set an environment variable for the engine", "run", "run",
-           parse_variable, "KEY=VALUE", repeatable=True),
-    Option("input", "what to feed: NAME:FILE;NAME:[1.5,2];NAME:{1,3,224,224}", "input", "input",
-           str, "ITEMS", repeatable=True),
-    Option("input_layout", "layout of the model's image input", "input", "input", str,
-           choices=("nchw", "nhwc")),
-    Option("resize", "resize an image to HEIGHTxWIDTH", "input", "input", parse_size, "HxW"),
-    Option("mean", "subtract from an image: one number, or one for each channel", "input", "input",
-           parse_channel_values, "M"),
-    Option("scale", "then multiply by: one number, or one for each channel", "input", "input",
-           parse_channel_values, "S"),
-    Option("bgr", "feed the channels of an image as blue, green, red", "input", "input",
-           conflicts=("rgb",)),
-    Option("rgb", "feed the channels of an image as red, green, blue", "input", "input",
-           conflicts=("bgr",)),
-    Option("batch_size", "repeat the data of each input to a batch of N", "input", "input",
-           parse_positive, "N"),
-    Option("fill", "how generated data is drawn (default uniform)", "input", "input", str,
-           default="uniform", choices=("uniform", "normal", "zeros", "ones")),
-    Option("seed", "seed of generated data (default 0)", "input", "input", parse_seed, "N", 0),
-    Option("labels", "the class of each item of a data set, or the names of the classes; tells "
-           "the top-1 and top-5", "input", "run", parse_path, "FILE"),
-    Option("resume", "go on with a data set whose outputs are dumped in part", "input", "run"),
-    Option("model_info", "print what the model holds before it runs", "info", "report"),
-    # The checkers run small graphs of their own, whose memory would be recorded instead.
-    Option("get_static_mem_info", "write the plan of the static memory into this new folder",
-           "info", "engine", parse_path, "DIR", writes="folder",
-           conflicts=("range", "check_var_value")),
-    Option("verbose", "show what the engine itself prints", "info", "engine"),
-    Option("json", "write the whole result as JSON; - is standard output", "report", "report",
-           parse_path, "FILE"),
-    Option("csv", "write the whole result as CSV, a row an iteration; - is standard output",
-           "report", "report", parse_path, "FILE"),
-    Option("in_process", "run without a worker process and its time limits, for a debugger",
-           "debug", "debug", conflicts=("timeout",)),
-    Option("debug", "show the traceback of an error", "debug", "debug"),
+WARMUP_ITER = Option(
+    "warmup_iter",
+    "run N iterations before the timed ones (default 1)",
+    IN_RUN,
+    parse_count,
+    "N",
+    purpose="run",
+    by_engine=False,
+    common=True,
 )
-# fmt: on
+ENGINE = Option(
+    "engine",
+    "run the model on this engine instead of the first that reads its format",
+    IN_RUN,
+    str,
+    "NAME",
+    purpose="run",
+    by_engine=False,
+    common=True,
+)
+DRIVER = Option(
+    "driver",
+    "use this driver of the engine (`lar engines` lists them)",
+    IN_RUN,
+    str,
+    "NAME",
+    purpose="run",
+    by_engine=False,
+)
+TIMEOUT = Option(
+    "timeout",
+    "end the whole run after S seconds",
+    IN_RUN,
+    parse_seconds,
+    "S",
+    purpose="run",
+    by_engine=False,
+    common=True,
+)
+STALL_TIMEOUT = Option(
+    "stall_timeout",
+    "end a run that neither computes nor answers for S seconds (default 30); 0: never",
+    IN_RUN,
+    parse_stall,
+    "S",
+    purpose="run",
+    by_engine=False,
+    default=30.0,
+)
+COPY_TO_HOST = Switch(
+    "copy_to_host",
+    "copy the outputs to the host in each iteration, as part of its time",
+    IN_RUN,
+    purpose="run",
+    by_engine=False,
+)
+ENGINE_ENV = Option(
+    "engine_env",
+    "set an environment variable for the engine; may be given again",
+    IN_RUN,
+    parse_variable,
+    "KEY=VALUE",
+    purpose="run",
+    by_engine=False,
+    repeatable=True,
+)
+ENGINE_FIX = Option(
+    "engine_fix",
+    "mend a known defect of the engine in memory, for this run (`lar engines --quirks`)",
+    IN_RUN,
+    str,
+    "NAME",
+    choices=("x2apic",),
+)
 
-BY_KEY: Mapping[str, Option] = {option.key: option for option in OPTIONS}
+# Inputs
 
+INPUT = Option(
+    "input",
+    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; several with ; between",
+    IN_INPUT,
+    str,
+    "ITEMS",
+    purpose="input",
+    by_engine=False,
+    repeatable=True,
+    common=True,
+)
+INPUT_LAYOUT = Option(
+    "input_layout",
+    "layout of the model's image input",
+    IN_INPUT,
+    str,
+    purpose="input",
+    by_engine=False,
+    choices=("nchw", "nhwc"),
+)
+RESIZE = Option(
+    "resize",
+    "resize an image to HEIGHTxWIDTH",
+    IN_INPUT,
+    parse_size,
+    "HxW",
+    purpose="input",
+    by_engine=False,
+    common=True,
+)
+MEAN = Option(
+    "mean",
+    "subtract M from an image: one number, or one for each channel",
+    IN_INPUT,
+    parse_channel_values,
+    "M",
+    purpose="input",
+    by_engine=False,
+)
+SCALE = Option(
+    "scale",
+    "multiply an image by S after --mean: one number, or one for each channel",
+    IN_INPUT,
+    parse_channel_values,
+    "S",
+    purpose="input",
+    by_engine=False,
+)
+BGR = Switch(
+    "bgr",
+    "feed the channels of an image as blue, green, red",
+    IN_INPUT,
+    purpose="input",
+    by_engine=False,
+)
+RGB = Switch(
+    "rgb",
+    "feed the channels of an image as red, green, blue",
+    IN_INPUT,
+    purpose="input",
+    by_engine=False,
+)
+BATCH_SIZE = Option(
+    "batch_size",
+    "repeat the data of each input to a batch of N",
+    IN_INPUT,
+    parse_positive,
+    "N",
+    purpose="input",
+    by_engine=False,
+    common=True,
+)
+FILL = Option(
+    "fill",
+    "draw generated data from this distribution (default uniform)",
+    IN_INPUT,
+    str,
+    purpose="input",
+    by_engine=False,
+    default="uniform",
+    choices=("uniform", "normal", "zeros", "ones"),
+)
+SEED = Option(
+    "seed",
+    "seed of generated data (default 0)",
+    IN_INPUT,
+    parse_seed,
+    "N",
+    purpose="input",
+    by_engine=False,
+    default=0,
+)
 
-def add_arguments(parser: argparse.ArgumentParser, support: Mapping[str, Sequence[str]]) -> None:
-    """Add every option to a parser, by group.
+# Data sets
 
-    `support` gives the names of the engines that honour an engine option, shown after its help.
-    """
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for option in OPTIONS:
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        engines = support.get(option.key)
-        text = option.help + (f" [{', '.join(engines)}]" if engines else "")
-        add_option(groups[option.group], option, text)
+LABELS = Option(
+    "labels",
+    "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
+    IN_DATASET,
+    parse_path,
+    "FILE",
+    purpose="dataset",
+    by_engine=False,
+    reads=True,
+    common=True,
+)
+RESUME = Switch(
+    "resume",
+    "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)",
+    IN_DATASET,
+    purpose="dataset",
+    by_engine=False,
+)
 
+# Device and threads
 
-def add_option(parser: argparse._ActionsContainer, option: Option, text: str) -> None:
-    """Add one option to a parser or a group, with that help."""
-    keywords: dict[str, Any] = {"dest": option.key, "help": text.replace("%", "%%")}
-    if option.parse is None:
-        keywords |= {"action": "store_true", "default": False}
-    else:
-        keywords |= {"type": option.parse, "default": option.default}
-        keywords |= {"choices": option.choices} if option.choices else {}
-        keywords |= {"metavar": option.metavar} if option.metavar else {}
-        keywords |= {"action": "append", "default": None} if option.repeatable else {}
-    parser.add_argument(option.flag, **keywords)
+CPU = Switch("cpu", "run on the CPU (the default)", IN_DEVICE)
+CUDA = Option(
+    "cuda", "run on a CUDA device: --cuda, --cuda:1", IN_DEVICE, parse_device_id, ":ID", common=True
+)
+CPU_DEFAULT = Switch("cpu_default", "run on the CPU in the calling thread", IN_DEVICE)
+MULTITHREAD = Option(
+    "multithread", "run each operator on N threads", IN_DEVICE, parse_threads, "N", common=True
+)
+MULTITHREAD_DEFAULT = Option(
+    "multithread_default",
+    "run each operator on N threads, one of which is the calling thread",
+    IN_DEVICE,
+    parse_threads,
+    "N",
+)
+MULTI_THREAD_CORE_IDS = Option(
+    "multi_thread_core_ids",
+    "bind the threads to these cores, one for each thread",
+    IN_DEVICE,
+    parse_core_ids,
+    "0,1",
+)
+THREAD = Option(
+    "thread",
+    "run N copies of the model at once, each in a thread of its own",
+    IN_DEVICE,
+    parse_threads,
+    "N",
+    common=True,
+)
+SHARE_PARAM_MEM = Switch(
+    "share_param_mem",
+    "hold the weights once: mapped from the file, and shared by the copies of --thread",
+    IN_DEVICE,
+)
+PROVIDER = Option(
+    "provider", "run on this execution provider and on no other", IN_DEVICE, str, "NAME"
+)
 
+# Layouts of convolutions
 
-def is_set(value: Any) -> bool:
-    """Tell an option that the user set from one left out and from a switch that is off."""
-    return value is not None and value is not False
+ENABLE_NCHW4 = Switch("enable_nchw4", "run convolutions in the layout nchw4", IN_LAYOUT)
+ENABLE_CHWN4 = Switch("enable_chwn4", "run convolutions in the layout chwn4", IN_LAYOUT)
+ENABLE_NCHW44 = Switch("enable_nchw44", "run convolutions in the layout nchw44", IN_LAYOUT)
+ENABLE_NCHW44_DOT = Switch(
+    "enable_nchw44_dot", "run convolutions in the layout nchw44_dot", IN_LAYOUT
+)
+ENABLE_NCHW88 = Switch("enable_nchw88", "run convolutions in the layout nchw88", IN_LAYOUT)
+ENABLE_NCHW32 = Switch("enable_nchw32", "run convolutions in the layout nchw32", IN_LAYOUT)
+ENABLE_NCHW64 = Switch("enable_nchw64", "run convolutions in the layout nchw64", IN_LAYOUT)
+ENABLE_NHWCD4 = Switch("enable_nhwcd4", "run convolutions in the layout nhwcd4", IN_LAYOUT)
+LAYOUT_TRANSFORM = Option(
+    "layout_transform",
+    "measure each operator in each layout on this kind of device and take the fastest",
+    IN_LAYOUT,
+    str,
+    "TARGET",
+    choices=("cpu", "cuda", "arm", "opencl", "unspec"),
+)
+LAYOUT_TRANSFORM_DUMP = Option(
+    "layout_transform_dump",
+    "write the model that --layout-transform makes",
+    IN_LAYOUT,
+    parse_path,
+    "FILE",
+    writes="file",
+)
 
+# Choice of algorithms
 
-def check_conflicts(values: Mapping[str, Any]) -> None:
-    """Refuse two options that exclude each other.
+FAST_RUN = Switch(
+    "fast_run",
+    "measure each operator's algorithms and take the fastest",
+    IN_ALGORITHM,
+    common=True,
+)
+FULL_RUN = Switch(
+    "full_run",
+    "measure each operator's algorithms, naive ones too, and take the fastest",
+    IN_ALGORITHM,
+)
+FAST_RUN_ALGO_POLICY = Option(
+    "fast_run_algo_policy",
+    "fast-run's cache file: a search (--fast-run) writes it, later runs read it",
+    IN_ALGORITHM,
+    parse_path,
+    "FILE",
+    purpose="cache",
+    reads=True,
+    common=True,
+)
+FAST_RUN_SHARED_BATCH_SIZE = Option(
+    "fast_run_shared_batch_size",
+    "measure algorithms with a batch of N, whatever the model's is",
+    IN_ALGORITHM,
+    parse_positive,
+    "N",
+)
+BINARY_EQUAL_BETWEEN_BATCH = Switch(
+    "binary_equal_between_batch",
+    "take only algorithms whose result for an item does not depend on the batch",
+    IN_ALGORITHM,
+)
+REPRODUCIBLE = Switch(
+    "reproducible", "take only algorithms that give the same bits each time", IN_ALGORITHM
+)
+WORKSPACE_LIMIT = Option(
+    "workspace_limit",
+    "take only algorithms that need at most this much workspace",
+    IN_ALGORITHM,
+    parse_bytes,
+    "BYTES",
+)
+WEIGHT_PREPROCESS = Switch(
+    "weight_preprocess",
+    "transform weights when the model is loaded, where an algorithm can (winograd does)",
+    IN_ALGORITHM,
+)
+WINOGRAD_TRANSFORM = Switch(
+    "winograd_transform",
+    "prefer winograd algorithms where the search has found some, with --weight-preprocess",
+    IN_ALGORITHM,
+)
 
-    Raises:
-        UsageError: naming both flags.
-    """
-    chosen = {key for key, value in values.items() if is_set(value)}
-    for key in chosen:
-        for other in BY_KEY[key].conflicts if key in BY_KEY else ():
-            if other in chosen:
-                first, second = sorted((key, other))
-                raise UsageError(
-                    f"{flag_of(first)} and {flag_of(second)} exclude each other",
-                    "give one of them",
-                )
+# Optimisation and execution of the graph
+
+OPTIMIZE_FOR_INFERENCE = Switch(
+    "optimize_for_inference", "optimise the graph as the engine's dump does", IN_GRAPH
+)
+ENABLE_FUSE_CONV_BIAS_NONLINEARITY = Switch(
+    "enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation", IN_GRAPH
+)
+ENABLE_FUSE_CONV_BIAS_WITH_Z = Switch(
+    "enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation", IN_GRAPH
+)
+ENABLE_FUSE_PREPROCESS = Switch(
+    "enable_fuse_preprocess", "fuse cast, padding and transposition of the input", IN_GRAPH
+)
+ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16", IN_GRAPH)
+ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators", IN_GRAPH)
+TENSORRT = Switch("tensorrt", "run on TensorRT what it can run", IN_GRAPH)
+TENSORRT_CACHE = Option(
+    "tensorrt_cache",
+    "keep the engines that TensorRT builds in this file",
+    IN_GRAPH,
+    parse_path,
+    "FILE",
+    purpose="cache",
+    reads=True,
+)
+CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant", IN_GRAPH)
+FAKE_FIRST = Switch(
+    "fake_first", "have the first execution allocate and dispatch without computing", IN_GRAPH
+)
+NO_SANITY_CHECK = Switch(
+    "no_sanity_check", "leave out the engine's check of the first execution", IN_GRAPH
+)
+RECORD_COMP_SEQ = Switch(
+    "record_comp_seq", "record the first execution and replay it in the others", IN_GRAPH
+)
+RECORD_COMP_SEQ2 = Switch(
+    "record_comp_seq2",
+    "record the first execution, replay it in the others, and free what the replay does not need",
+    IN_GRAPH,
+)
+DISABLE_MEM_OPT = Switch("disable_mem_opt", "do not reuse memory between operators", IN_GRAPH)
+GRAPH_OPTIMIZATION_LEVEL = Option(
+    "graph_optimization_level",
+    "how far the engine optimises the graph",
+    IN_GRAPH,
+    str,
+    choices=("disable", "basic", "extended", "all"),
+)
+DISABLE_OPTIMIZER = Option(
+    "disable_optimizer",
+    "leave out a graph optimiser of the engine, or several: A,B",
+    IN_GRAPH,
+    str,
+    "NAME",
+    repeatable=True,
+    joined_by=",",
+)
+
+# Model files and operators
+
+MODEL_DUMP = Option(
+    "model_dump",
+    "write the model as it is after the options set",
+    IN_MODEL,
+    parse_path,
+    "FILE",
+    writes="file",
+)
+PACKED_MODEL_DUMP = Option(
+    "packed_model_dump",
+    "write the model in the engine's packed format",
+    IN_MODEL,
+    parse_path,
+    "FILE",
+    writes="file",
+)
+PACK_INFO_JSON = Option(
+    "pack_info_json",
+    "put the settings in this JSON file into the packed model",
+    IN_MODEL,
+    parse_path,
+    "FILE",
+    reads=True,
+)
+PACK_CACHE = Option(
+    "pack_cache",
+    "put this fast-run cache file into the packed model",
+    IN_MODEL,
+    parse_path,
+    "FILE",
+    reads=True,
+)
+C_OPR_LIB = Option(
+    "c_opr_lib",
+    "load a library of operators written in C",
+    IN_MODEL,
+    parse_path,
+    "FILE",
+    reads=True,
+)
+
+# Dumps of tensors
+
+BIN_OUT_DUMP = Option(
+    "bin_out_dump",
+    "write the outputs of each run, a file a tensor, into this new folder",
+    IN_DUMP,
+    parse_path,
+    "DIR",
+    purpose="dump",
+    writes="folder",
+    common=True,
+)
+BIN_IO_DUMP = Option(
+    "bin_io_dump",
+    "write what each operator computes, a file a tensor, into this new folder",
+    IN_DUMP,
+    parse_path,
+    "DIR",
+    purpose="dump",
+    writes="folder",
+    common=True,
+)
+IO_DUMP = Option(
+    "io_dump",
+    "write what each operator computes, as text",
+    IN_DUMP,
+    parse_path,
+    "FILE",
+    purpose="dump",
+    writes="file",
+)
+IO_DUMP_STDOUT = Switch(
+    "io_dump_stdout",
+    "print what each operator computes, as text, to standard output when the run has ended",
+    IN_DUMP,
+    purpose="dump",
+    writes="stdout",
+)
+IO_DUMP_STDERR = Switch(
+    "io_dump_stderr",
+    "print what each operator computes, as text, to standard error when the run has ended",
+    IN_DUMP,
+    purpose="dump",
+    writes="stderr",
+)
+DUMP_FILTER = Option(
+    "dump_filter",
+    "dump only variables whose name or operator matches",
+    IN_DUMP,
+    parse_pattern,
+    "REGEX",
+    purpose="dump",
+)
+OVERWRITE = Switch(
+    "overwrite",
+    "replace the dump in a folder that is not empty",
+    IN_DUMP,
+    purpose="dump",
+    by_engine=False,
+)
+
+# Profiles
+
+PROFILE = Option(
+    "profile",
+    "write the time of each operator in each iteration (`lar report FILE` prints it)",
+    IN_PROFILE,
+    parse_path,
+    "FILE",
+    purpose="profile",
+    writes="file",
+    common=True,
+)
+PROFILE_HOST = Option(
+    "profile_host",
+    "write a profile as --profile does, with the time that the host dispatches each operator",
+    IN_PROFILE,
+    parse_path,
+    "FILE",
+    purpose="profile",
+    writes="file",
+)
+PROFILE_RAW = Option(
+    "profile_raw",
+    "write the engine's own profile",
+    IN_PROFILE,
+    parse_path,
+    "FILE",
+    purpose="profile",
+    writes="file",
+)
+PROFILE_MEMORY = Switch(
+    "profile_memory",
+    "record in the profile the memory that operators take and give back",
+    IN_PROFILE,
+    purpose="profile",
+)
+PROFILE_SYSCALLS = Switch(
+    "profile_syscalls",
+    "record in the profile the calls of the operating system (needs strace)",
+    IN_PROFILE,
+    purpose="profile",
+)
+RANGE_BY = Option(
+    "range_by",
+    "name a range in the profile for the operators whose name matches; may be given again",
+    IN_PROFILE,
+    parse_range,
+    "REGEX=NAME",
+    purpose="profile",
+    repeatable=True,
+)
+
+# Checks
+
+RANGE = Option(
+    "range",
+    "fail if any value is NaN or its magnitude exceeds LIMIT",
+    IN_CHECK,
+    parse_limit,
+    "LIMIT",
+    purpose="check",
+)
+CHECK_VAR_VALUE = Option(
+    "check_var_value",
+    "fail if a variable differs from the first run; look at each in I runs, from number J on",
+    IN_CHECK,
+    parse_check_interval,
+    "I[:J]",
+    purpose="check",
+)
+CHECK_DISPATCH = Switch(
+    "check_dispatch",
+    "fail if an operator gives the CPU no kernel to run",
+    IN_CHECK,
+    purpose="check",
+)
+DISABLE_ASSERT_THROW = Switch(
+    "disable_assert_throw",
+    "warn and go on if an output differs from the testcase's expected one",
+    IN_CHECK,
+    purpose="check",
+)
+
+# Reports of a run
+
+MODEL_INFO = Switch(
+    "model_info",
+    "print what the model holds before it runs",
+    IN_REPORT,
+    purpose="report",
+    by_engine=False,
+    common=True,
+)
+JSON = Option(
+    "json",
+    "write the whole result as JSON; - is standard output",
+    IN_REPORT,
+    parse_path,
+    "FILE",
+    purpose="report",
+    by_engine=False,
+    common=True,
+)
+CSV = Option(
+    "csv",
+    "write the whole result as CSV, a row an iteration; - is standard output",
+    IN_REPORT,
+    parse_path,
+    "FILE",
+    purpose="report",
+    by_engine=False,
+    common=True,
+)
+VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, common=True)
+GET_STATIC_MEM_INFO = Option(
+    "get_static_mem_info",
+    "write the plan of the static memory into this new folder",
+    IN_REPORT,
+    parse_path,
+    "DIR",
+    writes="folder",
+)
+
+# Finding faults
+
+IN_PROCESS = Switch(
+    "in_process",
+    "run without a worker process and its time limits, for a debugger",
+    IN_DEBUG,
+    purpose="debug",
+    by_engine=False,
+)
+DEBUG = Switch(
+    "debug", "show the traceback of an error", IN_DEBUG, purpose="debug", by_engine=False
+)
+
+OPTIONS: tuple[Option[Any], ...] = (
+    *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
+    *(ENGINE_FIX,),
+    *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
+    *(LABELS, RESUME),
+    *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
+    *(SHARE_PARAM_MEM, PROVIDER),
+    *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
+    *(ENABLE_NCHW32, ENABLE_NCHW64, ENABLE_NHWCD4, LAYOUT_TRANSFORM, LAYOUT_TRANSFORM_DUMP),
+    *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY, FAST_RUN_SHARED_BATCH_SIZE),
+    *(BINARY_EQUAL_BETWEEN_BATCH, REPRODUCIBLE, WORKSPACE_LIMIT, WEIGHT_PREPROCESS),
+    *(WINOGRAD_TRANSFORM,),
+    *(OPTIMIZE_FOR_INFERENCE, ENABLE_FUSE_CONV_BIAS_NONLINEARITY, ENABLE_FUSE_CONV_BIAS_WITH_Z),
+    *(ENABLE_FUSE_PREPROCESS, ENABLE_IOC16, ENABLE_JIT, TENSORRT, TENSORRT_CACHE, CONST_SHAPE),
+    *(FAKE_FIRST, NO_SANITY_CHECK, RECORD_COMP_SEQ, RECORD_COMP_SEQ2, DISABLE_MEM_OPT),
+    *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER),
+    *(MODEL_DUMP, PACKED_MODEL_DUMP, PACK_INFO_JSON, PACK_CACHE, C_OPR_LIB),
+    *(BIN_OUT_DUMP, BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR, DUMP_FILTER, OVERWRITE),
+    *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
+    *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
+    *(MODEL_INFO, JSON, CSV, VERBOSE, GET_STATIC_MEM_INFO),
+    *(IN_PROCESS, DEBUG),
+)
+
+BY_KEY: Mapping[str, Option[Any]] = {option.key: option for option in OPTIONS}
+
+LAYOUTS: tuple[Switch, ...] = (
+    *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
+    *(ENABLE_NCHW32, ENABLE_NCHW64, ENABLE_NHWCD4),
+)
+LAYOUT_CHOICES: tuple[Option[Any], ...] = (*LAYOUTS, LAYOUT_TRANSFORM)
+TEXT_DUMPS: tuple[Option[Any], ...] = (IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR)
+OPERATOR_DUMPS: tuple[Option[Any], ...] = (*TEXT_DUMPS, BIN_IO_DUMP)
+DUMPS: tuple[Option[Any], ...] = (*OPERATOR_DUMPS, BIN_OUT_DUMP)
+PROFILES: tuple[Option[str], ...] = (PROFILE, PROFILE_HOST)  # in lar's format
+PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
+SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine options that the user set, by key."""
+    """Return the options that an engine honours and the user set, by key."""
     return {
         option.key: (
             option.joined_by.join(values[option.key]) if option.repeatable else values[option.key]
         )
         for option in OPTIONS
-        # Not by truth: the device number 0 is a setting.
-        if option.scope == "engine" and is_set(values.get(option.key))
+        if option.by_engine and option.is_given(values)
     }
+
+
+def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
+    """Return the first of some options that is given, None if none is."""
+    return next((option for option in options if option.is_given(values)), None)

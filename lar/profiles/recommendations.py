@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lar.options.table import LAYOUT_CHOICES, flag_of
+from lar.options.option import flag_of
+from lar.options.table import LAYOUT_CHOICES
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
 from lar.profiles.devices import device_kind
 from lar.profiles.intervals import (
@@ -107,8 +108,8 @@ def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
     where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
     facts = profile.facts
     chosen = {key for key, value in facts.options.items() if value not in (None, False)}
-    if chosen & LAYOUT_CHOICES:
-        chosen |= LAYOUT_CHOICES
+    if any(layout.key in chosen for layout in LAYOUT_CHOICES):
+        chosen |= {layout.key for layout in LAYOUT_CHOICES}
     unfit = set(advice.of_cpus if profile.on_device else advice.of_devices) | (chosen - ADJUSTABLE)
     if rule == DOMINATING and (facts.threads or facts.cpu.count) >= facts.cpu.count:
         unfit.add("multithread")

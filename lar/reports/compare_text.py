@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lar.errors import printable
-from lar.options.table import BY_KEY, flag_of
+from lar.options.option import flag_of
+from lar.options.table import BY_KEY
 from lar.records.comparison import (
     Comparison,
     Culprit,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.options.values import parse_pattern
 from lar.reports.styles import STYLES, Style
 

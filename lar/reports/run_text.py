@@ -35,7 +35,10 @@ from lar.records.run import RunResult, RunSpec
 
 # What load_and_run warns of.
 WARNINGS = {
-    **{key: f"enable {key.removeprefix('enable_')} optimization" for key in LAYOUTS},
+    **{
+        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
+        for layout in LAYOUTS
+    },
     "winograd_transform": "enable winograd transform",
 }
 

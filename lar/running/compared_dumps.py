@@ -16,8 +16,9 @@ from lar.dumps.index import SUFFIX, open_dump
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, error_with_code
+from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, Option, flag_of, is_set
+from lar.options.table import BY_KEY
 from lar.records.comparison import Comparison, Tolerance
 from lar.records.run import TensorInfo
 from lar.testcases.paths import source_of
@@ -190,7 +191,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def add_value(values: dict[str, Any], option: Option, value: str) -> None:
+def add_value(values: dict[str, Any], option: Option[Any], value: str) -> None:
     if option.repeatable:
         values.setdefault(option.key, []).append(value)
     else:

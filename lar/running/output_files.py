@@ -23,7 +23,6 @@ from lar.errors import UsageError
 from lar.files.path_conflicts import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
-from lar.options.values import parse_path
 from lar.records.run import RunResult, RunSpec
 from lar.running.run import Run
 
@@ -31,7 +30,6 @@ from lar.running.run import Run
 # made: each run reads this module.
 TENSORS = ("bin_io_dump", "bin_out_dump")
 STREAMS = ("stdout", "stderr")
-CACHES = ("fast_run_algo_policy", "tensorrt_cache")  # which runs read, and add to
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -56,7 +54,6 @@ def place_artifacts(run: Run) -> Iterator[Run]:
     """
     spec, overwrite, resume = run.spec, run.overwrite, run.resume
     refuse_clashes(places_of(spec.model, spec.settings), files_read(spec))
-    check_dumps_asked(spec, overwrite)
     with contextlib.ExitStack() as stack:
         written = {}
         for key, place in artifacts_of(spec).items():
@@ -119,8 +116,8 @@ def places_of(model: str, settings: Mapping[str, Any]) -> list[Place]:
             places += places_of_dump(path, option.flag)
         elif option.writes:
             places.append(Place(path, option.flag))
-        elif option.parse is parse_path:
-            flag = option.flag if key in CACHES else ""
+        elif option.reads:
+            flag = option.flag if option.purpose == "cache" else ""
             places.append(Place(path, flag, f"the file of {option.flag}"))
     return places
 
@@ -132,18 +129,6 @@ def files_read(spec: RunSpec) -> Iterator[str]:
         yield from (path for _, path in item.inputs)
     for case in spec.cases:
         yield from (path for _, path in case.inputs)
-
-
-def check_dumps_asked(spec: RunSpec, overwrite: bool) -> None:
-    """Refuse options of dumps where none is made.
-
-    Raises:
-        UsageError: naming the option.
-    """
-    dumps = [key for key in artifacts_of(spec) if BY_KEY[key].group == "dump"]
-    flag = "--dump-filter" if "dump_filter" in spec.settings else "--overwrite" * overwrite
-    if flag and not dumps:
-        raise UsageError(f"{flag}: no dump is made", "add --bin-io-dump DIR, or another dump")
 
 
 def index_place(folder: Path) -> Path:
@@ -215,7 +200,7 @@ def deliver_artifacts(run: Run, result: RunResult) -> RunResult:
     ok, warnings = result.status == "ok", []
     for key, place in artifacts_of(spec).items():
         flag, source = BY_KEY[key].flag, Path(written[key])
-        if not ok and BY_KEY[key].group != "dump":
+        if not ok and BY_KEY[key].purpose != "dump":
             continue
         if not source.exists() or (source.is_dir() and not any(source.iterdir())):
             if ok:
@@ -226,7 +211,7 @@ def deliver_artifacts(run: Run, result: RunResult) -> RunResult:
                 )
             continue
         try:
-            if BY_KEY[key].group == "dump" and (name := finish(key, source, spec, result)):
+            if BY_KEY[key].purpose == "dump" and (name := finish(key, source, spec, result)):
                 kind = f"{len(spec.item_names)} items" if spec.items else "all testcases"
                 warnings.append(f"{flag}: {place}: of {kind} it holds {name} alone")
             if source != place:

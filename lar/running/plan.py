@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lar.engines import driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, UsageError
+from lar.options.option import Option, is_set
+from lar.options.rules import RULES, Asked, check_rules
 from lar.options.suggestions import suggest_flag
-from lar.options.table import (
-    BY_KEY,
-    OPTIONS,
-    Option,
-    check_conflicts,
-    collect_settings,
-    flag_of,
-    is_set,
-)
+from lar.options.table import BY_KEY, OPTIONS, collect_settings
 from lar.options.values import MOST_ITERATIONS
-from lar.testcases.paths import Source, add_test_set, cases_of, check_options, source_of
+from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
     from lar.records.run import Channels, RunSpec
@@ -57,6 +51,20 @@ class Plan(NamedTuple):
         """How many copies of the model run at once."""
         return int(self.settings.get("thread", 1))
 
+    def asked(self, *, has_dataset: bool) -> Asked:
+        """Return what the rules about options look at."""
+        source = self.source
+        testcases = source.folders[0] if source.is_input else self.model
+        return Asked(
+            values=self.values,
+            warmup_iterations=self.warmup_iterations,
+            iterations=self.iterations,
+            has_dataset=has_dataset,
+            testcases=testcases if source.case_count else "",
+            input_is_testcase=source.is_input,
+            environment={**os.environ, **self.environment},
+        )
+
     @property
     def environment(self) -> dict[str, str]:
         """The variables that are set for the worker."""
@@ -76,52 +84,27 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     check_name(model)
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_texts(values)
-    check_conflicts(values)
     source = add_test_set(source_of(model), values["input"] or ())
-    model = source.model
-    engine = engine_for(Path(model), values["engine"])
+    engine = engine_for(Path(source.model), values["engine"])
     settings = collect_settings(values)
-    check_options(source, values, settings)
     driver = driver_for(engine, settings, values["driver"])
-    require_engine(engine, model)
-    items = find_items(values)
-    warmups, iterations = count_iterations(values, items, engine)
-    plan = Plan(model, values, settings, engine, driver, warmups, iterations, source, items)
-    if plan.sample_count > 2 * MOST_ITERATIONS:
-        what = f"{len(items)} items" if items else f"{source.case_count} testcases"
-        raise UsageError(
-            f"--iter {iterations}: too many for {what}", f"all together at most {MOST_ITERATIONS}"
-        )
-    check_profiling(settings, warmups + iterations, is_resumed=values["resume"])
+    items = find_items(values["input"])
+    warmups, iterations = count_iterations(values, items or (), engine)
+    plan = Plan(
+        source.model, values, settings, engine, driver, warmups, iterations, source, items or ()
+    )
+    check_rules((*RULES, *engine.option_rules()), plan.asked(has_dataset=items is not None))
+    require_engine(engine, plan.model)
     if settings:
         engine.check_settings(settings, {**os.environ, **plan.environment})
+    if plan.sample_count > 2 * MOST_ITERATIONS:
+        what = f"{len(plan.items)} items" if items else f"{source.case_count} testcases"
+        raise UsageError(
+            f"too many for {what}; at most {MOST_ITERATIONS} in all",
+            "give a smaller --iter",
+            flag=f"--iter {iterations}",
+        )
     return plan
-
-
-def check_profiling(settings: Mapping[str, Any], iterations: int, *, is_resumed: bool) -> None:
-    """Refuse options of a profile where none is made, and a profile of what cannot be profiled.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    asked = [key for key in ("profile", "profile_host") if key in settings]
-    for key in ("profile_memory", "profile_syscalls", "range_by"):
-        if key in settings and not asked:
-            raise UsageError(f"{flag_of(key)}: no profile is made", "add --profile FILE")
-    for key in (*asked, *(["profile_raw"] if "profile_raw" in settings else [])):
-        if settings[key] == "-":
-            raise UsageError(f"{flag_of(key)} -: a profile goes to a file", "give a file name")
-        if settings.get("thread", 1) > 1:
-            raise UsageError(
-                f"{flag_of(key)}: the engine profiles one copy of a model", "leave --thread out"
-            )
-        if not iterations:
-            raise UsageError(f"{flag_of(key)}: nothing is run", "give --iter 1 or more")
-        if is_resumed:
-            raise UsageError(
-                f"{flag_of(key)}: a resumed run has no profile of what was done before it",
-                f"leave --resume or {flag_of(key)} out",
-            )
 
 
 def count_iterations(
@@ -143,46 +126,25 @@ def as_one_run(plan: Plan) -> Plan:
     Raises:
         UsageError: an option needs a data set.
     """
-    check_set_options(plan.values, None)
     warmups, iterations = count_iterations(plan.values, (), plan.engine)
-    return plan._replace(items=(), warmup_iterations=warmups, iterations=iterations)
+    plan = plan._replace(items=(), warmup_iterations=warmups, iterations=iterations)
+    check_rules((*RULES, *plan.engine.option_rules()), plan.asked(has_dataset=False))
+    return plan
 
 
-def find_items(values: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
-    """Return the items of a data set that `--input` names, none for the data of one run.
-
-    Raises:
-        UsageError: it is not whole, or an option cannot go with it, or needs it.
-    """
-    items = None
-    if values["input"]:
-        from lar.datasets.items import items_in  # few runs need it
-
-        items = items_in(values["input"])
-    check_set_options(values, items)
-    return items or ()
-
-
-def check_set_options(values: Mapping[str, Any], items: Sequence[object] | None) -> None:
-    """Refuse options that need a data set where there is none, or cannot go with one.
+def find_items(
+    texts: Sequence[str] | None,
+) -> Sequence[tuple[str, Sequence[tuple[str, str]]]] | None:
+    """Return the items of a data set that `--input` names, None for the data of one run.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: it is not whole.
     """
-    if items is None:
-        for key in ("labels", "resume"):
-            if values[key]:
-                raise UsageError(
-                    f"{flag_of(key)}: there is no data set", "give --input a folder or a list"
-                )
-    elif (values["thread"] or 1) > 1:
-        raise UsageError(
-            "--thread: the items of a data set are run one after the other", "leave --thread out"
-        )
-    if values["resume"] and not values["bin_out_dump"]:
-        raise UsageError(
-            "--resume: what is done is known by the outputs dumped", "add --bin-out-dump DIR"
-        )
+    if not texts:
+        return None
+    from lar.datasets.items import items_in  # few runs need it
+
+    return items_in(texts)
 
 
 def spec_of(plan: Plan) -> RunSpec:
@@ -278,29 +240,52 @@ def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
-        if key not in BY_KEY:
-            raise UsageError(f"unknown option {key!r}", suggest_flag(key, BY_KEY))
-        if BY_KEY[key].scope in ("report", "debug") and is_set(value):
-            raise UsageError(f"{flag_of(key)} is for the command line alone")
-        values[key] = parse_value(BY_KEY[key], value)
+        option = BY_KEY.get(key)
+        if option is None:
+            hint = suggest_flag(key, BY_KEY)
+            raise UsageError(
+                f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
+                "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
+            )
+        if option.is_for_command_line and is_set(value):
+            raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
+        values[key] = parse_value(option, value)
     return values
 
 
-def parse_value(option: Option, value: Any) -> Any:
-    """Parse one value; None stays the option's default."""
-    if option.parse is None:
-        return bool(value)
+def parse_value(option: Option[Any], value: Any) -> Any:
+    """Parse one value; None stays the option's default.
+
+    Raises:
+        UsageError: the option does not take it.
+    """
     if value is None:
-        return option.default
-    if option.repeatable:
-        once = option._replace(repeatable=False)
-        texts = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-        return [parse_value(once, text) for text in texts]
+        return False if option.parse is None else option.default
+    if not option.repeatable:
+        return parse_once(option, value)
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return [parse_once(option, each) for each in (value if several else [value])]
+
+
+def parse_once(option: Option[Any], value: Any) -> Any:
+    """Parse one value of an option that takes one, or one of those of a repeatable option."""
+    if option.parse is None:
+        if not isinstance(value, bool):
+            raise UsageError(
+                f"is a switch: it takes True or False, not {value!r}",
+                f"give {option.key}=True",
+                flag=option.flag,
+            )
+        return value
     text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
     try:
         parsed = option.parse(text)
     except argparse.ArgumentTypeError as error:
-        raise UsageError(f"{option.flag}: {error}") from None
+        raise UsageError(str(error), flag=option.flag) from None
     if option.choices and parsed not in option.choices:
-        raise UsageError(f"{option.flag}: {parsed!r} is none of {', '.join(option.choices)}")
+        raise UsageError(
+            f"{parsed!r} is not one of its values",
+            f"it takes {', '.join(option.choices)}",
+            flag=option.flag,
+        )
     return parsed

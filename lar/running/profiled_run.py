@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from lar.errors import EXIT_CODES, UsageError
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
-from lar.options.table import BY_KEY, PROFILES, flag_of
+from lar.options.table import BY_KEY, OPTIONS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.run import Run
 
 if TYPE_CHECKING:
     from lar.records.profile import Cost
 
-PROFILE_GROUP = frozenset(key for key, option in BY_KEY.items() if option.group == "profile")
+PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "profile")
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
@@ -70,17 +70,20 @@ def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -
     result = replace(profiled(run), unprofiled=before.samples)
     if result.status != "ok":
         return result
-    key = next(key for key in PROFILES if key in written)
-    place = os.path.abspath(str(spec.settings[key]))
+    option = next(each for each in PROFILES if each.key in written)
+    place = os.path.abspath(str(spec.settings[option.key]))
     try:
-        complete_profile(written[key], place, result, run.deadline)
+        complete_profile(written[option.key], place, result, run.deadline)
     except KeyboardInterrupt:
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
         return replace(result, status="interrupted", failure=failure)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(
-            f"{flag_of(key)}: {place}: cannot be written: {reason}", "make room on the disk"
+            f"cannot be written: {reason}",
+            "make room on the disk",
+            flag=option.flag,
+            subject=place,
         ) from None
     return result
 
@@ -105,7 +108,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
     settings = {
         key: value
         for key, value in spec.settings.items()
-        if key not in PROFILE_GROUP and not BY_KEY[key].writes
+        if key not in PROFILE_KEYS and not BY_KEY[key].writes
     }
     several = bool(spec.cases or spec.items)
     return replace(

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.datasets.items import parts_of
 from lar.errors import UsageError
-from lar.options.table import OPTIONS
 from lar.testcases.packed_file import graphs_in
 
 if TYPE_CHECKING:
@@ -110,34 +109,4 @@ def cases_of(source: Source) -> Iterator[Case]:
             name=os.path.basename(folder),
             inputs=(("", folder),),
             expected=tuple(Expected(file=path, id=number) for number, path in outputs),
-        )
-
-
-def check_options(source: Source, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse options that would feed something else than the testcases.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if not source.case_count:
-        return
-    where, without = source.model, "give the model without testcases"
-    if source.is_input:
-        where, without = source.folders[0], "name the input files in it"
-    for option in OPTIONS:
-        if option.key == "input" and source.is_input:
-            continue
-        if option.group == "input" and values[option.key] not in (option.default, None, False):
-            raise UsageError(
-                f"{option.flag}: {where} has its own inputs in its testcases",
-                f"leave the flag out, or {without}",
-            )
-    if settings.get("thread", 1) > 1:
-        raise UsageError(
-            "--thread: testcases are run one after the other", f"leave --thread out, or {without}"
-        )
-    if settings.get("fake_first"):
-        raise UsageError(
-            "--fake-first: the first execution computes nothing, and its outputs would be wrong",
-            f"leave --fake-first out, or {without}",
         )

@@ -17,7 +17,7 @@ from lar.errors import LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import team_of
-from lar.options.table import PROFILE_FILES
+from lar.options.table import PROFILE_FILES, one_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -116,7 +116,7 @@ class Copies:
 
 def recorder_of(spec: RunSpec) -> Silent:
     """Return what records a run, nothing for one that is not profiled."""
-    return Recorder() if set(PROFILE_FILES) & set(spec.settings) else SILENT
+    return Recorder() if one_of(PROFILE_FILES, spec.settings) else SILENT
 
 
 def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]) -> None:

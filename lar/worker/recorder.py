@@ -76,7 +76,7 @@ class Recorder(Silent):
             from lar.measurement.syscalls import SyscallTrace
 
             written = driver.context.written
-            place = next(written[key] for key in PROFILES if key in written)
+            place = next(written[each.key] for each in PROFILES if each.key in written)
             self._syscalls = SyscallTrace(os.path.dirname(place))
 
     @contextlib.contextmanager
@@ -168,14 +168,15 @@ class Recorder(Silent):
         if calls is not None:
             trace = self.with_syscalls(trace, calls)
         patterns = patterns_of(spec.settings)
-        for key in PROFILES:
-            if key in driver.context.written:
+        written = driver.context.written
+        for option in PROFILES:
+            if option.key in written:
                 profile = self.profile_of(spec, driver, trace, batch)
                 named = spans_of_patterns(profile, patterns)
                 profile = replace(profile, spans=(*profile.spans, *named))
-                write_profile(profile, driver.context.written[key])
-        if "profile_raw" in driver.context.written:
-            place = driver.context.written["profile_raw"]
+                write_profile(profile, written[option.key])
+        if "profile_raw" in written:
+            place = written["profile_raw"]
             if trace.raw_file:
                 shutil.copyfile(trace.raw_file, place)
             else:

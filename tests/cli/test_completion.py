@@ -13,7 +13,8 @@ from lar.cli.commands import COMMANDS
 from lar.cli.completion import SHELLS
 from lar.cli.help import topics
 from lar.cli.main import main
-from lar.options.table import BY_KEY, flag_of
+from lar.options.option import flag_of
+from lar.options.table import BY_KEY
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 

@@ -11,7 +11,8 @@ import pytest
 from lar.cli.commands import COMMANDS, OTHER_WAYS
 from lar.cli.help import topics
 from lar.cli.main import main
-from lar.options.table import BY_KEY, flag_of
+from lar.options.option import flag_of
+from lar.options.table import BY_KEY
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:

@@ -54,7 +54,7 @@ def test_what_the_table_of_an_engine_names_is_there(engine: Engine) -> None:
     names = [driver.name for driver in engine.drivers]
     assert len(set(names)) == len(names)
     for row in engine.rows.values():
-        assert BY_KEY[row.key].scope == "engine"
+        assert BY_KEY[row.key].by_engine
         assert row.how
         assert row.drivers
         assert set(row.drivers) <= set(names)
@@ -77,7 +77,7 @@ def test_each_format_is_read_by_an_engine() -> None:
 
 
 def test_every_engine_option_is_honoured_by_some_engine() -> None:
-    keys = {option.key for option in BY_KEY.values() if option.scope == "engine"}
+    keys = {option.key for option in BY_KEY.values() if option.by_engine}
     assert set(support_of_options()) == keys
     assert all("fake" not in names for names in support_of_options().values())
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.options.option import flag_of
 from lar.options.suggestions import (
     OTHER_RUNNERS,
     nearest_spelling,
     suggest_flag,
     typing_mistakes,
 )
-from lar.options.table import BY_KEY, flag_of
+from lar.options.table import BY_KEY
 
 FLAGS = [flag_of(key) for key in BY_KEY]
 

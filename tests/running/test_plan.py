@@ -105,7 +105,7 @@ def test_the_driver_asked_for_is_planned(root: Path) -> None:
     assert plan.driver.name == "graph"
 
 
-@pytest.mark.parametrize("pair", [{"cpu": True, "cuda": 1}, {"bgr": True, "rgb": True}])
+@pytest.mark.parametrize("pair", [{"in_process": True, "timeout": 1}, {"bgr": True, "rgb": True}])
 def test_options_that_exclude_each_other_are_refused(script: str, pair: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="exclude each other"):
         plan_run(script, pair)

@@ -15,7 +15,7 @@ from typing import Any
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.records.run import RunContext, RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 TENSORS = "bin_io_dump"
 DUMPS = ("io_dump", "io_dump_stdout", "io_dump_stderr", TENSORS)  # of what operators give

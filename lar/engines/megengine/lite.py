@@ -20,7 +20,7 @@ from lar.engines.megengine.packed_model import is_packed
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 

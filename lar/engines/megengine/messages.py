@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from lar.engines.megengine.dump_options import DUMPS
 from lar.engines.megengine.profile_options import PROFILES
 from lar.errors import CheckFailed, LarError, UsageError
-from lar.options.table import LAYOUT_CHOICES, flag_of
+from lar.options.option import flag_of
+from lar.options.table import LAYOUT_CHOICES
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -181,7 +182,7 @@ def explain_megengine(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",
             f"leave the flag out; it says: {said}",
         )
-    for key in LAYOUT_CHOICES.intersection(settings):
+    for key in (layout.key for layout in LAYOUT_CHOICES if layout.key in settings):
         if "fake_first" in settings and "value.initialized()" in message:
             return UsageError(
                 f"--fake-first and {flag_of(key)} cannot go together on {model}: MegEngine "

@@ -22,7 +22,7 @@ from lar.engines.megengine.packed_model import (
     write_packed,
 )
 from lar.errors import UsageError, nearest
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 IO = {
     "name": str,

@@ -7,7 +7,7 @@ from typing import Any
 
 from lar.engines.table import OptionRow, calling
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 BOTH = ("lite", "graph")
 PROFILES = ("profile", "profile_host", "profile_raw")

@@ -23,7 +23,7 @@ from lar.engines.megengine.profile_options import PROFILES
 from lar.engines.megengine.profiled_graphs import ProfiledGraphs, placed_plan
 from lar.engines.megengine.profiled_spans import allocations_of, kernel_spans, move_spans
 from lar.engines.profiler import HOST_THREAD, EngineTrace
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.profiles.megengine_file import decode_raw
 from lar.records.profile import Allocation, MemoryPlan, Step
 from lar.records.run import RunSpec

@@ -9,7 +9,7 @@ from lar.engines.megengine.dump_options import DUMPS
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.engines.megengine.quirk_operators import traits_of
 from lar.engines.megengine.quirks import Quirk, quirks_here
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 from lar.records.run import RunResult
 
 

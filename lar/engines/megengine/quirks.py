@@ -13,7 +13,8 @@ from lar.engines.megengine.dump_options import check_dumps
 from lar.engines.megengine.profile_options import check_profile
 from lar.errors import LarError, UsageError
 from lar.measurement.machine import read_field
-from lar.options.table import BY_KEY, flag_of
+from lar.options.option import flag_of
+from lar.options.table import BY_KEY
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"

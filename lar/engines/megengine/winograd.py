@@ -208,7 +208,7 @@ def alone(spec: RunSpec) -> RunSpec:
     settings = {
         key: value
         for key, value in spec.settings.items()
-        if key != "thread" and BY_KEY[key].group != "dump"
+        if key != "thread" and BY_KEY[key].purpose != "dump"
     }
     if spec.runners > 1 and "multi_thread_core_ids" in settings:
         cores = str(settings["multi_thread_core_ids"]).split(",")

@@ -21,7 +21,7 @@ from lar.engines.onnxruntime.providers import (
 )
 from lar.engines.table import OptionRow, calling
 from lar.errors import UsageError, nearest
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 SESSION = ("session",)
 

@@ -24,7 +24,7 @@ from lar.engines.onnxruntime.profiled_operators import OperatorTable
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profiler import EngineTrace
 from lar.errors import LarError
-from lar.options.table import PROFILES
+from lar.options.table import PROFILES, one_of
 from lar.records.profile import Alignment, Step
 
 ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
@@ -79,7 +79,7 @@ class SessionProfiler:
                 "ONNX Runtime could not write the whole of its profile", "make room on the disk"
             )
         settings = driver.spec.settings
-        if not any(key in settings for key in PROFILES):
+        if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
         raw = decode_raw(data, file)
         graph, dropped = graph_of(driver)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.table import flag_of
+from lar.options.option import flag_of
 
 CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"

@@ -26,7 +26,7 @@ from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
 from lar.engines.megengine.messages import explain_check
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
-from lar.options.table import check_conflicts
+from lar.options.rules import RULES, Asked, check_rules
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -177,7 +177,7 @@ def test_quantised_variables_that_cannot_be_compared_are_told(run_lar: Any) -> N
 def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:
     for key in ("range", "check_var_value"):
         with pytest.raises(UsageError, match="exclude each other"):
-            check_conflicts({key: 1, "get_static_mem_info": "folder"})
+            check_rules(RULES, Asked({key: 1, "get_static_mem_info": "folder"}))
 
 
 class TestAnotherBuild:

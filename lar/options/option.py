@@ -1,0 +1,159 @@
+"""An option: one flag of `lar run`, with its value, its help and what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+Purpose = Literal[
+    "run", "setting", "input", "dataset", "dump", "profile", "check", "cache", "report", "debug"
+]
+"""What an option is for, by which lar treats it:
+
+run       how often, how long and by which engine the model is run
+setting   how the engine loads and computes the model
+input     what the model is fed with
+dataset   what is made of the items of a data set
+dump      tensors for a comparison: a dump keeps what it has when the run fails
+profile   times of operators: the plain run before a profiled one leaves these options out
+check     what makes a run fail although the engine did not
+cache     a file that a run reads, and that it writes too when it has found something new
+report    what lar prints and writes of the result; of the command line alone
+debug     for finding faults of lar; of the command line alone
+"""
+
+Writes = Literal["", "file", "folder", "stdout", "stderr"]
+
+
+class Group(NamedTuple):
+    """A heading in the help: `lar run --help NAME` prints the options under it."""
+
+    name: str
+    title: str
+
+
+class Option(Generic[T]):
+    """A flag that takes a value: `--fast-run-algo-policy FILE` has the key `fast_run_algo_policy`.
+
+    Attributes:
+        key: the name in Python, in settings and in results.
+        help: one line that can be read alone.
+        group: the heading in the help; nothing else depends on it.
+        parse: makes the value of a text; a switch has none.
+        metavar: the value's name in the help.
+        purpose: what the option is for, see `Purpose`.
+        by_engine: an engine honours it, as a row in the engine's own table says; an engine that
+            has no row refuses it. Otherwise lar honours it, for every engine.
+        default: the value of an option that is not given.
+        choices: the only values it takes.
+        repeatable: it may be given several times; the value is a list.
+        joined_by: what stands between the values of a repeatable option in the settings.
+        writes: what the engine writes there, or the stream on which that is printed in the end.
+        reads: the value names a file that is read.
+        common: it is among the twenty options that `lar run --help` shows.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        help: str,
+        group: Group,
+        parse: Callable[[str], T | None] | None,
+        metavar: str = "",
+        *,
+        purpose: Purpose = "setting",
+        by_engine: bool = True,
+        default: T | None = None,
+        choices: tuple[str, ...] = (),
+        repeatable: bool = False,
+        joined_by: str = "\n",
+        writes: Writes = "",
+        reads: bool = False,
+        common: bool = False,
+    ) -> None:
+        self.key = key
+        self.help = help
+        self.group = group
+        self.parse = parse
+        self.metavar = metavar
+        self.purpose = purpose
+        self.by_engine = by_engine
+        self.default = default
+        self.choices = choices
+        self.repeatable = repeatable
+        self.joined_by = joined_by
+        self.writes = writes
+        self.reads = reads
+        self.common = common
+
+    def __repr__(self) -> str:
+        return self.flag
+
+    @property
+    def flag(self) -> str:
+        """The flag on the command line."""
+        return flag_of(self.key)
+
+    @property
+    def usage(self) -> str:
+        """The flag and what it takes: `--fast-run-algo-policy FILE`."""
+        value = self.metavar or "|".join(self.choices)
+        separator = "" if value.startswith(":") else " "
+        return f"{self.flag}{separator}{value}" if value else self.flag
+
+    @property
+    def is_for_command_line(self) -> bool:
+        """Whether `lar.run` in Python does not take it."""
+        return self.purpose in ("report", "debug")
+
+    def of(self, values: Mapping[str, Any]) -> T | None:
+        """Return the option's value among others, None when it is not given."""
+        value: T | None = values.get(self.key, self.default)
+        return value
+
+    def is_given(self, values: Mapping[str, Any]) -> bool:
+        """Whether the user has given it: a switch that is off and a default are not given."""
+        value = values.get(self.key)
+        return is_set(value) and value != self.default
+
+
+class Switch(Option[bool]):
+    """A flag that takes no value: `--fast-run`."""
+
+    def __init__(
+        self,
+        key: str,
+        help: str,
+        group: Group,
+        *,
+        purpose: Purpose = "setting",
+        by_engine: bool = True,
+        writes: Writes = "",
+        common: bool = False,
+    ) -> None:
+        super().__init__(
+            key,
+            help,
+            group,
+            None,
+            purpose=purpose,
+            by_engine=by_engine,
+            writes=writes,
+            common=common,
+        )
+
+    def of(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the switch is on."""
+        return bool(values.get(self.key))
+
+
+def flag_of(key: str) -> str:
+    """Return the flag of a key: `fast_run` is `--fast-run`."""
+    return "--" + key.replace("_", "-")
+
+
+def is_set(value: object) -> bool:
+    """Whether a value is one that was given: None is left out, and False a switch that is off."""
+    return value is not None and value is not False  # not by truth: the device 0 is a value
