@@ -303,7 +303,7 @@ FED_OTHERWISE = tuple(
     option for option in OPTIONS if option.purpose in ("input", "dataset") and option is not INPUT
 )
 SEVERAL_RUNNERS = having(THREAD, lambda count: count > 1)
-WITHOUT_TESTCASES = "leave {first} out, or give the model without its testcases"
+WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
 RULES: tuple[Rule, ...] = (
     # Device and threads

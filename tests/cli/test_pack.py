@@ -225,7 +225,7 @@ def test_the_testcases_are_counted_by_info(run_lar: RunLar, packed: Path) -> Non
 
 def test_inputs_stand_in_the_file_alone(capsys: pytest.CaptureFixture[str], packed: Path) -> None:
     assert main([str(packed), "--input", "[1.0,2,3,4]"]) == 2
-    assert "lar: error: --input: " in capsys.readouterr().err
+    assert "lar: error: --input and the testcases of " in capsys.readouterr().err
 
 
 # Packing

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         (["--cuda:x"], ["--cuda: 'x' is not a device number"]),
         (["--cuda:"], ["--cuda: '' is not a device number"]),
         (["--cuda:300"], ["--cuda: '300' is not a device number"]),
-        (["--cpu", "--cuda"], ["--cpu and --cuda exclude each other"]),
+        (["--cpu", "--cuda"], ["--cuda and --cpu exclude each other"]),
         (["--rgb", "--bgr"], ["--bgr and --rgb exclude each other"]),
         (["--rgb=1"], ["--rgb: "]),
         (["--resize", "0x0"], ["--resize: '0x0' is not a size"]),

@@ -194,18 +194,18 @@ def test_only_the_same_run_goes_on(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--labels", "x"], "--labels: there is no data set"),
-        (["--resume"], "--resume: there is no data set"),
+        (["--labels", "x"], "--labels needs a data set"),
+        (["--resume"], "--resume needs a data set"),
         (["--input", "SET", "--resume"], "add --bin-out-dump"),
         *(
             (
                 ["--input", "SET", "--resume", "--bin-out-dump", "gone", flag, "gone.json"],
-                f"{flag}: a resumed run has no profile of what was done before",
+                f"{flag} and --resume exclude each other: a resumed run has no profile",
             )
             for flag in ("--profile", "--profile-host", "--profile-raw")
         ),
-        (["--input", "SET", "--thread", "2"], "--thread: the items of a data set"),
-        (["--input", "SET", "--labels", "gone.txt"], "gone.txt: cannot be read"),
+        (["--input", "SET", "--thread", "2"], "--thread 2 and a data set exclude each other"),
+        (["--input", "SET", "--labels", "gone.txt"], "--labels: gone.txt: no such file"),
     ],
 )
 def test_what_cannot_be_is_refused(

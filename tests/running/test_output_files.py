@@ -176,9 +176,7 @@ def test_text_goes_to_its_stream_or_its_file(capsys: pytest.CaptureFixture[str])
     assert names(".") == ["out.txt", "r.mge"]
 
 
-def test_what_has_no_effect_or_no_place_is_refused() -> None:
-    assert complaint(dump_filter="relu") == "--dump-filter: no dump is made"
-    assert complaint(model_dump="x", overwrite=True) == "--overwrite: no dump is made"
+def test_what_has_no_place_is_refused() -> None:
     assert complaint(bin_io_dump="r.mge") == "--bin-io-dump: r.mge: this is the model"
     assert complaint(io_dump="./r.mge") == "--io-dump: r.mge: this is the model"
     same = complaint(bin_io_dump="dir", bin_out_dump="./dir/")

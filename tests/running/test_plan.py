@@ -132,7 +132,14 @@ def test_values_given_as_text_or_as_what_it_means_are_the_same() -> None:
         {"iter": 3, "resize": (8, 9), "mean": [1, 2.5], "seed": 7, "rgb": True, "input": ["a", "b"]}
     )
     text = parse_values(
-        {"iter": "3", "resize": "8x9", "mean": "1,2.5", "seed": "7", "rgb": 1, "input": ["a", "b"]}
+        {
+            "iter": "3",
+            "resize": "8x9",
+            "mean": "1,2.5",
+            "seed": "7",
+            "rgb": True,
+            "input": ["a", "b"],
+        }
     )
     assert meant == text
     assert meant == {
@@ -157,9 +164,21 @@ def test_none_is_the_default_of_any_option() -> None:
 
 
 def test_an_unknown_option_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match="unknown option 'itre'") as caught:
-        parse_values({"itre": 1})
-    assert caught.value.hint == "did you mean 'iter'?"
+    for wrong in ("itre", "iters"):
+        with pytest.raises(UsageError) as caught:
+            parse_values({wrong: 1})
+        # In the message itself: a traceback shows no hint.
+        assert str(caught.value) == f"unknown option {wrong!r}; did you mean 'iter'?"
+
+
+@pytest.mark.parametrize("value", ["yes", "True", 1, 0, [True]])
+def test_a_switch_takes_true_and_false_alone(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^--enable-nchw44: is a switch: it takes True or False"):
+        parse_values({"enable_nchw44": value})
+    assert parse_values({"enable_nchw44": True, "fast_run": False}) == {
+        "enable_nchw44": True,
+        "fast_run": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -169,7 +188,7 @@ def test_an_unknown_option_names_the_nearest() -> None:
         ("iter", 1.5, "--iter: '1.5' is not a whole number"),
         ("timeout", 0, "--timeout: 0 is not a time limit"),
         ("resize", (0, 1), "--resize: '0,1' is not a size"),
-        ("fill", "twos", "--fill: 'twos' is none of uniform, normal, zeros, ones"),
+        ("fill", "twos", "--fill: 'twos' is not one of its values"),
         ("warmup_iter", "many", "--warmup-iter: 'many' is not a whole number"),
     ],
 )

@@ -64,7 +64,13 @@ def test_what_would_run_something_else_is_refused(
     run_lar: RunLar, root: Path, folder: Path, words: tuple[str, ...]
 ) -> None:
     done = run_lar("models/one_operator.onnx", "--input", str(folder), *words, cwd=root)
-    check_error(done, 2, words[0], "or name the input files in it")
+    check_error(
+        done,
+        2,
+        words[0],
+        "bring their own" if words[0] != "--thread" else "one after",
+        "give model and input files",
+    )
 
 
 def test_a_comparison_does_not_judge(run_lar: RunLar, root: Path, folder: Path) -> None:
@@ -79,4 +85,4 @@ def test_a_model_with_testcases_takes_no_other(
 ) -> None:
     shutil.copy(root / "models/one_operator.onnx", tmp_path / "model.onnx")
     done = run_lar(str(tmp_path), "--input", str(folder))
-    check_error(done, 2, "--input: ", "has its own inputs in its testcases")
+    check_error(done, 2, "--input and the testcases of ", "testcases bring their own inputs")

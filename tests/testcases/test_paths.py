@@ -93,7 +93,9 @@ def test_what_would_feed_something_else_is_refused(
     graph = struct.pack("<I", 8) + b"\0\0\0\0mgv2"
     path = tmp_path / "a.mdl"
     path.write_bytes(b"mgbtest0" + struct.pack("<I", 1) + 2 * graph)
-    with pytest.raises(UsageError, match=f"^{flag}: "):
+    with pytest.raises(
+        UsageError, match=f"^{flag} .*and the testcases of .*a.mdl exclude each other"
+    ):
         plan_run(str(path), values)
     plan_run(str(path), {"thread": 1})
 
