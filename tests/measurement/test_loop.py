@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from lar.engines.base import Driver
+from lar.measurement import loop
 from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
 from lar.measurement.noise import Reading
 from lar.measurement.rows import SampleRows
@@ -293,3 +295,38 @@ def test_no_garbage_is_collected_meanwhile_and_the_collector_is_as_before(
         assert fails
     assert seen == [False]
     assert gc.isenabled() == enabled
+
+
+def test_iterations_as_long_as_the_interval_have_a_reading_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "READING_INTERVAL_SECONDS", 4 * SHORT)
+    driver = StepDriver(0, SHORT)
+    meter = StepMeter(driver, Reading(9, 9), *[Reading(SHORT, 1)] * 3)
+    assert taken(driver, 9, meter).queue_delay == (SHORT / 4,) * 8 + (SHORT,)
+
+
+@pytest.mark.parametrize(
+    ("reading", "alone", "seconds", "expected"),
+    [
+        (Reading(0, 0.5, 9.0), True, 0.5, 0.5),  # all of it may have been in the iteration
+        (Reading(0, 0.5, 9.0), False, 0.5, math.nan),
+        (Reading(0, 1.0, 1.0), False, 1.0, 1.0),
+        (Reading(0, 0.5, 1.375), False, 1.25, 0.5 * 1.25 / 1.375),  # 1.1 times as long
+        (Reading(0, 0.5, 1.376), False, 1.25, math.nan),
+        (Reading(0, 2.0, 2.5, waited=1.5), True, 1.0, 2.0),
+        (Reading(0, 2.0, 2.5, waited=1.5), False, 1.0, math.nan),
+    ],
+)
+def test_the_device_time_of_an_iteration_is_what_surely_is_its_own(
+    reading: Reading, alone: bool, seconds: float, expected: float
+) -> None:
+    found = loop.device_time_of(reading, seconds, alone=alone)
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "failed"), [(None, False), (0, False), (2, True), (-1, True), ("1", False)]
+)
+def test_a_status_is_a_number_other_than_0(status: object, failed: bool) -> None:
+    assert loop.is_failure(status) is failed

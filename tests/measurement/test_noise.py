@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,3 +151,42 @@ def test_there_is_no_meter_where_threads_have_no_schedstat(
     (tmp_path / str(os.getpid())).mkdir()
     monkeypatch.setattr(noise, "TASKS", str(tmp_path))
     assert ThreadMeter.open() is None
+
+
+def test_a_reading_has_the_exact_figures_of_each_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads, 11 and 12, by a clock and by statistics that the test sets."""
+    clocks: dict[int, int] = {}
+    delays: dict[str, int] = {}
+    times: list[int] = []  # each thread's before and after it is read
+    monkeypatch.setattr(noise, "TASKS", str(tmp_path))
+    scripted = SimpleNamespace(
+        monotonic_ns=lambda: times.pop(0), clock_gettime_ns=lambda clock: clocks[clock]
+    )
+    monkeypatch.setattr(noise, "time", scripted)
+
+    def set_figures(task: str, cpu: int, delay: int) -> None:
+        clocks[(~int(task) << 3) | 6] = cpu
+        delays[task] = delay
+        (tmp_path / task).mkdir(exist_ok=True)
+        (tmp_path / task / "schedstat").write_text(f"1 {delay} 1\n")
+
+    set_figures("11", 50, 5)
+    set_figures("12", 70, 7)
+    times += [100, 110, 120, 130]
+    meter = ThreadMeter(("11", "12"))
+    assert as_nanoseconds(meter.read()) == (5, 70, 30, 0)  # since the clock's zero
+    set_figures("11", 350, 205)
+    set_figures("12", 170, 1007)
+    times += [1000, 1010, 1020, 1040]
+    # The second waited longer than there was time for: 920 - 100 it can have waited.
+    assert as_nanoseconds(meter.read()) == (820, 300, 910, 200)
+    set_figures("12", 1170, 1107)
+    times += [3000, 3010, 3020, 3040]
+    assert as_nanoseconds(meter.read()) == (100, 1000, 2020, 100)
+
+
+def as_nanoseconds(reading: noise.Reading) -> tuple[int, ...]:
+    seconds = (reading.queue_delay, reading.busiest_thread, reading.window, reading.waited)
+    return tuple(round(value * 1e9) for value in seconds)

@@ -104,3 +104,105 @@ def test_importing_it_loads_no_numpy() -> None:
     code = f"import sys, {peak.__name__}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "siblings"),
+    [("", [3]), ("3", [3]), ("3,7", [3, 7]), ("2-4", [2, 3, 4]), ("0-1,3,6-7", [0, 1, 3, 6, 7])],
+)
+def test_the_list_of_siblings_is_read(
+    text: str, siblings: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak, "read_text", lambda path: text if "cpu3/" in path else "9")
+    assert siblings_of(3) == siblings
+
+
+@pytest.mark.parametrize(
+    ("sizes", "largest"),
+    [
+        ({}, 0),
+        ({0: "32K"}, 32 << 10),
+        ({0: "48K", 2: "2048K", 3: "36M", 4: "1G"}, 1 << 30),
+        ({0: "512", 1: "many"}, 512),
+        ({5: "9G"}, 0),
+    ],
+)
+def test_the_largest_cache_counts(
+    sizes: dict[int, str], largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"/sys/devices/system/cpu/cpu0/cache/index{key}/size": sizes[key] for key in sizes}
+    monkeypatch.setattr(peak, "read_text", lambda path: names.get(path, ""))
+    assert peak.cache_bytes() == largest
+
+
+@pytest.mark.parametrize(
+    ("cache", "copied"), [(0, 1 << 26), (48 << 20, 96 << 20), (1 << 40, 1 << 28)]
+)
+def test_a_copy_is_well_beyond_the_cache(
+    cache: int, copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak, "cache_bytes", lambda: cache)
+    monkeypatch.setattr(peak, "best_time_of", lambda work: 0.5)
+    monkeypatch.setattr("numpy.ones", lambda size, kind: range(size))
+    monkeypatch.setattr("numpy.array_split", lambda array, parts: [array] * parts)
+    assert peak.measure_bytes(2) == 2 * copied / 0.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best", "side", "counted"),
+    [
+        ([0.004], 0.002, 512, 0.002),
+        ([0.0039, 0.1], 0.2, 1024, 0.1),
+        ([0.001] * 4, 0.003, 4096, 0.001),
+    ],
+)
+def test_the_product_is_large_enough_to_be_timed(
+    seconds: list[float], best: float, side: int, counted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = iter(seconds)
+    sides: list[int] = []
+
+    def product_of(side: int) -> Callable[[], object]:
+        sides.append(side)
+        return lambda: None
+
+    monkeypatch.setattr(peak, "product_of", product_of)
+    monkeypatch.setattr(peak, "time_once", lambda work: next(timed))
+    monkeypatch.setattr(peak, "best_time_of", lambda work: best)
+    assert peak.measure_flops() == 2 * side**3 / counted
+    assert sides == [512 << number for number in range(len(seconds))]
+
+
+@pytest.mark.parametrize(
+    ("took", "runs"), [([0.1, 0.05, 0.2], 3), ([0.05, 0.04, 0.03, 0.05], 4), ([1.0, 1.0, 1.0], 3)]
+)
+def test_the_best_of_at_least_three_runs_counts(
+    took: list[float], runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    left = list(took)
+
+    def work() -> None:
+        now[0] += left.pop(0)
+
+    monkeypatch.setattr(peak, "perf_counter", lambda: now[0])
+    assert peak.best_time_of(work) == pytest.approx(min(took))
+    assert len(took) - len(left) == runs
+
+
+@pytest.mark.parametrize(
+    ("left", "limit"), [(None, peak.TIMEOUT_SECONDS), (5.0, 5.0), (1e6, 20.0), (-3.0, 0.0)]
+)
+def test_the_process_ends_by_the_deadline(
+    left: float | None, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        limits.append(options["timeout"])
+        raise subprocess.TimeoutExpired("python", 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(peak, "monotonic", lambda: 100.0)
+    assert measure_peak(1, None if left is None else 100.0 + left) is None
+    assert limits == [limit]

@@ -100,3 +100,8 @@ def test_disturbed_samples_waited_for_a_notable_part_of_their_time() -> None:
 def test_samples_without_their_delays_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="zip"):
         disturbed_of([0.1], [])
+
+
+def test_a_wait_at_the_bounds_is_none_yet() -> None:
+    assert disturbed_of([0.25] * 2, [0.0125, 0.012501]) == (1,)  # a twentieth of the time
+    assert disturbed_of([1e-6] * 2, [1e-4, 1.01e-4]) == (1,)  # 100 us at the least
