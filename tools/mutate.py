@@ -7,8 +7,9 @@
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the tests beside the module run
 until the first fails: the files named after it, then those that import it, then those of the
-modules that import it, and last those of its folder. Files that fail or take too long without any
-change are left out. Changes that survived are printed as differences.
+modules that import it, and last those of its folder. Files that start processes come after the
+others, and only --slow-files of them. Files that fail or take too long without any change are left
+out. Changes that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from queue import Queue
 from typing import NoReturn
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-# At most so many files of tests for one change.
-FILES_AT_MOST = 5
+# At most so many files of tests that start no processes, for one change.
+FAST_FILES = 4
 # A file with one of these words starts processes, so it comes after those that do not.
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
 
@@ -192,7 +193,8 @@ def imported_names(path: Path) -> set[str]:
 class TestChooser:
     """Chooses the files of tests beside a module."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, slow_files: int) -> None:
+        self.slow_files = slow_files
         self.tests = {
             str(path.relative_to(tree)): imported_names(path)
             for path in sorted((tree / "tests").rglob("test_*.py"))
@@ -220,13 +222,12 @@ class TestChooser:
             [test for test, names in self.tests.items() if callers & names],
             [test for test in self.tests if test.startswith(f"{folder}/")],
         )
-        chosen: dict[str, None] = {}
-        for distance, group in enumerate(groups):
-            fast = [test for test in group if test not in self.slow]
-            slow = [test for test in group if test in self.slow]
-            # Of those that start processes, only the nearest are worth their time.
-            chosen |= dict.fromkeys(fast if distance > 1 and chosen else fast + slow)
-        return list(chosen)[:FILES_AT_MOST]
+        near = dict.fromkeys(test for group in groups[:2] for test in group)
+        all_of_them = dict.fromkeys(test for group in groups for test in group)
+        fast = [test for test in all_of_them if test not in self.slow][:FAST_FILES]
+        # Of those that start processes, only the nearest are worth their time.
+        slow = [test for test in near or all_of_them if test in self.slow][: self.slow_files]
+        return fast + slow
 
 
 # --- running them ---------------------------------------------------------------------------------
@@ -278,10 +279,10 @@ def run_pytest(tree: Path, files: Sequence[str]) -> NoReturn:
 class Trial:
     """Copies of a tree in which changes are tried, and what each file of tests takes there."""
 
-    def __init__(self, tree: Path, jobs: int, limit: float) -> None:
+    def __init__(self, tree: Path, jobs: int, limit: float, slow_files: int) -> None:
         self.tree = tree
         self.limit = limit
-        self.chooser = TestChooser(tree)
+        self.chooser = TestChooser(tree, slow_files)
         self.folder = Path(tempfile.mkdtemp(prefix="mutate"))
         self.copies: Queue[Path] = Queue()
         self.seconds: dict[str, float] = {}
@@ -373,6 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=45, help="seconds of one file of tests")
+    parser.add_argument("--slow-files", type=int, default=1, help="files that start processes")
     parser.add_argument("--wanted", type=float, default=85, help="per cent to be noticed")
     parser.add_argument("--list", action="store_true", help="print the changes, run no tests")
     options = parser.parse_args(arguments)
@@ -384,7 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(describe(options.tree, change, "change"))
         return 0
     preload()
-    trial = Trial(options.tree.resolve(), options.jobs, options.limit)
+    trial = Trial(options.tree.resolve(), options.jobs, options.limit, options.slow_files)
     try:
         outcomes = try_all(trial, changes, options.jobs)
     finally:
