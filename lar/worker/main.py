@@ -65,8 +65,8 @@ def execute_run(task: Task, emit: Emit) -> None:
                 stack.close()
             emit(event)
 
-        emit = emit_outside if task.context.ranges else emit
-        execute(task.spec, task.context, emit, task.tables)
+        chosen = emit_outside if task.context.ranges else emit
+        execute(task.spec, task.context, chosen, task.tables)
 
 
 def read_model(task: Task, emit: Emit) -> None:
