@@ -10,9 +10,10 @@ program:
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ import numpy.typing as npt
 import pytest
 
 import lar
-from lar.engines import engine_named
+from lar.engines import added_engines, engine_named
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunSpec, record_to_json
+from tests.engines.added import install_toy
 
 Array = npt.NDArray[Any]
 
@@ -39,6 +41,7 @@ DRIVERS: Mapping[str, tuple[str, str]] = {
     "graph": ("megengine", ".mge"),
     "session": ("onnxruntime", ".onnx"),
     "script": ("fake", ".fake"),
+    "reference": ("toy", ".onnx"),  # of another package
 }
 REAL = [name for name in DRIVERS if name != "script"]
 SCRIPT = {
@@ -138,8 +141,19 @@ class Driven:
         }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder on the module path with the package of the toy engine."""
+    folder = tmp_path_factory.mktemp("site")
+    install_toy(folder)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    added_engines.cache_clear()
+
+
 @pytest.fixture(scope="module")
-def drivers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
+def drivers(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Callable[[str], Driven]:
     """What a driver gave, by its name; each driver's process runs once."""
     folder = tmp_path_factory.mktemp("drivers")
     script = folder / "contract.fake"
@@ -155,7 +169,11 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]
             done = subprocess.run(
                 [sys.executable, __file__, name, str(script), str(arrays)],
                 cwd=REPOSITORY,
-                env={"PYTHONPATH": str(REPOSITORY), "PATH": ""},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(site)]),
+                    "PATH": "",
+                },
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -239,9 +257,9 @@ def test_inputs_are_known_before_the_first_run(
     assert found == inputs
 
 
-@pytest.mark.parametrize("driver", ["lite", "graph"])
+@pytest.mark.parametrize("driver", [name for name in REAL if name != "session"])
 @each_case
-def test_megengines_drivers_and_onnx_runtime_give_equal_outputs(
+def test_all_drivers_give_the_outputs_of_onnx_runtime(
     drivers: Callable[[str], Driven], case: str, driver: str
 ) -> None:
     actual, expected = drivers(driver).outputs(case), drivers("session").outputs(case)
@@ -299,6 +317,10 @@ def test_the_graph_driver_measures_the_device(drivers: Callable[[str], Driven]) 
 # Through a worker
 
 
+def chosen(driver: str) -> dict[str, str]:
+    return {"engine": DRIVERS[driver][0], "driver": driver}
+
+
 def model_of(driver: str, name: str = "digits_cnn") -> Path:
     return MODELS / (name + DRIVERS[driver][1])
 
@@ -309,7 +331,7 @@ def test_a_run_gives_the_drivers_outputs(drivers: Callable[[str], Driven], drive
 
     outputs = drivers(driver).outputs("digits")
     digits = INPUTS / "digits.npy"
-    result = lar.run(model_of(driver), f"data:{digits}", driver=driver, iter=2)
+    result = lar.run(model_of(driver), f"data:{digits}", **chosen(driver), iter=2)
     assert result.status == "ok", result.failure
     assert {output.name: output.sha256 for output in result.outputs} == {
         name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in outputs.items()
@@ -334,7 +356,7 @@ def test_a_run_gives_the_drivers_outputs(drivers: Callable[[str], Driven], drive
 def test_an_input_that_does_not_fit_is_told_clearly(
     driver: str, inputs: str, words: list[str]
 ) -> None:
-    result = lar.run(model_of(driver), inputs, driver=driver)
+    result = lar.run(model_of(driver), inputs, **chosen(driver))
     assert (result.status, result.phase) == ("failed", "load")
     assert result.failure is not None
     assert result.failure.exit_code == 2
@@ -360,7 +382,7 @@ def test_a_model_that_is_cut_short_is_a_usage_error(
 ) -> None:
     path = tmp_path / (name + DRIVERS[driver][1])
     path.write_bytes(model_of(driver).read_bytes()[content])
-    result = lar.run(path, driver=driver)
+    result = lar.run(path, **chosen(driver))
     assert result.status == "failed", result
     assert result.failure is not None
     assert result.failure.exit_code == 2, result.failure.message
@@ -369,7 +391,7 @@ def test_a_model_that_is_cut_short_is_a_usage_error(
 
 @each_driver
 def test_the_engine_may_tell_all_it_does(driver: str) -> None:
-    result = lar.run(model_of(driver, "one_operator"), driver=driver, verbose=True, iter=1)
+    result = lar.run(model_of(driver, "one_operator"), **chosen(driver), verbose=True, iter=1)
     assert result.status == "ok", result.failure
     assert result.spec.settings == {"verbose": True}
 

@@ -1,0 +1,145 @@
+"""Engines of other packages: found by their entry points, used as lar's own are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import lar
+from lar.engines import added_engines, engine_for, engine_named
+from lar.errors import EngineMissing, UsageError
+from tests.engines.added import install, install_toy
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+
+OWN_FORMAT = """
+from lar.engines.engine import DriverEntry, Engine
+from lar.engines.formats import Format
+
+class Own(Engine):
+    name = title = "own"
+    formats = (Format("Own", (".own",), lambda head: head.startswith(b"OWN!")),)
+    drivers = (DriverEntry("only", "", lambda: None),)
+    def option_rows(self): return ()
+    def read_model(self, path): raise NotImplementedError
+    def find_devices(self): return ("cpu",)
+
+ENGINE = Own()
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the module path, for packages."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("lar_")]:
+        del sys.modules[name]
+    added_engines.cache_clear()
+
+
+@pytest.fixture
+def environment(site: Path, root: Path) -> dict[str, str]:
+    """The variables with which a process finds the packages."""
+    return {"PYTHONPATH": os.pathsep.join([str(site), str(root)])}
+
+
+def test_the_toy_engine_is_listed(run_lar: RunLar, site: Path, environment: dict[str, str]) -> None:
+    install_toy(site)
+    done = run_lar("engines", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("toy")]
+    assert line.split() == ["toy", "1.0", "cpu", "reference", ".onnx"]
+    assert "each operator (reference)" in done.stdout
+
+
+def test_the_toy_engine_runs_a_model(
+    run_lar: RunLar, site: Path, environment: dict[str, str], root: Path
+) -> None:
+    install_toy(site)
+    model = str(root / "models/one_operator.onnx")
+    done = run_lar(model, "--engine", "toy", "--iter", "2", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert ": using Toy " in done.stdout
+    assert "iter 1/2: " in done.stdout
+
+
+def test_a_format_that_several_engines_read_has_the_first_for_its_default(
+    site: Path, root: Path
+) -> None:
+    install_toy(site)
+    model = root / "models/one_operator.onnx"
+    assert engine_for(model, None).name == "onnxruntime"
+    assert engine_for(model, "onnxruntime").name == "onnxruntime"
+    assert engine_for(model, "toy").name == "toy"
+
+
+def test_two_engines_are_compared_on_one_model(site: Path, root: Path) -> None:
+    install_toy(site)
+    model = root / "models/digits_cnn.onnx"
+    found = lar.compare(f"{model} --cpu", f"{model} --engine toy", max_error=1e-4)
+    assert (found.actual.engine, found.expected.engine) == ("onnxruntime", "toy")
+    assert found.finding == "same"
+    assert len(found.tensors) > 5
+
+
+def test_a_model_of_another_format_is_refused_for_its_format(site: Path, root: Path) -> None:
+    install_toy(site)
+    with pytest.raises(UsageError) as caught:
+        engine_for(root / "models/one_operator.mge", "toy")
+    assert caught.value.message.endswith("a model in the MegEngine format, which Toy does not read")
+    assert "--engine megengine" in caught.value.hint
+
+
+def test_an_option_that_the_engine_has_no_row_for_is_refused(
+    run_lar: RunLar, site: Path, environment: dict[str, str], root: Path
+) -> None:
+    install_toy(site)
+    model = str(root / "models/one_operator.onnx")
+    done = run_lar(model, "--engine", "toy", "--fast-run", env=environment)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "--fast-run: Toy cannot do this" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.own", b"text"), ("a.model", b"OWN!....")])
+def test_a_format_of_its_own_is_recognised(
+    site: Path, tmp_path: Path, name: str, content: bytes
+) -> None:
+    install(site, "own", OWN_FORMAT)
+    (tmp_path / name).write_bytes(content)
+    assert engine_for(tmp_path / name, None).name == "own"
+
+
+def test_an_unknown_name_is_looked_for_among_all(site: Path) -> None:
+    install_toy(site)
+    with pytest.raises(UsageError) as caught:
+        engine_named("tyo")
+    assert caught.value.hint == "did you mean toy?"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import something_missing", "No module named 'something_missing'"),
+        ("ENGINE = 3", "is not a lar Engine named 'broken'"),
+    ],
+)
+def test_an_engine_that_cannot_be_used_gives_the_reason(
+    run_lar: RunLar, site: Path, environment: dict[str, str], source: str, reason: str
+) -> None:
+    install(site, "broken", source)
+    with pytest.raises(EngineMissing, match=reason):
+        engine_named("broken")
+    done = run_lar("engines", env=environment)
+    assert done.returncode == 0
+    assert "lar: warning: " in done.stderr
+    assert reason in done.stderr
+    assert "onnxruntime" in done.stdout
