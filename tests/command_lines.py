@@ -35,6 +35,7 @@ def run_here(words: Sequence[str], cwd: str | Path | None = None, timeout: float
     with pytest.MonkeyPatch.context() as patch:
         if cwd is not None:
             patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["lar", *words])
         patch.setattr(sys, "stdout", stdout)
         patch.setattr(sys, "stderr", stderr)
         before = signal.signal(signal.SIGALRM, end)

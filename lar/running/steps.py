@@ -25,7 +25,7 @@ from lar.engines.engine import StagedRun
 from lar.errors import LarError
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
-from lar.options.table import PROFILES
+from lar.options.table import PROFILES, one_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import facts_of, run_isolated
@@ -42,7 +42,7 @@ def make_run(run: Run) -> RunResult:
     """
     spec = run.spec
     with place_artifacts(run) as placed, unpack_cases(placed) as ready:
-        result = profile_run(ready) if set(PROFILES) & set(spec.settings) else settle_run(ready)
+        result = profile_run(ready) if one_of(PROFILES, spec.settings) else settle_run(ready)
         result = deliver_artifacts(placed, result)
     if run.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it

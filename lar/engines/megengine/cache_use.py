@@ -35,7 +35,7 @@ def tell_missed(driver: Any, _: str) -> None:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
     settings = driver.spec.settings
-    taken = count_taken(ran, read_cache(work_copy(driver.spec)), settings)
+    taken = count_taken(ran, read_cache(work_copy(driver.context)), settings)
     if taken < len(ran):
         driver.notes.append(
             f"{MISSED}{taken or 'none'} of the {len(ran)} operators that ran: it is of another "
