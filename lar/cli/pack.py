@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lar.engines import ENGINES, engine_for
 from lar.errors import UsageError, printable
+from lar.files.input_file import read_input_lines
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
 from lar.options.option import flag_of, is_set
@@ -170,7 +171,11 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
         flag = "--silent" if arguments.silent else "--max-err"
         raise UsageError(f"{flag} and --no-assert exclude each other")
     parts = [part.strip() for text in data for part in text.split(";")]
-    if any(part and not part.startswith("#") and ":#" not in part for part in parts):
+    files = [part for part in parts if part and not part.startswith("#") and ":#" not in part]
+    if files:
+        from lar.inputs.grammar import check_texts  # few commands need it
+
+        check_texts(files, "-d")
         return
     chosen = {
         "--resize-input": arguments.resize_input,
@@ -211,12 +216,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
         if not text.startswith("@"):
             found.append(text)
             continue
-        try:
-            lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError) as error:
-            reason = (getattr(error, "strerror", None) or str(error)).lower()
-            raise UsageError(f"-d {text}: cannot be read: {reason}") from None
-        listed = [line.strip() for line in lines if line.strip()]
+        listed = [line for line in read_input_lines(text[1:], "-d @LIST", what="list") if line]
         if not listed:
             raise UsageError(f"-d {text}: is empty", "write a testcase on each line")
         found += listed

@@ -7,11 +7,11 @@ import contextlib
 import gc
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import load_name
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 from lar.options.option import flag_of
 from lar.reports.options import (
     BY_KEY,
@@ -139,11 +139,7 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
     from lar.reports.printable_names import with_printable_names
 
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{path}: cannot be read: {reason}", "check the path") from None
+    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
     name = "standard input" if path == "-" else path
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data

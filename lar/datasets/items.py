@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 
 from lar.errors import UsageError
+from lar.files.input_file import open_input, read_input_lines
 
 # Of the formats that `--input` reads, those that hold one item a file.
 SUFFIXES = (
@@ -140,12 +141,7 @@ def read_list(path: str) -> list[str]:
     Raises:
         UsageError: it cannot be read, names nothing, or a file that is not there.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as text:
-            lines = [line.strip() for line in text]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (getattr(error, "strerror", None) or "").lower() or "it is not UTF-8 text"
-        raise UsageError(f"--input: {path}: cannot be read: {reason}") from None
+    lines = read_input_lines(path, "--input", what="list")
     home = os.path.dirname(path)
     files = []
     for number, line in enumerate(lines, start=1):
@@ -208,11 +204,12 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a .npz's arrays by name, none of a file that is no .npz."""
     shapes = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
                     shapes[name.removesuffix(".npy")] = shape_in(member.read(4096))
-    except (OSError, ValueError, SyntaxError, KeyError, struct.error, zipfile.BadZipFile):
+    except Exception:
+        # Damaged, encrypted and foreign archives make zipfile raise nearly anything.
         return {}
     return shapes
 

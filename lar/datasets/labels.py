@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lar.errors import UsageError
+from lar.files.input_file import read_input_lines
 
 NUMBER = re.compile(r"[-+]?\d+")
 PAIR = re.compile(rf"(.+?)[\s,;]+({NUMBER.pattern})")
@@ -35,12 +36,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     """
     if path is None:
         return Labels()
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (getattr(error, "strerror", None) or "").lower() or "it is not UTF-8 text"
-        raise UsageError(f"--labels: {path}: cannot be read: {reason}") from None
+    lines = [line for line in read_input_lines(path, "--labels") if line]
     if not lines:
         raise UsageError(f"--labels: {path}: is empty", "give a class a line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from lar.dumps.dump import Stored
 from lar.dumps.names import DumpedName, parse_name
 from lar.dumps.packing import bytes_of_row, pack, unpack
 from lar.errors import DumpError
+from lar.files.input_file import cannot_read, open_input
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,20 +170,14 @@ def read_start(path: Path, count: int) -> tuple[bytes, int]:
     """Return the first bytes of a file of a dump, so many at most, and the size of the file.
 
     Raises:
-        DumpError: it cannot be read, or is no regular file: to open a pipe could last for ever.
+        DumpError: it cannot be read, or is not a regular file.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open_input(path, error=DumpError) as file:
+        size = os.fstat(file.fileno()).st_size
         try:
-            status = os.fstat(descriptor)
-            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                raise DumpError(f"{path}: is no regular file", "remove it: a dump has no others")
-            return os.read(descriptor, min(count, status.st_size)), status.st_size
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"{path}: cannot be read: {reason}") from None
+            return os.read(file.fileno(), min(count, size)), size
+        except OSError as failure:
+            raise cannot_read(path, failure, error=DumpError) from None
 
 
 def shapes_of(sizes: Sequence[int], named: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
@@ -253,11 +247,11 @@ def read_stored(header: TensorHeader) -> Stored:
 
     element, shape = header.element, header.shape
     stored = {"BFloat16": "<u2"}.get(element.name, "u1" if element.bits else element.storage)
-    try:
-        array: Array = np.fromfile(header.path, stored, offset=header.offset)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"{header.path}: cannot be read: {reason}") from None
+    with open_input(header.path, error=DumpError) as file:
+        try:
+            array: Array = np.fromfile(file, stored, offset=header.offset)
+        except OSError as failure:
+            raise cannot_read(header.path, failure, error=DumpError) from None
     if array.nbytes != header.size:
         raise truncated(header.path, f"it holds {array.nbytes} of {header.size} bytes")
     if element.bits:

@@ -5,11 +5,13 @@ A format is recognised by the first bytes of a file, and by its suffix where the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from lar.errors import UsageError, nearest
+from lar.files.input_file import open_input
 
 # So many bytes at the beginning of a file are enough to recognise its format.
 HEAD_SIZE = 16
@@ -84,28 +86,26 @@ def read_head(model: Path) -> bytes:
         UsageError: missing, a folder, unreadable or empty.
     """
     try:
-        if model.is_dir():
-            names = ", ".join(sorted(models_in(model))[:5])
-            raise UsageError(
-                f"{model}: is a folder, not a model file",
-                f"give a model in it: {names}" if names else "give a model file",
-            )
-        if model.exists() and not model.is_file():
-            raise UsageError(f"{model}: is not a regular file", "copy the model into a file")
-        with model.open("rb") as file:
+        with open_input(model, what="model file") as file:
             head = file.read(HEAD_SIZE)
-    except FileNotFoundError:
-        near = nearest(model.name, models_in(model.parent))
-        hint = f"did you mean {model.with_name(near)}?" if near else "check the path"
-        raise UsageError(f"{model}: no such model file", hint) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"{model}: cannot be read: {reason.lower()}", "check the path and its permissions"
-        ) from None
+    except UsageError as error:
+        hint = hint_at_models(model) or error.hint
+        raise UsageError(error.problem, hint, subject=error.subject) from None
     if not head:
-        raise UsageError(f"{model}: the model file is empty", "copy or export it again")
+        raise UsageError("the model file is empty", "copy or export it again", subject=model)
     return head
+
+
+def hint_at_models(model: Path) -> str:
+    """Return a hint at a model in a folder that was named instead, or at the file most like a
+    missing one; an empty string when there is none."""
+    if os.path.isdir(model):
+        names = ", ".join(sorted(models_in(model))[:5])
+        return f"give a model in it: {names}" if names else "give a model file"
+    if os.path.lexists(model):
+        return ""
+    near = nearest(model.name, models_in(model.parent))
+    return f"did you mean {model.with_name(near)}?" if near else ""
 
 
 def models_in(folder: Path) -> list[str]:

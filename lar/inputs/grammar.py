@@ -17,12 +17,18 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lar.errors import UsageError
-from lar.inputs.reading import Loaded, input_error
+from lar.files.input_file import check_input
+from lar.inputs.reading import input_error
+
+if TYPE_CHECKING:
+    from lar.inputs.reading import Loaded
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
-_RAW_FORM = re.compile(r"(.+\.(?:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)", re.IGNORECASE)
+_RAW_FORM = re.compile(r"(.+\.(?i:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)")
+_RAW_COMMA = re.compile(r"\.(bin|raw),", re.IGNORECASE)
 RAW_HINT = "spell dtype and shape as in file.bin,float32,1x3x224x224"
 FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
 
@@ -92,6 +98,40 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
     return tuple(items)
 
 
+def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
+    """Refuse what is wrong whatever the model's inputs are called, before an engine is loaded.
+
+    Raises:
+        UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
+    """
+    for part in (part.strip() for text in texts for part in text.split(";")):
+        if (path := _path_at_end(part)) is not None:
+            check_path(path, flag)
+        elif _RAW_COMMA.search(part):
+            form = _RAW_FORM.fullmatch(part)
+            if form is None:
+                problem = "has no dtype and shape after the comma"
+                raise UsageError(problem, RAW_HINT, flag=flag, subject=part)
+            if (path := _path_at_end(form[1])) is not None:
+                check_path(path, flag)
+
+
+def check_path(path: str, flag: str) -> None:
+    """Refuse a path that leads to a pipe or a device.
+
+    Raises:
+        UsageError: so it does, or may not be read.
+    """
+    if not os.path.isdir(path):
+        check_input(path, flag)
+
+
+def _path_at_end(text: str) -> str | None:
+    """Return the path of a file or folder that exists: the text, or what follows a name in it."""
+    candidates = (text, text.partition(":")[2].strip())
+    return next((path for path in candidates if path and os.path.exists(path)), None)
+
+
 def item_of(text: str, names: Sequence[str] = ()) -> Item:
     """Return what one item says.
 
@@ -113,7 +153,7 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     if match:
         path, dtype, axes = match.groups()
         return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
-    if re.search(r"\.(bin|raw),", value, re.IGNORECASE):
+    if _RAW_COMMA.search(value):
         raise input_error(value, "has no dtype and shape after the comma", RAW_HINT)
     return PathItem(name, value)
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from lar.files.input_file import open_input
 from lar.inputs.literals import MOST_AXES
 from lar.inputs.reading import Array, Loaded, check_memory, format_shape, input_error, pick_names
 
@@ -27,8 +28,8 @@ def read_npy(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: the file is no .npy, is truncated, or holds objects, text or records.
     """
-    with open(path, "rb") as stream:
-        array = _read_array(stream, os.path.getsize(path), path)
+    with open_input(path, "--input") as stream:
+        array = _read_array(stream, os.fstat(stream.fileno()).st_size, path)
     return (Loaded(array, path),)
 
 
@@ -38,7 +39,7 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
     """
-    with zipfile.ZipFile(path) as archive:
+    with open_input(path, "--input") as file, zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
         strangers = [name for name in members if not name.endswith(".npy")]
         if strangers:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lar.files.input_file import open_input, read_input
 from lar.inputs.reading import Array, Loaded, input_error
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
@@ -26,7 +27,8 @@ def read_netpbm(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         UsageError: another or broken header, truncated data, or a sample above the maximum.
     """
     # An array, not bytes: what is fed is then a writable view of what was read.
-    data = np.fromfile(path, np.uint8)
+    with open_input(path, "--input") as file:
+        data = np.fromfile(file, np.uint8)
     header = _NETPBM_HEADER.match(data.data)
     if header is None:
         if bytes(data[:2]) in (b"P2", b"P3", b"P5", b"P6"):
@@ -76,15 +78,14 @@ def read_image(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """
     import cv2
 
-    with open(path, "rb") as stream:
-        data = stream.read()
+    data = read_input(path, "--input")
     # A JPEG that is cut short is decoded all the same, the rest of it gray, and a PNG's broken
     # chunk length is allocated before it is found to be broken.
     check = {b"\xff\xd8": _is_complete_jpeg, b"\x89P": _is_complete_png}.get(data[:2])
     if check and not check(data):
         raise input_error(path, "truncated or broken: the image ends before its end marker")
     try:
-        image = cv2.imread(path, cv2.IMREAD_COLOR)
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error:
         image = None
     if image is None:

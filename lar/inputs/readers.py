@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
+from lar.files.input_file import open_input, read_input
 from lar.inputs.casting import cast_values, dtype_of
 from lar.inputs.grammar import FORMS, RAW_HINT, RawForm
 from lar.inputs.literals import MOST_AXES, array_of_numbers
@@ -49,11 +50,10 @@ def _reader_of(path: str) -> Reader:
     suffix = os.path.splitext(path)[1].lower()
     if not os.path.exists(path):
         raise input_error(path, "no such file", "check the path" if suffix in READERS else FORMS)
-    if not os.path.isfile(path):
-        raise input_error(path, "is no regular file", "copy the data into a file")
+    with open_input(path, "--input") as file:
+        size = os.fstat(file.fileno()).st_size
     if suffix not in READERS:
         raise input_error(path, "is of no format known", f"lar reads {', '.join(READERS)}")
-    size = os.path.getsize(path)
     if size == 0:
         raise input_error(path, "is empty")
     check_memory(size, path)
@@ -92,13 +92,12 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         UsageError: the file is of another form, `raw` does not fill the shape, or holds what is
             no number or does not fit the type.
     """
-    with open(path, "rb") as stream:
-        try:
-            document = json.load(stream)
-        except RecursionError:
-            raise input_error(path, "is nested too deeply", _JSON_FORM) from None
-        except ValueError as error:
-            raise input_error(path, f"is no JSON: {error}", _JSON_FORM) from None
+    try:
+        document = json.loads(read_input(path, "--input"))
+    except RecursionError:
+        raise input_error(path, "is nested too deeply", _JSON_FORM) from None
+    except ValueError as error:
+        raise input_error(path, f"is no JSON: {error}", _JSON_FORM) from None
     if not isinstance(document, dict):
         raise input_error(path, "is no object of named tensors", _JSON_FORM)
     return tuple(
@@ -152,8 +151,7 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     import onnx
     from onnx import helper, numpy_helper
 
-    with open(path, "rb") as stream:
-        tensor = onnx.TensorProto.FromString(stream.read())
+    tensor = onnx.TensorProto.FromString(read_input(path, "--input"))
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise input_error(path, "keeps its data in another file", "save it with the data inside")
     if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
@@ -180,7 +178,8 @@ def _position_of(file_name: str) -> int | None:
 
 def read_raw(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read the bytes of a file that says neither dtype nor shape."""
-    return (Loaded(np.fromfile(path, np.uint8), path, "raw"),)
+    with open_input(path, "--input") as file:
+        return (Loaded(np.fromfile(file, np.uint8), path, "raw"),)
 
 
 def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:

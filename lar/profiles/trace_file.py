@@ -24,6 +24,7 @@ from typing import Annotated, Any, cast, get_args
 import msgspec
 
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
 from lar.profiles.trace_events import TraceArgs, TraceEvent, events_of
 from lar.records.profile import (
@@ -117,12 +118,7 @@ def read_profile(path: str | Path) -> Profile:
     Raises:
         UsageError: there is none, or it is truncated, foreign, empty or of a later schema.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{path}: cannot be read: {reason}", "check the path") from None
-    return decode_profile(data, str(path))
+    return decode_profile(read_input(path), str(path))
 
 
 def decode_profile(data: bytes, name: str) -> Profile:

@@ -16,6 +16,7 @@ from lar.dumps.index import SUFFIX, open_dump
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError, error_with_code
+from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY
@@ -128,7 +129,8 @@ def side_of(text: str) -> Side:
         return model_run(text, text, {})
     if path.is_dir() or text.endswith(SUFFIX):
         return open_dump(path)
-    if path.is_file():
+    if os.path.exists(path):
+        check_input(path)
         return model_run(text, text, {}) if is_model(path) else open_dump(path)
     try:
         words = shlex.split(text)
@@ -153,7 +155,7 @@ def is_model(path: Path) -> bool:
     """Tell a model from the file of a tensor."""
     if format_named(path):
         return True
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(HEAD_SIZE)
     return head[8:12] != TENSOR_HEAD and format_in(head) is not None
 

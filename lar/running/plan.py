@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lar.engines import driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, UsageError
+from lar.files.input_file import check_input
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.suggestions import suggest_flag
@@ -88,6 +89,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     engine = engine_for(Path(source.model), values["engine"])
     settings = collect_settings(values)
     driver = driver_for(engine, settings, values["driver"])
+    check_caches(settings)
     items = find_items(values["input"])
     warmups, iterations = count_iterations(values, items or (), engine)
     plan = Plan(
@@ -142,9 +144,22 @@ def find_items(
     """
     if not texts:
         return None
-    from lar.datasets.items import items_in  # few runs need it
+    from lar.datasets.items import items_in  # few runs need these
+    from lar.inputs.grammar import check_texts as check_input_texts
 
+    check_input_texts(texts)
     return items_in(texts)
+
+
+def check_caches(settings: Mapping[str, Any]) -> None:
+    """Refuse what is there and is not a file that can be read, where an option names a cache.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for key, path in settings.items():
+        if BY_KEY[key].purpose == "cache" and os.path.lexists(path):
+            check_input(path, BY_KEY[key].flag)
 
 
 def spec_of(plan: Plan) -> RunSpec:

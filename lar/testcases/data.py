@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError, first_line
-from lar.inputs import Feed, feed_of
 from lar.inputs.casting import cast_values
+from lar.inputs.feed import Feed, feed_of
 from lar.inputs.generation import shape_to_generate
 from lar.inputs.images import channel_axis_of
 from lar.inputs.matching import check_shape, input_named, model_dtype

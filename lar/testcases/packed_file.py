@@ -16,6 +16,7 @@ import struct
 from typing import BinaryIO
 
 from lar.errors import UsageError
+from lar.files.input_file import open_input
 
 MAGIC = b"mgbtest0"
 HEADER = struct.Struct("<8sI")
@@ -30,10 +31,9 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
     """Return where each graph begins and ends, the model's first; empty for another file.
 
     Raises:
-        UsageError: the file is damaged.
-        OSError: it cannot be read.
+        UsageError: the file is damaged, or cannot be read.
     """
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         head = file.read(HEADER.size)
         if not head.startswith(MAGIC):
             return []

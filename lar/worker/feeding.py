@@ -52,8 +52,8 @@ def feeds_of(
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
-    from lar.inputs import feed_of
     from lar.inputs.batching import repeat_batches
+    from lar.inputs.feed import feed_of
 
     if spec.items:
         yield from feeds_of_items(spec, infos, emit)
@@ -80,7 +80,7 @@ def feed_of_case(
     Raises:
         UsageError: a file of it is wrong, or does not fit the model.
     """
-    from lar.inputs import feed_of
+    from lar.inputs.feed import feed_of
     from lar.inputs.grammar import PathItem
     from lar.worker.judging import Judge
 
@@ -106,8 +106,8 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
     Raises:
         UsageError: a file is wrong, or does not fit the model.
     """
-    from lar.inputs import feed_of
     from lar.inputs.batching import repeat_batches
+    from lar.inputs.feed import feed_of
     from lar.inputs.grammar import LoadedItem, PathItem
 
     stack = () if spec.items[0].inputs else read_stack(spec)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
+from lar.files.input_file import read_input
 from lar.inputs.readers import read_path
 from lar.inputs.reading import Array, format_shape
 from lar.records.testcase import Case, Expected, Verdict, describe_failure
@@ -102,8 +103,7 @@ def complete(expected: Expected, loaded: Loaded) -> Expected:
     """Return what an ONNX tensor of test data says of itself."""
     import onnx
 
-    with open(expected.file, "rb") as file:
-        text = onnx.TensorProto.FromString(file.read()).doc_string
+    text = onnx.TensorProto.FromString(read_input(expected.file)).doc_string
     found = LIMIT_TEXT.fullmatch(text)
     try:
         limit = float(found[1]) if found else DEFAULT_LIMIT

@@ -9,8 +9,8 @@ import numpy as np
 from lar.engines import engine_named
 from lar.engines.base import Driver
 from lar.errors import LarError, UsageError, first_line
-from lar.inputs import Feed
 from lar.inputs.casting import count_nonfinite
+from lar.inputs.feed import Feed
 from lar.inputs.reading import Array
 from lar.measurement.loop import is_failure
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo

@@ -223,7 +223,7 @@ def test_merge_keeps_what_comes_while_it_reads(
 
 def test_merge_reads_all_files_before_it_writes(run: Run, copy: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.cache"
-    with pytest.raises(UsageError, match="cannot be read: no such file"):
+    with pytest.raises(UsageError, match="no such fast-run cache"):
         run("merge", copy, tmp_path / "missing", "-o", output)
     assert not output.exists()
 
@@ -301,7 +301,7 @@ def test_pick_that_is_not_clear_changes_nothing(
 
 
 def test_pick_does_not_make_a_missing_file(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: no such file"):
+    with pytest.raises(UsageError, match="no such fast-run cache"):
         run("pick", tmp_path / "missing", "1", "x")
     assert list(tmp_path.iterdir()) == []
 

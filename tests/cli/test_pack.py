@@ -326,7 +326,7 @@ def test_weights_in_files_of_their_own_are_packed_too(run_lar: RunLar, tmp_path:
         (["-d", "[1.0,2]"], "-d: [1.0,2]: its shape (2) is not (4)"),
         (["-d", "#rand(0,1)", "--no-assert", "--silent"], "--silent and --no-assert exclude"),
         (["-d", "[1.0]", "--input-transform", "data +"], "is no Python expression"),
-        (["-d", "@no_such_list"], "-d @no_such_list: cannot be read: no such file"),
+        (["-d", "@no_such_list"], "-d @LIST: no_such_list: no such list"),
         ([], "required: -d/--data"),
     ],
 )

@@ -116,7 +116,7 @@ def test_bad_input_file_on_each_engine(
         ("{4,1}", ["its shape (4,1) has 2 axes, (4) of input data has 1"]),
         (";".join(["data:1,2,3,4"] * 9000), ["two items feed data"]),
         ("nope.npy", ["nope.npy: no such file"]),
-        ("/dev/null", ["/dev/null: is no regular file"]),
+        ("/dev/null", ["/dev/null: is not a regular file"]),
         ("data:file.bin,float32", ["has no dtype and shape", "file.bin,float32,1x3x224x224"]),
     ],
 )
@@ -136,7 +136,7 @@ def test_endless_device_or_fifo_as_input(
     os.mkfifo(tmp_path / "fifo.npy")
     for name in ("zero.npy", "fifo.npy"):
         done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / name), timeout=15)
-        check_error(done, 2, f"{name}: is no regular file")
+        check_error(done, 2, f"{name}: is not a regular file")
 
 
 @not_root

@@ -126,8 +126,8 @@ def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, mes
 
 
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DumpError, match="cannot be read"):
+    for path, problem in ((tmp_path, "is a folder"), (tmp_path / "missing", "no such file")):
+        with pytest.raises(DumpError, match=problem):
             lar.load_tensor_binary(path)
 
 

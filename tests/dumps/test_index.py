@@ -110,7 +110,7 @@ def test_a_tensor_that_changed_or_went_away_is_told_when_it_is_read(folder: Path
     with pytest.raises(DumpError, match=r"holds an array \(5,\), not \(2, 3\)"):
         dump.read("000001")
     (folder / "000003").unlink()
-    with pytest.raises(DumpError, match="cannot be read: no such file"):
+    with pytest.raises(DumpError, match="no such file"):
         dump.read("000003")
 
 
@@ -145,14 +145,14 @@ def test_a_missing_file_does_not_cost_the_index(folder: Path) -> None:
 def test_a_pipe_is_no_dump(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     for opened in (folder, folder / "pipe"):
-        with pytest.raises(DumpError, match="pipe: is no regular file"):
+        with pytest.raises(DumpError, match="pipe: is not a regular file"):
             lar.open_dump(opened)
-    with pytest.raises(DumpError, match="pipe: is no regular file"):
+    with pytest.raises(DumpError, match="pipe: is not a regular file"):
         lar.load_tensor_binary(folder / "pipe")
     assert not is_tensor(folder / "pipe")
     (folder / "pipe").unlink()
     os.mkfifo(index_place(folder))
-    with pytest.raises(DumpError, match="json: is no regular file"):
+    with pytest.raises(DumpError, match="json: is not a regular file"):
         lar.open_dump(folder)
 
 

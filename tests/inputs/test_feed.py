@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from lar import inputs
 from lar.errors import UsageError
-from lar.inputs import Feed, feed_of
+from lar.inputs import feed as feed_module
+from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import PathItem
 from lar.records.run import FedInput, ImageSettings, TensorInfo
 
@@ -314,8 +314,8 @@ def test_a_dtype_that_numpy_lacks_is_refused() -> None:
 
 
 def test_libraries_are_imported_only_by_the_reader_that_needs_them() -> None:
-    code = "import sys, lar.inputs; print({'cv2', 'onnx', 'msgspec'} & sys.modules.keys())"
-    root = Path(inputs.__file__).parents[2]
+    code = "import sys, lar.inputs.feed; print({'cv2', 'onnx', 'msgspec'} & sys.modules.keys())"
+    root = Path(feed_module.__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=True)
     assert run.stdout == b"set()\n"
 
@@ -324,7 +324,7 @@ def test_running_out_of_memory_is_an_error_of_use(monkeypatch: pytest.MonkeyPatc
     def run_out(*_: Any, **__: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(inputs, "generate_array", run_out)
+    monkeypatch.setattr(feed_module, "generate_array", run_out)
     assert "memory" in refusal().message
 
 

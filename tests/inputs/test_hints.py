@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs import feed_of
+from lar.inputs.feed import feed_of
 from lar.records.run import ImageSettings, TensorInfo
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_fed(name: str) -> None:
     ("text", "info", "hint"),
     [
         ("nosuch.npy", ROW, "check the path"),
-        ("/dev/null", ROW, "copy the data into a file"),
+        ("/dev/null", ROW, "copy its content into a file"),
         ("[1,2", ROW, NUMBERS),
         ("[[1],[2,3]]", ROW, NUMBERS),
         ("[1e300,0,0,0]", ROW, "feed values that float32 holds"),

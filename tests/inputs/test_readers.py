@@ -189,7 +189,7 @@ def test_paths_without_a_reader_are_refused(tmp_path: Path) -> None:
             read_path(str(tmp_path / name))
     with pytest.raises(UsageError, match="no such file"):
         read_path("a\0.npy")
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         read_path("/dev/null")
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.errors import UsageError
-from lar.inputs import Feed
+from lar.inputs.feed import Feed
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum

@@ -46,4 +46,4 @@ def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> N
 def test_what_cannot_be_is_told(tmp_path: Path) -> None:
     done = run(str(tmp_path / "none.json"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "none.json: cannot be read" in done.stderr
+    assert "none.json: no such file" in done.stderr

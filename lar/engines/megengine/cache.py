@@ -19,14 +19,13 @@ persistent_cache.cpp beside it (value), src/rdnn/impl/algo_chooser.cpp (descript
 from __future__ import annotations
 
 import math
-import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from lar.engines.megengine.cache_key import profile_of
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 
 VERSION = 5  # of the search: the only one whose values are read
 LONGEST_CATEGORY = 255  # the engine reads a name into a buffer of 256 bytes, unchecked
@@ -101,16 +100,7 @@ def read_cache(path: str | Path) -> AlgorithmCache:
     Raises:
         UsageError: it cannot be read, or is not a whole cache file.
     """
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{path}: is not a file")
-        if status.st_size > LARGEST_FILE:
-            raise UsageError(f"{path}: is too large for a fast-run cache")
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {reason_of(error)}") from None
-    return cache_of(data, str(path))
+    return cache_of(read_input(path, what="fast-run cache", limit=LARGEST_FILE), str(path))
 
 
 def reason_of(error: OSError) -> str:

@@ -22,6 +22,7 @@ from lar.engines.megengine.packed_model import (
     write_packed,
 )
 from lar.errors import UsageError, nearest
+from lar.files.input_file import read_input
 from lar.options.option import flag_of
 
 IO = {
@@ -140,11 +141,7 @@ def read_info_file(path: Path) -> bytes:
     Raises:
         UsageError: it is not.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"--pack-info-json: {path}: cannot be read: {reason}") from None
+    data = read_input(path, "--pack-info-json")
     try:
         check_info(data)
     except ValueError as error:

@@ -16,6 +16,7 @@ from lar.engines.megengine.cache import Reader, reason_of
 from lar.engines.megengine.cache_write import locked, replace_file
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
 
@@ -88,15 +89,13 @@ def read_cache(path: Path) -> bytes:
     Raises:
         UsageError: it cannot be read, or is no whole cache.
     """
+    data = read_input(path, "--tensorrt-cache")
     try:
-        data = path.read_bytes()
         reader = Reader(data)
         for _ in range(reader.number()):
             reader.blob()  # the key
             reader.blob()  # the engine
         reader.end()
-    except OSError as error:
-        problem = f"cannot be read: {reason_of(error)}"
     except ValueError as error:
         problem = f"is no cache of TensorRT's engines, or is damaged: {error}"
     else:

@@ -244,10 +244,10 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     with open(tmp_path / "large", "wb") as file:
         file.truncate(1 << 40)
     for name, message in (
-        ("missing", "cannot be read: no such file"),
-        (".", "is not a file"),
-        ("pipe", "is not a file"),
-        ("large", "too large"),
+        ("missing", "no such fast-run cache"),
+        (".", "is a folder, not a fast-run cache"),
+        ("pipe", "is not a regular file"),
+        ("large", "has 1099511627776 bytes; at most"),
     ):
         with pytest.raises(UsageError, match=message):
             read_cache(tmp_path / name)

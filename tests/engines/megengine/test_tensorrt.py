@@ -137,5 +137,5 @@ def test_a_cache_is_read_whole_or_refused(
 
 
 def test_a_cache_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot be read: is a directory$"):
+    with pytest.raises(UsageError, match=r"is a folder, not a file$"):
         read_cache(tmp_path)

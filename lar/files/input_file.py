@@ -1,0 +1,156 @@
+"""Input files: the one place where lar opens a file that it reads.
+
+Only regular files are opened. A pipe would keep lar waiting for its writer, and a device such as
+/dev/zero has no end: neither would be stopped by a deadline.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from io import BufferedReader
+
+from lar.errors import UsageError
+
+CHECK_PATH = "check the path"
+MOST_TEXT_BYTES = 1 << 30
+
+
+def open_input(
+    path: str | os.PathLike[str],
+    flag: str = "",
+    *,
+    what: str = "file",
+    error: type[UsageError] = UsageError,
+    limit: int | None = None,
+) -> BufferedReader:
+    """Open a regular file for reading.
+
+    `what` names the kind of file in messages ("model file"), and `error` is the exception to
+    raise. A file of more than `limit` bytes is refused.
+
+    Raises:
+        UsageError: there is no such file, it is a folder, a pipe or a device, it may not be read,
+            or it is too large.
+    """
+    path = os.fspath(path)
+    if not path:
+        raise error(f"the name of the {what} is empty", "give the path of a file", flag=flag)
+    try:
+        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError:
+        raise error(f"no such {what}", CHECK_PATH, flag=flag, subject=path) from None
+    except OSError as failure:
+        if failure.errno == errno.ENXIO:  # a socket
+            raise _not_regular(path, flag, what, error) from None
+        raise cannot_read(path, failure, flag, error=error) from None
+    except ValueError:
+        raise error(
+            "cannot be read: no file has such a name", CHECK_PATH, flag=flag, subject=path
+        ) from None
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise error(f"is a folder, not a {what}", "give a file", flag=flag, subject=path)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path, flag, what, error)
+        if limit is not None and status.st_size > limit:
+            problem = f"has {status.st_size} bytes; at most {limit} are read"
+            raise error(problem, f"check that it is the right {what}", flag=flag, subject=path)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
+    """Refuse a path that `open_input` refuses, for a file that an engine opens itself.
+
+    Raises:
+        UsageError: as `open_input`.
+    """
+    open_input(path, flag, what=what).close()
+
+
+def read_input(
+    path: str | os.PathLike[str],
+    flag: str = "",
+    *,
+    what: str = "file",
+    error: type[UsageError] = UsageError,
+    limit: int | None = None,
+) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        UsageError: as `open_input`, or the file cannot be read or does not fit into memory.
+    """
+    with open_input(path, flag, what=what, error=error, limit=limit) as file:
+        try:
+            return file.read()
+        except OSError as failure:
+            raise cannot_read(path, failure, flag, error=error) from None
+        except MemoryError:
+            problem = "does not fit into memory"
+            hint = f"check that it is the right {what}"
+            raise error(problem, hint, flag=flag, subject=path) from None
+
+
+def read_input_lines(
+    path: str | os.PathLike[str], flag: str = "", *, what: str = "file"
+) -> list[str]:
+    """Return the lines of a text file without the white space around them.
+
+    Raises:
+        UsageError: as `read_input`, or the file is not UTF-8 text.
+    """
+    content = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
+        raise UsageError(problem, hint, flag=flag, subject=path) from None
+    # Not splitlines: a name may hold characters that Unicode counts as ends of lines.
+    return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+
+
+def map_input(
+    path: str | os.PathLike[str],
+    flag: str = "",
+    *,
+    what: str = "file",
+    error: type[UsageError] = UsageError,
+) -> mmap.mmap:
+    """Map a regular file into memory, so that what is skipped in it is never read.
+
+    Raises:
+        UsageError: as `open_input`, or the file is empty.
+    """
+    with open_input(path, flag, what=what, error=error) as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise error("is empty", "copy or save it again", flag=flag, subject=path) from None
+        except OSError as failure:
+            raise cannot_read(path, failure, flag, error=error) from None
+
+
+def cannot_read(
+    path: str | os.PathLike[str],
+    failure: OSError,
+    flag: str = "",
+    *,
+    error: type[UsageError] = UsageError,
+) -> UsageError:
+    """Return the error for a file that the operating system does not read."""
+    reason = (failure.strerror or str(failure)).lower()
+    hint = "check the path and its permissions"
+    return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))
+
+
+def _not_regular(path: str, flag: str, what: str, error: type[UsageError]) -> UsageError:
+    problem, hint = "is not a regular file", "copy its content into a file"
+    return error(problem, hint, flag=flag, subject=path)

@@ -1,0 +1,104 @@
+"""Opening, reading and mapping input files, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from lar.errors import DumpError, UsageError
+from lar.files.input_file import map_input, open_input, read_input, read_input_lines
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"\0\xff")
+    assert read_input(path) == read_input(str(path)) == bytes(map_input(path)) == b"\0\xff"
+    with open_input(path) as file:
+        assert file.read(1) == b"\0"
+
+
+def test_lines_are_without_white_space_a_mark_and_carriage_returns(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes("\ufeff a b\t\r\n\n\u2028c\rd".encode())
+    assert read_input_lines(path) == ["a b", "", "c", "d"]
+
+
+@pytest.mark.parametrize("name", ["a", "\u00fc", " "])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_input(tmp_path / name, "--flag", what="list")
+    assert caught.value.message == f"--flag: {tmp_path / name}: no such list"
+    assert caught.value.hint
+
+
+def test_names_that_no_file_has_are_refused(tmp_path: Path) -> None:
+    for name, piece in (
+        ("", "the name of the file is empty"),
+        ("a\0b", "no file has such a name"),
+        ("a" * 300, "cannot be read: file name too long"),
+        (tmp_path, "is a folder, not a file"),
+    ):
+        with pytest.raises(UsageError, match=piece):
+            open_input(name)
+    os.symlink("loop", tmp_path / "loop")
+    with pytest.raises(UsageError, match="cannot be read: too many levels"):
+        open_input(tmp_path / "loop")
+
+
+def test_what_is_not_a_regular_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    listener = socket.socket(socket.AF_UNIX)
+    with listener:
+        monkeypatch.chdir(tmp_path)  # the name of a socket is short
+        listener.bind("socket")
+        for path in ("pipe", "socket", "/dev/null"):
+            with pytest.raises(DumpError, match=f"{path}: is not a regular file"):
+                open_input(path, error=DumpError)
+
+
+def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(4))
+    assert read_input(path, limit=4) == bytes(4)
+    with pytest.raises(UsageError, match="has 4 bytes; at most 3 are read"):
+        read_input(path, limit=3)
+
+
+def test_a_file_that_is_larger_than_any_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(UsageError, match=r"does not fit into memory|at most"):
+        read_input(path)
+    with pytest.raises(UsageError, match="at most 1073741824 are read"):
+        read_input_lines(path)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=r"--labels: .*: cannot be read: it is not UTF-8 text"):
+        read_input_lines(path, "--labels")
+
+
+def test_an_empty_file_is_not_mapped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    assert read_input(tmp_path / "a") == b""
+    with pytest.raises(UsageError, match="is empty"):
+        map_input(tmp_path / "a")
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "a").write_bytes(b"a")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("a", "pipe", "", "gone"):
+        with contextlib.suppress(UsageError):
+            read_input(tmp_path / name)
+    assert len(os.listdir("/proc/self/fd")) == before
