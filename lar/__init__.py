@@ -1,8 +1,17 @@
-"""lar: how fast a model runs, whether its numbers are right, which settings make it fastest."""
+"""How fast a model runs, whether its numbers are right, which settings make it fastest.
+
+    result = lar.run("model.onnx", inputs={"data": array}, iter=100)
+    print(result.status, min(result.samples.end_to_end))
+
+    difference = lar.compare("dump_of_cpu", "dump_of_cuda")
+    print(difference.same)
+
+`lar help python` has more of this, `lar help` the commands and the topics of the manual.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lar.dumps.binary import load_tensor_binary
@@ -63,7 +72,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> object:
     if name not in _API:
         raise AttributeError(f"module 'lar' has no attribute {name!r}")
     import importlib

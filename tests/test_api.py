@@ -1,0 +1,42 @@
+"""The package as Python code sees it: its names, and what `help` prints of them."""
+
+from __future__ import annotations
+
+import pydoc
+import subprocess
+import sys
+
+import pytest
+
+import lar
+
+
+def test_dir_lists_the_api_and_nothing_else() -> None:
+    assert dir(lar) == sorted(lar.__all__)
+    assert "Any" not in dir(lar)
+    assert {"run", "compare", "RunResult", "UsageError", "__version__"} <= set(dir(lar))
+
+
+@pytest.mark.parametrize("name", lar.__all__)
+def test_each_name_is_there_and_documented(name: str) -> None:
+    value = getattr(lar, name)
+    assert name == "__version__" or (value.__name__ == name and value.__doc__)
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
+        getattr(lar, "rnu")  # noqa: B009
+
+
+def test_importing_lar_imports_no_library() -> None:
+    code = "import lar, sys; print([m for m in sys.modules if m.startswith(('lar.', 'numpy'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_help_reads_well() -> None:
+    text = pydoc.plain(pydoc.render_doc(lar))
+    assert "lar.run(" in text
+    assert all(name in text for name in lar.__all__ if name != "__version__")
+    assert "TYPE_CHECKING" not in text
+    assert "_API" not in text
