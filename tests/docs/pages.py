@@ -1,0 +1,104 @@
+"""Pages of the documentation, taken apart and carried out: commands, Python, what both print.
+
+A block of `sh` holds command lines of lar, one a line; `# exit code N` after one says how it ends.
+A block of `python` is a program. A block without a language is what the last command or program
+before it prints, with any numbers in place of the numbers, and any lines in place of `...`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+RunMain = Callable[[list[str]], tuple[int, str, str]]
+
+
+class Block(NamedTuple):
+    """A block of code: its language, empty for what is printed, and its lines."""
+
+    language: str
+    lines: list[str]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The blocks of code of a page."""
+    found = re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [Block(language, text.splitlines()) for language, text in found]
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """The command lines of lar in a page, as words after `lar`."""
+    for block in blocks_of(page):
+        if block.language == "sh":
+            for line in block.lines:
+                yield words_of(line)
+
+
+def words_of(line: str) -> list[str]:
+    """The words after `lar` or `uv run lar` of a command line."""
+    words = shlex.split(line, comments=True)
+    words = words[2:] if words[:2] == ["uv", "run"] else words
+    assert words[0] == "lar", line
+    return words[1:]
+
+
+def make_workplace(folder: Path) -> None:
+    """Give a folder the repository's models and inputs, in links to their files."""
+    for name in ("models", "inputs"):
+        (folder / name).mkdir()
+        for path in sorted((REPOSITORY / name).iterdir()):
+            if path.is_file():
+                (folder / name / path.name).symlink_to(path)
+
+
+def carry_out(page: Path, run: RunMain) -> None:
+    """Run all that a page has, in its order, in the current folder; check how it ends."""
+    last = ""
+    for block in blocks_of(page):
+        if block.language == "sh":
+            for line in block.lines:
+                code, last, errors = run(words_of(line))
+                expected = re.search(r"# exit code (\d+)", line)
+                assert code == (int(expected[1]) if expected else 0), f"{line}\n{last}{errors}"
+                assert "no operator's name matches" not in errors, line
+        elif block.language == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile("\n".join(block.lines), str(page), "exec"), {"__name__": "__main__"})
+            last = printed.getvalue()
+        elif not block.language:
+            check_printed(block.lines, last.splitlines(), page)
+
+
+def check_printed(shown: list[str], printed: list[str], page: Path) -> None:
+    """Check that what a page shows is what is printed.
+
+    Numbers and spaces may differ, `...` stands for any lines, ` ...` at the end of a line for the
+    rest of it. Notes, as that other programs took the CPU, depend on the machine.
+    """
+    pattern = "".join(map(pattern_of, shown))
+    real = "".join(f"{mask(line)}\n" for line in printed if not line.startswith("note: "))
+    message = "\n".join([f"{page.name} shows", *shown, "", "but this is printed:", *printed])
+    assert re.fullmatch(pattern, real), message
+
+
+def pattern_of(line: str) -> str:
+    """The regular expression for a line that a page shows."""
+    if line == "...":
+        return r"(?:.*\n)*?"
+    if line.endswith(" ..."):
+        return re.escape(mask(line.removesuffix("..."))) + r".*\n"
+    return re.escape(mask(line)) + r"\n"
+
+
+def mask(line: str) -> str:
+    """A line in which every number is N, and spaces and rules have no length."""
+    line = re.sub(r"[0-9a-f]{64}|N/A|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", "N", line)
+    return re.sub(r"-{3,}", "---", re.sub(r"\s+", " ", line)).strip()
