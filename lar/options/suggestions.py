@@ -117,7 +117,7 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "I": "without --input the data is generated: --fill and --seed say how",
     "n": "--iter 0 loads and prepares the model, and runs no timed iteration",
     # load_and_run in C++, and MegEngine's load_network_and_run
-    "lite": "--driver lite is the default for MegEngine's models",
+    "lite": "--driver",
     "fitting": "--fast-run",
     "coprlibwithparam": "--c-opr-lib",
     "customoplib": "--c-opr-lib",

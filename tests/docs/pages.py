@@ -11,13 +11,14 @@ import contextlib
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-RunMain = Callable[[list[str]], tuple[int, str, str]]
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 
 class Block(NamedTuple):
@@ -58,16 +59,17 @@ def make_workplace(folder: Path) -> None:
                 (folder / name / path.name).symlink_to(path)
 
 
-def carry_out(page: Path, run: RunMain) -> None:
+def carry_out(page: Path, run_lar: RunLar) -> None:
     """Run all that a page has, in its order, in the current folder; check how it ends."""
     last = ""
     for block in blocks_of(page):
         if block.language == "sh":
             for line in block.lines:
-                code, last, errors = run(words_of(line))
+                done = run_lar(*words_of(line))
                 expected = re.search(r"# exit code (\d+)", line)
-                assert code == (int(expected[1]) if expected else 0), f"{line}\n{last}{errors}"
-                assert "no operator's name matches" not in errors, line
+                last = done.stdout
+                assert done.returncode == (int(expected[1]) if expected else 0), f"{line}\n{done}"
+                assert "no operator's name matches" not in done.stderr, line
         elif block.language == "python":
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):

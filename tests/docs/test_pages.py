@@ -8,35 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.main import main
-from tests.docs.pages import REPOSITORY, RunMain, carry_out, make_workplace
+from tests.conftest import RunLar
+from tests.docs.pages import REPOSITORY, carry_out, make_workplace
 
 PAGES = sorted((REPOSITORY / "lar" / "docs").glob("*.md"))
-
-
-@pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> RunMain:
-    """Run lar's command lines in a folder with the repository's models and inputs."""
-    make_workplace(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(words: list[str]) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main(words)
-        return code, *capfd.readouterr()
-
-    return run
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
 )
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_a_page_works_as_it_stands(page: Path, run: RunMain) -> None:
-    carry_out(page, run)
+def test_a_page_works_as_it_stands(
+    page: Path, run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_workplace(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    carry_out(page, run_lar)
 
 
 def test_the_text_is_no_wider_than_a_screen() -> None:
