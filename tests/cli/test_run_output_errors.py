@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,15 +122,20 @@ def test_full_disk(run_lar: RunLar, good: str) -> None:
 
 
 def test_folder_of_the_report_goes_away(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    root: Path, write_script: WriteScript, tmp_path: Path
 ) -> None:
     folder = tmp_path / "reports"
     folder.mkdir()
     script = write_script(real_time=True, times=[[0.2, 0.1, None]])
-    thread = threading.Timer(1.0, shutil.rmtree, [folder])
-    thread.start()
-    done = run_lar(script, "--iter", "10", "--json", str(folder / "x.json"))
-    thread.join()
+    words = [sys.executable, "-m", "lar", script, "--iter", "3", "--json", str(folder / "x.json")]
+    with subprocess.Popen(words, cwd=root, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("iter 0/3: "):
+                shutil.rmtree(folder)
+                break
+        stdout, stderr = process.communicate(timeout=60)
+    done = subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
     check_error(done, done.returncode, "--json: ", "no such file or directory")
     assert "=== finished test #0" in done.stdout
 

@@ -29,17 +29,22 @@ COUNT = 4
 DIGITS = np.load(REPOSITORY / "inputs" / "digits.npy")[:COUNT]
 
 
+@pytest.fixture(scope="module")
+def run_lar(run_without_worker: Any) -> Any:
+    return run_without_worker
+
+
 @pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
+def arguments(run_lar: Any, tmp_path: Path) -> list[str]:
     """A command line whose outputs of the items 2 and 3 are missing."""
     (tmp_path / "set").mkdir()
     for index, digit in enumerate(DIGITS):
         np.save(tmp_path / "set" / f"d{index}.npy", digit[None])
-    result = lar.run(DIGITS_CNN, str(tmp_path / "set"), bin_out_dump=str(tmp_path / "out"))
-    assert result.status == "ok"
+    words = [DIGITS_CNN, "--input", str(tmp_path / "set"), "--bin-out-dump", str(tmp_path / "out")]
+    assert run_lar(*words).returncode == 0
     for name in ("run3-var0", "run4-var0"):
         (tmp_path / "out" / name).unlink()
-    return [DIGITS_CNN, "--input", str(tmp_path / "set"), "--bin-out-dump", str(tmp_path / "out")]
+    return words
 
 
 def items_run(text: str) -> list[str]:

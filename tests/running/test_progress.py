@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,7 +122,7 @@ def test_a_search_shows_on_a_terminal_and_makes_room(write_script: WriteScript, 
             shown += data
         assert process.wait() == 0
     os.close(terminal)
-    before, _, after = shown.decode().partition(f"\r{TEXT}, 2 s\r")
-    assert before.endswith("(script)\r\n")
-    assert after.lstrip(" ").startswith("\rload model: 2")
-    assert TEXT not in after
+    # A busy machine shows a third second too.
+    pattern = rf"\(script\)\r\n(\r{TEXT}, [2-9] s)+\r +\rload model: 2"
+    assert re.search(pattern, shown.decode()), shown
+    assert TEXT not in shown.decode().partition("load model")[2]
