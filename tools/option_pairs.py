@@ -30,6 +30,7 @@ import runpy
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -81,7 +82,7 @@ VALUES: Mapping[str, str] = {
     "--c-opr-lib": "{in}/operators.so",
     "--engine-fix": "x2apic",
     "--engine-env": "LAR_PAIRS=1",
-    "--input": "{in}/image.pgm",
+    "--input": "{in}/digit.npy",
     "--input-layout": "nchw",
     "--resize": "8x8",
     "--mean": "1",
@@ -134,6 +135,11 @@ PLAIN = frozenset(
 )
 # What MegEngine's library prints whenever a process that has loaded it is forked.
 PRINTED_BY_FORKS = "debug: failed to load cuda func: cuCtxGetCurrent\n"
+# A float32 array of shape 1,1,8,8, as a file that NumPy has saved.
+DIGIT_HEADER = (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, 8, 8), }".ljust(117) + b"\n"
+)
+DIGIT = b"\x93NUMPY\1\0\x76\0" + DIGIT_HEADER + struct.pack("<64f", *range(64))
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 FLAG_LINE = re.compile(r"^ +(?:-\w, )?(--[a-z0-9][a-z0-9-]*)(?:[ =](\S+))?(?:  .*)?$")
 
@@ -204,7 +210,7 @@ def plan_cases(flags: Sequence[str]) -> list[tuple[str, ...]]:
 def write_inputs(folder: Path) -> None:
     """Write the small files that values of flags name."""
     folder.mkdir()
-    (folder / "image.pgm").write_bytes(b"P5 8 8 255\n" + bytes(range(0, 256, 4)))
+    (folder / "digit.npy").write_bytes(DIGIT)
     (folder / "info.json").write_text('{"name": "pairs", "valid": true}\n')
     (folder / "labels.txt").write_text("1\n")
     (folder / "algorithms.cache").write_bytes(b"\0\0\0\0")
