@@ -6,10 +6,10 @@
 
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the tests beside the module run
-until the first fails: the files named after it, then those that import it, then those of the
-modules that import it, and last those of its folder. Files that start processes come after the
-others, and only --slow-files of them. Files that fail or take too long without any change are left
-out. Changes that survived are printed as differences.
+until the first fails: the files named after it or its package, then those that import it, then
+those of the modules that import it, and last those of its folder. Files that start processes come
+after the others, and only --slow-files of them. Files that fail or take too long without any
+change are left out. Changes that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -210,24 +210,31 @@ class TestChooser:
     def choose(self, file: str) -> list[str]:
         """Return the files of tests for a module, the nearest and fastest first."""
         module = Path(file)
-        folder = "/".join(("tests", *module.parent.parts[1:]))
+        folder = Path("tests", *module.parent.parts[1:])
         callers = {
             module_name(other)
             for other, names in self.modules.items()
             if module_name(file) in names and other != file
         }
         groups = (
-            [test for test in self.tests if Path(test).stem.startswith(f"test_{module.stem}")],
+            [str(folder / f"test_{module.stem}.py")],
+            self.tests_named(folder / f"test_{module.stem}_"),
+            self.tests_named(folder.parent / f"test_{folder.name}"),
             [test for test, names in self.tests.items() if module_name(file) in names],
             [test for test, names in self.tests.items() if callers & names],
-            [test for test in self.tests if test.startswith(f"{folder}/")],
+            self.tests_named(folder / "test_"),
         )
-        near = dict.fromkeys(test for group in groups[:2] for test in group)
-        all_of_them = dict.fromkeys(test for group in groups for test in group)
-        fast = [test for test in all_of_them if test not in self.slow][:FAST_FILES]
+        known = [[test for test in group if test in self.tests] for group in groups]
+        near, everything = (
+            dict.fromkeys(test for group in some for test in group) for some in (known[:4], known)
+        )
+        fast = [test for test in everything if test not in self.slow][:FAST_FILES]
         # Of those that start processes, only the nearest are worth their time.
-        slow = [test for test in near or all_of_them if test in self.slow][: self.slow_files]
+        slow = [test for test in near or everything if test in self.slow][: self.slow_files]
         return fast + slow
+
+    def tests_named(self, beginning: Path) -> list[str]:
+        return [test for test in self.tests if test.startswith(str(beginning))]
 
 
 # --- running them ---------------------------------------------------------------------------------
