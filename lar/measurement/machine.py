@@ -11,19 +11,58 @@ from pathlib import Path
 from lar.errors import UsageError
 from lar.records.run import MachineFacts, ModelFile
 
+CPUINFO = "/proc/cpuinfo"
+
 
 def read_machine() -> MachineFacts:
     """Read the facts about this machine; unknown ones stay empty."""
     cores = os.cpu_count() or 1
     return MachineFacts(
         system=f"{platform.system()} {platform.release()}",
-        processor=read_field("/proc/cpuinfo", "model name") or platform.machine(),
+        processor=read_processor() or platform.machine(),
         cores=cores,
         usable_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
         memory_bytes=read_memory(),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
     )
+
+
+# Who designed an ARM processor, by the number that Linux gives.
+IMPLEMENTERS = {
+    "0x41": "ARM",
+    "0x42": "Broadcom",
+    "0x43": "Cavium",
+    "0x46": "Fujitsu",
+    "0x48": "HiSilicon",
+    "0x4e": "NVIDIA",
+    "0x50": "APM",
+    "0x51": "Qualcomm",
+    "0x53": "Samsung",
+    "0x61": "Apple",
+    "0x6d": "Microsoft",
+    "0x70": "Phytium",
+    "0xc0": "Ampere",
+}
+
+
+def read_processor(path: str = CPUINFO) -> str:
+    """Return the processor's name, empty where the system gives none.
+
+    Linux names an ARM processor by numbers only: an implementer and a part, with several parts
+    where its cores are not all alike.
+    """
+    fields: dict[str, list[str]] = {}
+    for line in read_text(path).splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), []).append(value.strip())
+    name, *_ = fields.get("model name", [""])
+    parts = list(dict.fromkeys(fields.get("CPU part", [])))
+    if not parts:
+        return name
+    number, *_ = fields.get("CPU implementer", ["unknown"])
+    designer = IMPLEMENTERS.get(number, f"implementer {number}")
+    return " ".join(filter(None, (name, designer, "part", ", ".join(parts))))
 
 
 def read_memory() -> int | None:

@@ -7,7 +7,6 @@ known is `N/A`, never nan.
 from __future__ import annotations
 
 import math
-import time
 
 from lar import __version__
 from lar.engines import engine_named
@@ -19,7 +18,6 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
-from lar.options.table import LAYOUTS
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -32,15 +30,6 @@ from lar.records.events import (
     Prepared,
 )
 from lar.records.run import RunResult, RunSpec
-
-# What load_and_run warns of.
-WARNINGS = {
-    **{
-        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
-        for layout in LAYOUTS
-    },
-    "winograd_transform": "enable winograd transform",
-}
 
 
 def format_ms(seconds: float | None) -> str:
@@ -72,8 +61,6 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
     """Return what the user should know about an event besides the contract's lines."""
-    if isinstance(event, EngineStarted):
-        return [format_warning(key) for key in spec.settings if key in WARNINGS]
     if isinstance(event, Finished):
         return [printable(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
@@ -84,11 +71,6 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
         shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
         notes.append(f"lar: note: no --input: data is generated ({generated[0].source}): {shapes}")
     return [printable(note) for note in notes]
-
-
-def format_warning(key: str) -> str:
-    """Return load_and_run's warning that an option changes what is run."""
-    return f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {WARNINGS[key]}"
 
 
 def format_row(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -17,7 +19,7 @@ from lar.errors import LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import team_of
-from lar.options.table import PROFILE_FILES, one_of
+from lar.options.table import LAYOUTS, PROFILE_FILES, WINOGRAD_TRANSFORM, one_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -32,6 +34,15 @@ from lar.records.events import (
 from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.worker.feeding import Look, feeds_of
 from lar.worker.recorder import Recorder
+
+# What load_and_run warns of.
+CHANGES = {
+    **{
+        layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
+        for layout in LAYOUTS
+    },
+    WINOGRAD_TRANSFORM.key: "enable winograd transform",
+}
 
 
 class Copies:
@@ -129,6 +140,7 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
     driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
+        log_changes(spec)
         emit(PhaseEntered("load"))
         load_seconds = copies.load()
         infos = driver.inputs()
@@ -190,6 +202,14 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         if explained is None:
             raise
         raise explained from error
+
+
+def log_changes(spec: RunSpec) -> None:
+    """Write into the log which options change what is computed, as load_and_run prints it."""
+    for key in spec.settings:
+        if key in CHANGES:
+            said = f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {CHANGES[key]}"
+            print(said, file=sys.stderr, flush=True)
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,3 +185,17 @@ def test_outputs_that_numpy_does_not_hold(run_lar: RunLar, tmp_path: Path, kind:
     assert [output.name for output in first.outputs] == ["output"]
     # No hash is better than one that changes from run to run.
     assert first.outputs == second.outputs
+
+
+def test_what_an_option_changes_is_in_the_log_and_printed_with_verbose(
+    run_lar: RunLar, root: Path, tmp_path: Path
+) -> None:
+    words = [str(root / "models/one_operator.mge"), "--enable-nchw44", "--winograd-transform"]
+    words += ["--iter", "1", "--json", str(tmp_path / "result.json")]
+    told = ["enable nchw44 optimization", "enable winograd transform"]
+    log = re.compile(r"\[\d\d \d\d:\d\d:\d\d lar\]\[warn\] (.*)")
+    quiet = run_lar(*words)
+    assert quiet.returncode == 0, quiet.stderr
+    assert not log.search(quiet.stdout + quiet.stderr)
+    assert log.findall(json.loads((tmp_path / "result.json").read_text())["log_tail"]) == told
+    assert log.findall(run_lar(*words[:-2], "--verbose").stderr) == told

@@ -346,3 +346,21 @@ def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
     driver.fire_hooks("after_load")
     driver.fire_hooks("before_run")
     assert fired[2:] == [("late, before the run", True)]
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "advice"),
+    [
+        ("Linux", "x86_64", "uv run --python 3.10 lar"),
+        ("Linux", "aarch64", "no package for Linux on aarch64: build it from its source"),
+        ("Darwin", "arm64", "no package for Darwin on arm64"),
+    ],
+)
+def test_the_advice_to_install_is_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, advice: str
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    hint = engine_named("megengine").install_hint
+    assert advice in hint
+    assert ("uv run" in hint) == (machine == "x86_64")

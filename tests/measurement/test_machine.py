@@ -16,6 +16,7 @@ from lar.measurement.machine import (
     read_machine,
     read_memory,
     read_model_file,
+    read_processor,
     read_text,
 )
 
@@ -56,7 +57,7 @@ def test_what_the_system_does_not_tell_is_empty(
 ) -> None:
     assert read_text(str(tmp_path / "none")) == ""
     assert read_field(str(tmp_path / "none"), "x") == ""
-    monkeypatch.setattr("lar.measurement.machine.read_field", lambda path, name: "")
+    monkeypatch.setattr("lar.measurement.machine.read_text", lambda path: "")
     assert read_memory() is None
     assert read_machine().processor == os.uname().machine
 
@@ -103,3 +104,35 @@ def test_without_a_checksum_file_there_is_none(tmp_path: Path) -> None:
 def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: no such file"):
         read_model_file(tmp_path / "gone.onnx")
+
+
+ARM = """processor\t: 0
+BogoMIPS\t: 50.00
+Features\t: fp asimd evtstrm aes
+CPU implementer\t: {implementer}
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: {first}
+
+processor\t: 1
+CPU implementer\t: {implementer}
+CPU part\t: {second}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (ARM.format(implementer="0x41", first="0xd0c", second="0xd0c"), "ARM part 0xd0c"),
+        (ARM.format(implementer="0x41", first="0xd03", second="0xd07"), "ARM part 0xd03, 0xd07"),
+        (ARM.format(implementer="0x99", first="0x1", second="0x1"), "implementer 0x99 part 0x1"),
+        ("model name\t: ARMv7\nCPU implementer\t: 0x41\nCPU part: 0xd03", "ARMv7 ARM part 0xd03"),
+        ("vendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7B13\n", "AMD EPYC 7B13"),
+        ("", ""),
+    ],
+)
+def test_a_processor_is_named_by_the_numbers_that_arm_gives(
+    tmp_path: Path, cpuinfo: str, name: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert read_processor(str(tmp_path / "cpuinfo")) == name

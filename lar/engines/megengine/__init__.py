@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,14 @@ class MegEngine(Engine):
 
     @property
     def install_hint(self) -> str:
-        return "MegEngine has packages for Python 3.10 and older only: uv run --python 3.10 lar ..."
+        machine, system = platform.machine(), platform.system()
+        if (system, machine) == ("Linux", "x86_64"):
+            older = "uv run --python 3.10 lar ..."
+            return f"MegEngine has packages for Python 3.10 and older only: {older}"
+        return (
+            f"MegEngine 1.13 has no package for {system} on {machine}: build it from its source, "
+            "or run .mge models on Linux on x86_64"
+        )
 
     @property
     def cache(self) -> CacheFiles:

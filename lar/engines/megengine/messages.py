@@ -25,10 +25,6 @@ BROKEN_FILE: tuple[tuple[str, str], ...] = (
     ),
     (r"model verification failed", "its content is damaged (verification failed)"),
     (
-        r"failed to find opr with type",
-        "it needs an operator that this MegEngine lacks, or is damaged",
-    ),
-    (
         r"invalid model format|access invalid Maybe value",
         "this is not a MegEngine model, or it is damaged",
     ),
@@ -130,6 +126,12 @@ def explain_megengine(
         return failed
     if lacking := re.search(r"unsupport dtype in lite : \{.* (\w+)\}", message):
         return type_error(model, lacking[1])
+    if loading and (lacking := re.search(r"failed to find opr with type (\w+)", message)):
+        return LarError(
+            f"MegEngine has no operator of the type {lacking[1]}, or the file is damaged",
+            f"dump the model with this version of MegEngine, or {BROKEN}",
+            subject=model,
+        )
     for pattern, what in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
             return UsageError(f"{model}: {what}", BROKEN)

@@ -32,7 +32,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
 from lar.errors import UsageError
-from lar.measurement.machine import read_field
+from lar.measurement.machine import CPUINFO, read_field, read_processor
 from lar.records.run import RunContext, RunSpec
 
 FLAG = "--fast-run-algo-policy"
@@ -116,7 +116,7 @@ def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
         "optimization": str(settings.get("graph_optimization_level", "all")),
         "disabled_optimizers": " ".join(driver.disabled_optimizers),
         "operators": hashlib.sha256(Path(operators).read_bytes()).hexdigest() if operators else "",
-        "processor": read_field("/proc/cpuinfo", "model name"),
+        "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in flags),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
     }
@@ -124,7 +124,7 @@ def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
 
 def instruction_flags() -> list[str]:
     """Return this processor's flags, by their names on x86 or on ARM."""
-    flags = read_field("/proc/cpuinfo", "flags") or read_field("/proc/cpuinfo", "Features")
+    flags = read_field(CPUINFO, "flags") or read_field(CPUINFO, "Features")
     return flags.split()
 
 

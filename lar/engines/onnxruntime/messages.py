@@ -42,20 +42,43 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "export it for an older opset, or upgrade onnxruntime",
     ),
     (
-        r"is not a registered function/op|No Op registered",
-        "it uses an operator that this ONNX Runtime does not know",
-        "export it for another opset",
-    ),
-    (
         r"ModelProto does not have a graph|Load model from .* failed|INVALID_GRAPH",
         "its content is damaged",
         BROKEN,
     ),
 )
 
+# What the engine says of an operator that it lacks: its name, and the version or domain.
+LACKING = (
+    r"Could not find an implementation for (?P<name>[^\s(]+)\((?P<version>\d+)\)",
+    r"No Op registered for (?P<name>\S+) with domain_version of (?P<version>\d+)",
+    r"(?P<name>\S+)\(-?\d+\) is not a registered function/op",
+)
 
-def explain_onnxruntime(message: str, model: str, *, loading: bool) -> LarError | None:
-    """Return the clear error behind a message of the engine, None for an unknown one."""
+
+def explain_lacking(message: str, model: str, version: str) -> LarError | None:
+    """Return the error of a model with an operator that the engine lacks, None for another."""
+    found = next(filter(None, (re.search(pattern, message) for pattern in LACKING)), None)
+    if found is None:
+        return None
+    operator = "-".join(filter(None, found.groupdict().values()))
+    return LarError(
+        f"ONNX Runtime {version} has no {operator}",
+        f"export the model for another opset or with other types (ONNX Runtime: "
+        f"{one_line(message)})",
+        subject=model,
+    )
+
+
+def explain_onnxruntime(
+    message: str, model: str, *, loading: bool, version: str = ""
+) -> LarError | None:
+    """Return the clear error behind a message of the engine, None for an unknown one.
+
+    `version` is the engine's.
+    """
+    if loading and (lacking := explain_lacking(message, model, version)):
+        return lacking
     if loading and "fallback to CPU EP has been explicitly disabled" in message:
         return UsageError(
             f"{model}: the provider cannot run it, or not all of its operators",

@@ -180,7 +180,9 @@ class SessionDriver(Driver):
         return SessionOutputs(self.session.get_outputs(), self.binding.get_outputs())
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return explain_onnxruntime(str(error), self.spec.model, loading=loading)
+        return explain_onnxruntime(
+            str(error), self.spec.model, loading=loading, version=self.onnxruntime.__version__
+        )
 
 
 class SessionOutputs(Mapping[str, Any]):

@@ -162,3 +162,13 @@ def test_a_dump_is_not_blamed_on_the_shape_that_is_fed() -> None:
     )
     assert error is not None
     assert error.message.startswith("--bin-io-dump: ")
+
+
+def test_an_operator_that_the_engine_lacks_is_named() -> None:
+    message = "failed to find opr with type 8912, use python env config.dump_registered_oprs()"
+    error = explain_megengine(message, "m.mge", loading=True)
+    assert error is not None
+    assert error.exit_code == 4
+    assert error.message == (
+        "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
+import onnxruntime
 import pytest
 
 from tests.cli.failures import check_error
@@ -33,3 +34,35 @@ def test_a_file_of_weights_that_is_missing_is_named(
         done = run_lar(command, model, cwd=cwd)
         file = "gone.data" if cwd else str(tmp_path / "gone.data")
         check_error(done, 2, f"model.onnx: its weights file {file} is missing", "keep it beside")
+
+
+def save_model(path: Path, operator: str, opset: int, domain: str = "", **attributes: Any) -> None:
+    """Save a model of one operator, which the engine may lack."""
+    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    node = onnx.helper.make_node(operator, ["x"], ["y"], domain=domain, **attributes)
+    graph = onnx.helper.make_graph(
+        [node], "lacking", [value("x", kind, [1, 1, 4, 4])], [value("y", kind, None)]
+    )
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    opsets += [onnx.helper.make_opsetid(domain, 1)] if domain else []
+    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "domain", "named"),
+    [
+        ("AveragePool", 1, "", "AveragePool-1"),
+        ("NoSuchOperator", 17, "", "NoSuchOperator-17"),
+        ("Own", 17, "my.domain", "my.domain:Own"),
+    ],
+)
+def test_an_operator_that_the_engine_lacks_is_named(
+    run_lar: RunLar, tmp_path: Path, operator: str, opset: int, domain: str, named: str
+) -> None:
+    attributes = {"kernel_shape": [2, 2]} if operator == "AveragePool" else {}
+    path = tmp_path / "lacking.onnx"
+    save_model(path, operator, opset, domain, **attributes)
+    done = run_lar(str(path))
+    version = onnxruntime.__version__
+    check_error(done, 4, f"{path}: ONNX Runtime {version} has no {named}", "another opset")
+    assert "damaged" not in done.stderr
