@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from typing import Any
 
+from lar.options.arguments import add_option
+from lar.options.table import ALLOW_EXTERNAL_DATA
 from lar.running.plan import plan_run, spec_of
 
 
@@ -15,13 +18,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model file (.mge, .onnx, ...), or a file or folder of testcases",
     )
     parser.add_argument("--engine", metavar="NAME", help="the engine that reads it")
+    add_option(parser, ALLOW_EXTERNAL_DATA)
     parser.add_argument("--json", metavar="FILE", help="write it as JSON; - is standard output")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
+def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a run that only reads the model."""
+    allowed = arguments.allow_external_data
+    return {"engine": arguments.engine, "iter": 0, ALLOW_EXTERNAL_DATA.key: allowed}
+
+
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    plan = plan_run(arguments.model, {"engine": arguments.engine, "iter": 0})
+    plan = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
     from lar.files.report_file import OutputFile, check_places
 

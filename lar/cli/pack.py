@@ -14,7 +14,7 @@ from lar.files.input_file import read_input_lines
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
 from lar.options.option import flag_of, is_set
-from lar.options.table import BY_KEY
+from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.options.values import parse_error, parse_positive
 from lar.running.plan import Plan, check_name, plan_run, spec_of
 from lar.testcases.paths import source_of
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="repeat data from files N times along the batch",
     )
-    for key in IMAGE_OPTIONS:
+    for key in (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key):
         add_option(parser, BY_KEY[key])
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
@@ -152,7 +152,8 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     engine = engine_for(Path(model), None)
     if engine.packing is None:
         raise UsageError(f"{model}: {engine.title} has no testcases")
-    values = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
+    keys = (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key)
+    values = {key: getattr(arguments, key) for key in keys}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
     return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})

@@ -255,6 +255,14 @@ class Engine(abc.ABC):
         """
         return
 
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Refuse a model file that must not be loaded with these settings.
+
+        Raises:
+            UsageError: saying why.
+        """
+        return
+
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
         """Return what the user should know of a result, in one line; the environment is the
         worker's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +83,19 @@ def settle_stack(plan: Plan, began: float | None = None) -> Plan:
     return as_one_run(plan) if is_one_run(plan.values["input"], taken) else plan
 
 
-def read_info(model: str | Path, engine: str | None = None) -> ModelInfo:
+def read_info(
+    model: str | Path,
+    engine: str | None = None,
+    *,
+    allow_external_data: Sequence[str] | None = None,
+) -> ModelInfo:
     """Read what a model file holds, in a worker process, without running it.
+
+    Weights may be in files in the model's own folder, and in those of `allow_external_data`.
 
     Raises:
         UsageError: the file is no model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
     """
-    return info_of(spec_of(plan_run(str(model), {"engine": engine, "iter": 0})))
+    values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}
+    return info_of(spec_of(plan_run(str(model), values)))

@@ -329,7 +329,11 @@ def generated_inputs(
     from lar.running.api import read_info
     from lar.running.array_inputs import items_of
 
-    infos = [read_info(side.model).inputs for side in models]
+    allowed = [side.options.get("allow_external_data") for side in models]
+    infos = [
+        read_info(side.model, allow_external_data=folders).inputs
+        for side, folders in zip(models, allowed, strict=True)
+    ]
     if {each.name for each in infos[0]} == {each.name for each in infos[1]}:
         return []
     if list(map(describe_input, infos[0])) != list(map(describe_input, infos[1])):

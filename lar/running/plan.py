@@ -96,6 +96,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
         source.model, values, settings, engine, driver, warmups, iterations, source, items or ()
     )
     check_rules((*RULES, *engine.option_rules()), plan.asked(has_dataset=items is not None))
+    engine.check_model(Path(plan.model), settings)
     require_engine(engine, plan.model)
     if settings:
         engine.check_settings(settings, {**os.environ, **plan.environment})

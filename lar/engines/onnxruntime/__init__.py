@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import CasePacker, DriverEntry, Engine
 from lar.engines.formats import ONNX, ORT
@@ -94,6 +94,12 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.model_file import read_model
 
         return read_model(path)
+
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        from lar.engines.onnxruntime.external_data import check_external_data
+
+        allowed = str(settings.get("allow_external_data", ""))
+        check_external_data(path, allowed.splitlines())
 
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.onnxruntime.session import find_devices

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.formats import begins_like_onnx
-from lar.engines.onnxruntime.model_fields import ENTRY_KEY, ENTRY_VALUE, mapped
+from lar.engines.onnxruntime.model_fields import ENTRY_KEY, ENTRY_VALUE, external_data_in, mapped
 from lar.engines.onnxruntime.wire import Field, bytes_field, fields_in, texts_in
 from lar.errors import UsageError
 
@@ -86,6 +86,9 @@ def read_cache(path: str | Path) -> ModelCache:
             # Not before: a large model that is named by mistake is not read into memory.
             model = bytes(data[: last.begin])
         if zlib.crc32(model) != record.graph_crc32:
+            raise foreign
+        # A cache made by somebody else must not have other files of this machine read.
+        if any(each.location != record.data for each in external_data_in(model)):
             raise foreign
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {reason_of(error)}") from None

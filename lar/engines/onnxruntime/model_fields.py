@@ -6,18 +6,22 @@ The numbers of the fields are those of onnx.proto; `data` is a whole file.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from lar.engines.onnxruntime.wire import fields_in, messages_in, texts_in
+from lar.engines.onnxruntime.wire import BYTES, fields_in, messages_in, texts_in
 
 MODEL_GRAPH = 7
+MODEL_TRAINING, MODEL_FUNCTION = 20, 25
+TRAINING_GRAPHS, FUNCTION_NODE = (1, 2), 7
 GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 1, 5, 11, 12
+GRAPH_SPARSE_INITIALIZER, SPARSE_TENSORS = 15, (1, 2)
 NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_TYPE, NODE_ATTRIBUTE, NODE_DOMAIN = 1, 2, 3, 4, 5, 7
-ATTRIBUTE_TENSORS, ATTRIBUTE_GRAPHS = (5, 10), (6, 11)
-TENSOR_EXTERNAL_DATA = 13
+ATTRIBUTE_TENSORS, ATTRIBUTE_SPARSE_TENSORS, ATTRIBUTE_GRAPHS = (5, 10), (22, 23), (6, 11)
+TENSOR_NAME, TENSOR_EXTERNAL_DATA, TENSOR_DATA_LOCATION, EXTERNAL = 8, 13, 14, 1
 ENTRY_KEY, ENTRY_VALUE = 1, 2
 VALUE_NAME, VALUE_TYPE = 1, 2
 TYPE_TENSOR, TENSOR_SHAPE = 1, 2
@@ -31,6 +35,15 @@ class Node(NamedTuple):
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+class ExternalData(NamedTuple):
+    """Where the data of a tensor stands in another file; a length of 0 is the rest of it."""
+
+    tensor: str
+    location: str
+    offset: int
+    length: int
 
 
 @contextmanager
@@ -113,28 +126,92 @@ def weights_files(data: bytes | memoryview) -> tuple[str, ...]:
     Raises:
         ValueError: this is no model.
     """
-    found: set[str] = set()
-    for graph in messages_in(data, MODEL_GRAPH):
-        found.update(weights_files_of_graph(data, *graph))
-    return tuple(sorted(found))
+    return tuple(sorted({each.location for each in external_data_in(data)}))
 
 
-def weights_files_of_graph(data: bytes | memoryview, begin: int, end: int) -> Iterator[str]:
-    """Yield the files of a graph's weights, and of those inside its control flow."""
+def external_data_in(data: bytes | memoryview) -> Iterator[ExternalData]:
+    """Yield the data of a model's tensors that stand in other files, wherever the tensors are:
+    weights, sparse ones, attributes of nodes, control flow and functions.
+
+    Raises:
+        ValueError: this is no model.
+    """
+    for field in fields_in(data):
+        if field.kind != BYTES:
+            continue
+        if field.number == MODEL_GRAPH:
+            yield from _data_of_graph(data, field.value, field.end)
+        elif field.number == MODEL_FUNCTION:
+            for node in messages_in(data, FUNCTION_NODE, field.value, field.end):
+                yield from _data_of_node(data, *node)
+        elif field.number == MODEL_TRAINING:
+            for inner in fields_in(data, field.value, field.end):
+                if inner.number in TRAINING_GRAPHS and inner.kind == BYTES:
+                    yield from _data_of_graph(data, inner.value, inner.end)
+
+
+def may_have_external_data(
+    data: bytes | memoryview, begin: int = 0, end: int | None = None
+) -> bool:
+    """Whether the word that names a tensor's file occurs between two offsets: a fast search."""
+    content = data.obj if isinstance(data, memoryview) else data
+    end = len(data) if end is None else end
+    return cast("mmap.mmap | bytes", content).find(b"location", begin, end) >= 0
+
+
+def _data_of_graph(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
     for field in fields_in(data, begin, end):
+        if field.kind != BYTES:
+            continue
         if field.number == GRAPH_INITIALIZER:
-            yield from weights_files_of_tensor(data, field.value, field.end)
+            yield from _data_of_tensor(data, field.value, field.end)
+        elif field.number == GRAPH_SPARSE_INITIALIZER:
+            yield from _data_of_sparse(data, field.value, field.end)
         elif field.number == GRAPH_NODE:
-            for attribute in messages_in(data, NODE_ATTRIBUTE, field.value, field.end):
-                for inner in fields_in(data, *attribute):
-                    if inner.number in ATTRIBUTE_TENSORS:
-                        yield from weights_files_of_tensor(data, inner.value, inner.end)
-                    elif inner.number in ATTRIBUTE_GRAPHS:
-                        yield from weights_files_of_graph(data, inner.value, inner.end)
+            yield from _data_of_node(data, field.value, field.end)
 
 
-def weights_files_of_tensor(data: bytes | memoryview, begin: int, end: int) -> Iterator[str]:
-    """Yield the file of a tensor's data, if it has one."""
-    for entry in messages_in(data, TENSOR_EXTERNAL_DATA, begin, end):
-        if texts_in(data, ENTRY_KEY, *entry) == ["location"]:
-            yield from texts_in(data, ENTRY_VALUE, *entry)
+def _data_of_node(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
+    if not may_have_external_data(data, begin, end):
+        return
+    for attribute in messages_in(data, NODE_ATTRIBUTE, begin, end):
+        for field in fields_in(data, *attribute):
+            if field.kind != BYTES:
+                continue
+            if field.number in ATTRIBUTE_TENSORS:
+                yield from _data_of_tensor(data, field.value, field.end)
+            elif field.number in ATTRIBUTE_SPARSE_TENSORS:
+                yield from _data_of_sparse(data, field.value, field.end)
+            elif field.number in ATTRIBUTE_GRAPHS:
+                yield from _data_of_graph(data, field.value, field.end)
+
+
+def _data_of_sparse(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
+    for field in fields_in(data, begin, end):
+        if field.number in SPARSE_TENSORS and field.kind == BYTES:
+            yield from _data_of_tensor(data, field.value, field.end)
+
+
+def _data_of_tensor(data: bytes | memoryview, begin: int, end: int) -> Iterator[ExternalData]:
+    name, is_external = "", False
+    entries: list[tuple[str, str]] = []
+    for field in fields_in(data, begin, end):
+        if field.number == TENSOR_NAME and field.kind == BYTES:
+            name = os.fsdecode(bytes(data[field.value : field.end]))
+        elif field.number == TENSOR_DATA_LOCATION:
+            is_external = field.value == EXTERNAL
+        elif field.number == TENSOR_EXTERNAL_DATA and field.kind == BYTES:
+            key, value = (
+                b"".join(
+                    bytes(data[first:last])
+                    for first, last in messages_in(data, number, field.value, field.end)
+                )
+                for number in (ENTRY_KEY, ENTRY_VALUE)
+            )
+            entries.append((os.fsdecode(key), os.fsdecode(value)))
+    if not is_external:
+        return
+    numbers = {key: int(value) for key, value in entries if value.isdecimal()}
+    locations = [value for key, value in entries if key == "location"]
+    for location in locations or [""]:
+        yield ExternalData(name, location, numbers.get("offset", 0), numbers.get("length", 0))

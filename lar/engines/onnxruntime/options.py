@@ -369,6 +369,7 @@ ROWS = (
     OptionRow("profile_memory", SESSION, "estimated from the tensors and their last use"),
     OptionRow("profile_syscalls", SESSION, "strace of the process that runs the model"),
     OptionRow("range_by", SESSION, "by the names of the optimised graph's nodes"),
+    OptionRow("allow_external_data", SESSION, "checked before the session reads the model"),
     OptionRow("c_opr_lib", SESSION, "register_custom_ops_library", before_load=load_operators),
     # Last: what is dumped is saved with all that the others have set.
     *map(row_of_text_dump, ("io_dump", "io_dump_stdout", "io_dump_stderr")),

@@ -1,0 +1,292 @@
+"""Weights in other files: those beside the model are read, no other file of the machine is."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import lar
+from lar.cli.main import main
+from lar.engines.onnxruntime.cache_file import read_cache, with_record
+from lar.engines.onnxruntime.external_data import check_external_data
+from lar.errors import UsageError
+
+SECRET = np.arange(4, dtype=np.float32)
+FLOATS = TensorProto.FLOAT
+
+
+def external(location: str, name: str = "W", **entries: str) -> TensorProto:
+    """A tensor of four floats whose data is in a file."""
+    tensor = TensorProto(name=name, dims=[4], data_type=FLOATS, data_location=1)
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def as_weight(tensor: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("Add", ["x", "W"], ["y"])
+    return model_of([node], [tensor])
+
+
+def as_constant(tensor: TensorProto) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Constant", [], ["W"], value=tensor),
+        helper.make_node("Add", ["x", "W"], ["y"]),
+    ]
+    return model_of(nodes)
+
+
+def in_control_flow(tensor: TensorProto) -> onnx.ModelProto:
+    out = helper.make_tensor_value_info("z", FLOATS, [4])
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["W"], ["z"])], "b", [], [out], [tensor]
+    )
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "c", [], [out])
+    nodes = [
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", 9, [], [True])),
+        helper.make_node("If", ["true"], ["y"], then_branch=branch, else_branch=other),
+    ]
+    return model_of(nodes)
+
+
+def as_sparse_values(tensor: TensorProto) -> onnx.ModelProto:
+    indices = helper.make_tensor("i", TensorProto.INT64, [4], range(4))
+    model = model_of([helper.make_node("Add", ["x", "W"], ["y"])])
+    model.graph.sparse_initializer.add(values=tensor, indices=indices, dims=[4])
+    return model
+
+
+def as_sparse_attribute(tensor: TensorProto) -> onnx.ModelProto:
+    indices = helper.make_tensor("i", TensorProto.INT64, [4], range(4))
+    sparse = helper.make_sparse_tensor(tensor, indices, [4])
+    nodes = [
+        helper.make_node("Constant", [], ["W"], sparse_value=sparse),
+        helper.make_node("Add", ["x", "W"], ["y"]),
+    ]
+    return model_of(nodes)
+
+
+def in_a_function(tensor: TensorProto) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Constant", [], ["W"], value=tensor),
+        helper.make_node("Add", ["a", "W"], ["b"]),
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("own", "F", ["a"], ["b"], nodes, opsets)
+    model = model_of([helper.make_node("F", ["x"], ["y"], domain="own")])
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.functions.append(function)
+    return model
+
+
+def model_of(
+    nodes: list[onnx.NodeProto], tensors: list[TensorProto] | None = None
+) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, FLOATS, [4]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors or [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+PLACES: list[Callable[[TensorProto], onnx.ModelProto]] = [
+    as_weight,
+    as_constant,
+    in_control_flow,
+    as_sparse_values,
+    as_sparse_attribute,
+    in_a_function,
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder for the model; the file that nobody should read is beside that folder."""
+    (tmp_path / "secret.bin").write_bytes(SECRET.tobytes())
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+def write(folder: Path, model: onnx.ModelProto) -> Path:
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("make", PLACES)
+def test_a_tensor_outside_the_folder_is_found_wherever_it_is(
+    make: Callable[[TensorProto], onnx.ModelProto], folder: Path
+) -> None:
+    for location in (str(folder.parent / "secret.bin"), "../secret.bin", "link.bin"):
+        path = write(folder, make(external(location)))
+        if location == "link.bin":
+            (folder / location).symlink_to("../secret.bin")
+        with pytest.raises(UsageError) as caught:
+            check_external_data(path)
+        assert caught.value.message == (
+            f"{path}: tensor 'W': its data is in {location!r}, outside the model's folder"
+        )
+        assert f"--allow-external-data {folder.parent}" in caught.value.hint
+        check_external_data(path, [str(folder.parent)])
+
+
+@pytest.mark.parametrize("make", PLACES)
+def test_a_tensor_in_the_folder_is_taken(
+    make: Callable[[TensorProto], onnx.ModelProto], folder: Path
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "w.bin").write_bytes(SECRET.tobytes())
+    (folder / "link.bin").symlink_to("sub/w.bin")
+    for location in ("sub/w.bin", "./link.bin"):
+        check_external_data(write(folder, make(external(location))))
+
+
+def test_a_way_out_of_the_folder_and_back_is_refused(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    for location in ("../model/w.bin", str(folder / "w.bin")):
+        path = write(folder, as_weight(external(location)))
+        with pytest.raises(UsageError, match="outside the model's folder"):
+            check_external_data(path)
+        check_external_data(path, [str(folder)])
+
+
+def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
+    beside = folder.parent / "model2"
+    beside.mkdir()
+    (beside / "w.bin").write_bytes(SECRET.tobytes())
+    path = write(folder, as_weight(external("../model2/w.bin")))
+    with pytest.raises(UsageError, match="outside"):
+        check_external_data(path, [str(folder)])
+    check_external_data(path, [str(beside), str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ({"location": "gone.bin"}, "gone.bin: no such file"),
+        ({"location": "pipe"}, "pipe: is not a regular file"),
+        ({"location": "sub"}, "sub: is a folder"),
+        ({"location": ""}, "in a file without a name"),
+        ({"location": "*/_ORT_MEM_ADDR_/*", "offset": "4096", "length": "16"}, "without a name"),
+        ({"location": "w.bin", "offset": "0", "length": "17"}, "w.bin is cut short"),
+        ({"location": "w.bin", "offset": "1", "length": "16"}, "w.bin is cut short"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(
+    entries: dict[str, str], problem: str, folder: Path
+) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "sub").mkdir()
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    path = write(folder, as_weight(external(**entries)))
+    with pytest.raises(UsageError, match=r"m\.onnx: tensor 'W': ") as caught:
+        check_external_data(path)
+    assert problem in caught.value.message
+
+
+def test_a_tensor_whose_data_is_inside_names_no_file(folder: Path) -> None:
+    tensor = external("../secret.bin")
+    tensor.data_location = TensorProto.DEFAULT
+    tensor.raw_data = SECRET.tobytes()
+    path = write(folder, as_weight(tensor))
+    check_external_data(path)
+    # ONNX Runtime agrees.
+    assert lar.run(path, {"x": SECRET}, iter=1).status == "ok"
+
+
+def test_the_whole_weights_file_may_be_used(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    path = write(folder, as_weight(external("w.bin", offset="0", length="16")))
+    check_external_data(path)
+
+
+def test_each_of_several_locations_counts(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    tensor = external("w.bin")
+    tensor.external_data.add(key="location", value="../secret.bin")
+    with pytest.raises(UsageError, match="outside"):
+        check_external_data(write(folder, as_weight(tensor)))
+
+
+def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
+    # A group, which protobuf skips and lar does not know.
+    content = as_weight(external("../secret.bin")).SerializeToString() + b"\xa3\x06\xa4\x06"
+    path = folder / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="not an ONNX model, or a damaged one"):
+        check_external_data(path)
+
+
+COMMANDS = [
+    ["run", "MODEL", "--iter", "1", "--bin-out-dump", "OUT"],
+    ["info", "MODEL"],
+    ["pack", "MODEL", "-d", "#rand(0,1)", "-o", "OUT"],
+    ["compare", "MODEL --cpu", "MODEL --multithread 1"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_every_command_refuses_it(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(folder, as_weight(external("../secret.bin")))
+    out = folder.parent / "out"
+    words = [word.replace("MODEL", str(path)).replace("OUT", str(out)) for word in command]
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert "tensor 'W': its data is in '../secret.bin'" in printed.err
+    assert printed.out == ""
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_every_command_takes_what_the_user_allows(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "link.bin").symlink_to("../secret.bin")
+    path = write(folder, as_weight(external("link.bin")))
+    out, allow = folder.parent / "out", f"--allow-external-data {folder.parent}"
+    words = [word.replace("MODEL ", f"MODEL {allow} ") for word in command]
+    words = [word.replace("MODEL", str(path)).replace("OUT", str(out)) for word in words]
+    code = main([*words, *(allow.split() if command[0] != "compare" else [])])
+    assert (code, "error" in capsys.readouterr().err) == (0, False)
+    if command[0] == "pack":
+        packed = out / "link.bin"
+        assert packed.read_bytes() == SECRET.tobytes()
+        assert not packed.is_symlink()
+
+
+def test_a_folder_of_testcases_is_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_data_set_0").mkdir()
+    write(folder, as_weight(external("../secret.bin")))
+    assert main([str(folder)]) == 2
+    assert "tensor 'W': its data is in '../secret.bin'" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_cannot_be_allowed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(folder, as_weight(external("../secret.bin")))
+    assert main([str(path), "--allow-external-data", "gone"]) == 2
+    assert "--allow-external-data: gone: no such folder" in capsys.readouterr().err
+
+
+def test_a_cache_names_no_file_but_its_own(
+    folder: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = folder / "cache"
+    model = str(root / "models/digits_cnn.onnx")
+    words = [model, "--iter", "1", "--fast-run-algo-policy", str(cache)]
+    assert main([*words, "--fast-run"]) == 0
+    record = read_cache(cache).record
+    forged = as_weight(external("../secret.bin")).SerializeToString()
+    cache.write_bytes(with_record(forged, replace(record, graph_crc32=zlib.crc32(forged))))
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "cache: is not a cache that lar made" in capsys.readouterr().err
