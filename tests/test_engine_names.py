@@ -18,6 +18,7 @@ ALLOWED = {
     "lar/dumps/binary.py": r".*MegEngine's tensor files hold no ",
     "lar/profiles/megengine_file.py": "MegEngine's file is what --profile-raw wrote.*",
     "lar/profiles/trace_file.py": ".*--style megengine.*",
+    "lar/options/suggestions.py": "lite",  # a flag of load_and_run
     "lar/cli/report.py": r"megengine|.*\(default megengine;.*",
     "lar/reports/styles/__init__.py": STYLE,
     "lar/reports/styles/megengine/__init__.py": STYLE,
