@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lar.running.compared_dumps import Side
 
 SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
+EXPECTED = f"what A should be: {SIDE}"
 
 FORMATS = {
     ".html": "lar.reports.compare_html:format_html",
@@ -32,26 +33,27 @@ INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "in
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("actual", metavar="A", help=SIDE)
-    parser.add_argument("expected", metavar="B", help="the same: what A should be")
+    parser.add_argument("expected", metavar="B", help=EXPECTED)
     group = parser.add_argument_group("tolerance")
     group.add_argument(
         "--rtol",
         type=parse_tolerance,
         metavar="R",
-        help="an element may be apart by R times the expected one (default 1e-4 for float32)",
+        help="an element may differ by R times the expected one (default 1e-4 for float32)",
     )
     group.add_argument(
         "--atol",
         type=parse_tolerance,
         metavar="D",
-        help="and by D (default R times the tensor's root mean square)",
+        help="an element may differ by D besides --rtol (default R times the tensor's root mean "
+        "square)",
     )
     group.add_argument(
         "-e",
         "--max-err",
         type=parse_tolerance,
         metavar="E",
-        help="instead of both: |a-e| / max(|a|, |e|, 1) may be E",
+        help="instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may be E",
     )
     group = parser.add_argument_group("report")
     group.add_argument("--all", action="store_true", help="print every tensor")

@@ -7,6 +7,7 @@ import argparse
 from lar.cli.commands import COMMANDS
 from lar.cli.help import topics
 from lar.cli.parser import Parser, parser_of
+from lar.cli.run_help import GROUPS
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -63,5 +64,7 @@ def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) ->
                 mark_files(its, file, folder)
         elif action.metavar == "TOPIC":
             action.choices = [*COMMANDS, *topics()]
+        elif action.metavar == "GROUP":
+            action.choices = [*(group.name for group in GROUPS), "all"]
         elif action.metavar in FILES | FOLDERS:
             action.complete = file if action.metavar in FILES else folder  # type: ignore[attr-defined]

@@ -6,11 +6,10 @@ import argparse
 import os
 import sys
 import textwrap
-from collections.abc import Mapping
 
 from lar import __version__
 from lar.cli.commands import COMMANDS
-from lar.cli.parser import parser_of, terminal_width
+from lar.cli.parser import format_entries, parser_of, terminal_width
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
 
@@ -70,20 +69,6 @@ def overview() -> str:
             ),
         ]
     )
-
-
-def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
-    """Return a line for each name with what it is, indented, wrapped to a width."""
-    column = max(map(len, entries)) + 4
-    return [
-        textwrap.fill(
-            f"  {name:{column - 2}}{text}",
-            max(width, column + 20),
-            subsequent_indent=" " * column,
-            break_on_hyphens=False,
-        )
-        for name, text in entries.items()
-    ]
 
 
 def topics() -> dict[str, str]:

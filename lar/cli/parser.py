@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import textwrap
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, load_command
@@ -19,8 +21,6 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Keep the lines of a description, but for those that are too long."""
-        import textwrap
-
         return "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
             for line in text.splitlines()
@@ -55,6 +55,21 @@ class Parser(argparse.ArgumentParser):
 
 def parser_of(command: str) -> Parser:
     """Return the parser of a command."""
-    parser = Parser(prog=f"lar {command}", description=COMMANDS[command])
+    # `lar run` has a help of its own: it has too many flags for one screen.
+    parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
     load_command(command).add_arguments(parser)
     return parser
+
+
+def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
+    """Return a line for each name with what it is, indented, wrapped to a width."""
+    column = max(map(len, entries)) + 4
+    return [
+        textwrap.fill(
+            f"  {name:{column - 2}}{text}",
+            max(width, column + 20),
+            subsequent_indent=" " * column,
+            break_on_hyphens=False,
+        )
+        for name, text in entries.items()
+    ]

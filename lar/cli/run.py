@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from lar.cli.run_help import MODEL, add_run_help
 from lar.engines import support_of_options
 from lar.options.arguments import add_arguments as add_options
 from lar.running.plan import plan_run
 from lar.running.worker_process import start_worker
 
-MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_help(parser)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     add_options(parser, support_of_options())
 

@@ -10,13 +10,17 @@ from lar.options.option import Group, Option
 from lar.options.table import OPTIONS
 
 
-def add_arguments(parser: argparse.ArgumentParser, support: Mapping[str, Sequence[str]]) -> None:
-    """Add every option to a parser, under the headings of their groups.
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    support: Mapping[str, Sequence[str]],
+    options: Sequence[Option[Any]] = OPTIONS,
+) -> None:
+    """Add options to a parser, under the headings of their groups.
 
     `support` gives the names of the engines that honour an engine option, shown after its help.
     """
     groups: dict[Group, argparse._ArgumentGroup] = {}
-    for option in OPTIONS:
+    for option in options:
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group.title)
         engines = support.get(option.key)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 from lar.cli.commands import COMMANDS, OTHER_WAYS
 from lar.cli.help import topics
 from lar.cli.main import main
-from lar.options.option import flag_of
-from lar.options.table import BY_KEY
+from lar.cli.parser import parser_of
+from lar.cli.run_help import GROUPS
+from lar.options.option import Group, flag_of
+from lar.options.table import BY_KEY, OPTIONS
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
@@ -58,13 +63,92 @@ def test_the_beginning_of_a_topic_is_enough(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "help", command)
-    assert text.startswith(f"usage: lar {command}")
+    assert text.startswith("usage: lar ")
     assert text == printed(capsys, command, "--help")
 
 
 def test_the_help_of_an_action(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "help", "cache", "show")
     assert text.startswith("usage: lar cache show")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"], ["run"]],
+)
+def test_the_help_of_a_run_has_the_twenty_flags_that_people_use(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(capsys, *(["help", "run"] if words == ["run"] else words))
+    flags = {line.split()[0] for line in text.splitlines() if line.startswith("  --")}
+    assert flags == {option.flag for option in OPTIONS if option.common}
+    assert len(flags) == 20
+    for group in GROUPS:
+        assert f"\n  {group.name} " in text
+    assert "`lar run --help all`" in text
+    assert text.startswith("usage: lar MODEL")
+
+
+@pytest.mark.parametrize("words", [["run", "--help", "all"], ["m.onnx", "--help=all"]])
+def test_all_flags_of_a_run(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *words)
+    for option in OPTIONS:
+        assert f"  {option.flag}" in text
+        assert f"{option.group.title}:" in text
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=[group.name for group in GROUPS])
+def test_the_flags_of_a_group(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "run", "--help", group.name)
+    flags = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
+    assert flags == [option.flag for option in OPTIONS if option.group == group]
+
+
+@pytest.mark.parametrize("word", ["fast-run", "fast_run", "--help=--fast-run"])
+def test_the_help_of_one_flag(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word] if word.startswith("--") else ["--help", word]
+    text = printed(capsys, "run", *words)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("  --")] == [
+        "--fast-run"
+    ]
+
+
+def test_only_what_not_every_engine_honours_names_engines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = " ".join(printed(capsys, "run", "--help", "layout").split())
+    assert "in the layout nchw44 [megengine]" in text
+    assert "in the layout nchw88 --" in text
+    assert "[NAME]: only the engine of that name" in text
+    assert "[NAME]" not in printed(capsys, "run", "--help", "dataset")
+
+
+def test_a_group_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = error_of(capsys, "run", "--help", "layot")
+    assert errors == (
+        "lar: error: --help: there is no group of options 'layot'\n"
+        "hint: did you mean `lar run --help layout`?\n"
+    )
+    assert "hint: groups: run, input" in error_of(capsys, "run", "--help", "xyzzy")
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of its actions."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for its in action.choices.values():
+                yield from arguments_of(its)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_help_line_can_be_read_alone(command: str) -> None:
+    for action in arguments_of(parser_of(command)):
+        text = action.help or ""
+        assert text or isinstance(action, argparse._SubParsersAction), action
+        # What a line refers to may stand in another group, or not be printed.
+        assert not re.match(r"(the same|as above|this|it|them|that|and|then|also)\b", text), text
+        assert not text.endswith(".") or text.endswith("..."), text
 
 
 @pytest.mark.parametrize(

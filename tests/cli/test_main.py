@@ -65,18 +65,6 @@ def test_version(run_lar: RunLar, word: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lar {lar.__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [["run", "--help"], ["model.onnx", "-h"], ["--iter", "3", "-h"]])
-def test_help_of_run(run_lar: RunLar, words: list[str]) -> None:
-    done = run_lar(*words, env={"PYTHONUNBUFFERED": ""})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: lar run ")
-    assert "--debug" in done.stdout.splitlines()[-1]
-    for flag in ("--iter", "--warmup-iter", "--input", "--cuda", "--json", "--verbose", "--debug"):
-        assert f"  {flag}" in done.stdout
-    # Which engines honour a flag of theirs, and what the default is.
-    assert "[megengine, onnxruntime]" in " ".join(done.stdout.split())
-
-
 @pytest.mark.parametrize("command", ["info", "engines"])
 def test_help_of_the_other_commands(run_lar: RunLar, command: str) -> None:
     # As most people have it, Python holds back what it prints into a pipe.

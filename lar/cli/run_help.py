@@ -1,0 +1,99 @@
+"""The help of `lar run`: the options that most people use, or those of a group, or all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from lar.cli.parser import Parser, format_entries, terminal_width
+from lar.engines import support_of_options
+from lar.errors import UsageError
+from lar.options.arguments import add_arguments
+from lar.options.option import Group, Option
+from lar.options.suggestions import nearest_spelling
+from lar.options.table import OPTIONS
+
+MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
+
+GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIONS))
+
+
+class RunHelp(argparse.Action):
+    """`--help`, `--help GROUP` and `--help all`: print the help and leave."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        is_model = "." in values or os.sep in values or os.path.exists(values)
+        print(format_run_help("" if is_model else values), end="")
+        parser.exit()
+        raise AssertionError("argparse leaves")
+
+
+def add_run_help(parser: argparse.ArgumentParser) -> None:
+    """Add `--help` to the parser of `lar run`."""
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=RunHelp,
+        nargs="?",
+        const="",
+        metavar="GROUP",
+        help="print the options that most people use, those of GROUP, or all",
+    )
+
+
+def format_run_help(asked: str = "") -> str:
+    """Return the common options, or with `asked` those of a group, one by its name, or all.
+
+    Raises:
+        UsageError: there is no such group and no such option.
+    """
+    if not asked:
+        return format_options([option for option in OPTIONS if option.common]) + format_groups()
+    if asked == "all":
+        return format_options(OPTIONS)
+    key = asked.lstrip("-").replace("-", "_")
+    chosen = [option for option in OPTIONS if option.group.name == asked]
+    chosen = chosen or [option for option in OPTIONS if option.key == key]
+    if not chosen:
+        names = [group.name for group in GROUPS]
+        near = nearest_spelling(asked, [*names, "all"])
+        raise UsageError(
+            f"there is no group of options {asked!r}",
+            f"did you mean `lar run --help {near}`?" if near else f"groups: {', '.join(names)}",
+            flag="--help",
+        )
+    return format_options(chosen)
+
+
+def format_options(options: Sequence[Option[Any]]) -> str:
+    """Return the help of some options, under the headings of their groups."""
+    support = support_of_options()
+    engines = {name for names in support.values() for name in names}
+    # An option that every engine honours needs no remark.
+    partial = {key: names for key, names in support.items() if set(names) != engines}
+    parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
+    parser.add_argument("model", metavar="MODEL", help=MODEL)
+    add_arguments(parser, partial, options)
+    if any(option.key in partial for option in options):
+        parser.epilog = "[NAME]: only the engine of that name honours the flag"
+    return parser.format_help()
+
+
+def format_groups() -> str:
+    """Return the list of the groups of options, as wide as the terminal."""
+    counted = {
+        group.name: f"{group.title} ({sum(option.group == group for option in OPTIONS)} flags)"
+        for group in GROUPS
+    }
+    width = max(terminal_width() - 2, 40)
+    text = "more flags: `lar run --help GROUP` prints those of a group, `lar run --help all` all"
+    return "\n".join(["", textwrap.fill(text, width), *format_entries(counted, width), ""])
