@@ -223,7 +223,7 @@ def is_one_run(texts: Sequence[str], taken: Mapping[str, tuple[int | None, ...]]
     given: dict[str, tuple[int, ...]] = {}
     for part in parts_of(texts):
         shapes, name = shapes_of(path_of(part)), name_of(part)
-        given |= {name: shapes.get(name, next(iter(shapes.values())))} if name else shapes
+        given |= {name: shapes.get(name, next(iter(shapes.values()), ()))} if name else shapes
     if len(given) == len(taken) == 1:
         return [*given.values()] == [*taken.values()]
     return given == taken

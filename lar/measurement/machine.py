@@ -7,8 +7,10 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from lar.errors import UsageError
+from lar.files.input_file import cannot_read, open_input, read_input
 from lar.records.run import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
@@ -105,32 +107,73 @@ def read_model_file(path: Path) -> ModelFile:
     weights: a flipped bit in them is found by this alone.
 
     Raises:
-        UsageError: the file cannot be read or is not the one that was hashed.
+        UsageError: the file cannot be read or is not the one that was hashed, or the checksum
+            file cannot be read or is damaged.
     """
     digest, size = hashlib.sha256(), 0
-    try:
-        with path.open("rb") as file:
+    with open_input(path, what="model file") as file:
+        try:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
                 size += len(chunk)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from None
-    expected = read_checksum(path.with_name(path.name + ".sha256"))
-    if expected and expected != digest.hexdigest():
+        except OSError as error:
+            raise cannot_read(path, error) from None
+    found = digest.hexdigest()
+    sums = read_checksums(checksum_place(path))
+    own = [each.sha256 for each in sums if each.name in ("", path.name)]
+    if any(each != found for each in own):
         raise UsageError(
-            f"{path}: its content is damaged: it does not match {path.name}.sha256",
+            f"its content is damaged: it does not match {path.name}.sha256",
             "copy or export it again, or remove the .sha256 file if the model changed",
+            subject=path,
         )
-    return ModelFile(path=str(path), size_bytes=size, sha256=digest.hexdigest())
+    return ModelFile(path=str(path), size_bytes=size, sha256=found)
 
 
-def read_checksum(path: Path) -> str:
-    """Return the SHA-256 in a checksum file, empty when there is none."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            found = re.search(rb"\b[0-9a-fA-F]{64}\b", file.read(4096))
-    except OSError:
+class Checksum(NamedTuple):
+    """The SHA-256 of a file, in small letters; the name is empty where none is given."""
+
+    sha256: str
+    name: str
+
+
+# What `sha256sum FILE` prints, `sha256sum --tag FILE`, and a checksum alone.
+SUM = re.compile(r"\\?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>.+))?")
+TAGGED_SUM = re.compile(r"\\?SHA256 \((?P<name>.+)\) = (?P<sum>[0-9a-fA-F]{64})")
+
+
+def checksum_place(model: Path) -> Path:
+    """Return where the checksum of a model file would stand."""
+    return model.with_name(model.name + ".sha256")
+
+
+def read_checksums(path: Path) -> tuple[Checksum, ...]:
+    """Return what a checksum file holds, nothing when there is none.
+
+    Raises:
+        UsageError: it cannot be read, is empty, or a line of it is not a checksum.
+    """
+    if not os.path.lexists(path):
+        return ()
+    hint = "make it again with sha256sum, or remove it"
+    text = read_input(path, what="checksum file", limit=1 << 20).decode(errors="surrogateescape")
+    sums = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        found = SUM.fullmatch(line.strip()) or TAGGED_SUM.fullmatch(line.strip())
+        if found is None:
+            raise UsageError(f"line {number} is not a SHA-256 checksum", hint, subject=path)
+        sums.append(Checksum(found["sum"].lower(), os.path.basename(found["name"] or "")))
+    if not sums:
+        raise UsageError("the checksum file is empty", hint, subject=path)
+    return tuple(sums)
+
+
+def warn_of_foreign_checksums(model: ModelFile) -> str:
+    """Return a warning where a model's checksum file is for other files only; empty otherwise."""
+    path = Path(model.path)
+    sums = read_checksums(checksum_place(path))
+    if not sums or any(model.sha256 == each.sha256 for each in sums):
         return ""
-    return found[0].decode().lower() if found else ""
+    return f"{path.name}.sha256 has no checksum of {path.name}, which was not checked"

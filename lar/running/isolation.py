@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import ENGINE_HINT, EXIT_CODES, OutOfTime
-from lar.measurement.machine import read_machine, read_model_file
+from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
 from lar.measurement.rows import join_samples
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
@@ -90,7 +90,13 @@ def facts_of(run: Run) -> Mapping[str, Any]:
     """Return the fields of a result that are known before the run."""
     if run.facts is not None:
         return run.facts
-    return {"machine": read_machine(), "model": read_model_file(Path(run.spec.model))}
+    model = read_model_file(Path(run.spec.model))
+    warning = warn_of_foreign_checksums(model)
+    return {
+        "machine": read_machine(),
+        "model": model,
+        "warnings": (warning,) if warning else (),
+    }
 
 
 def send_request(pipe: BinaryIO, spec: RunSpec, context: RunContext) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lar.datasets.items import count_stack, items_in, shape_in
+from lar.cli.main import main
+from lar.datasets.items import count_stack, is_one_run, items_in, shape_in
 from lar.datasets.labels import Labels, read_labels
 from lar.errors import UsageError
 
@@ -194,3 +197,51 @@ def test_a_name_that_no_result_can_hold_is_refused(tmp_path: Path) -> None:
     (tmp_path / "\udcff.npy").write_bytes(b"x")
     with pytest.raises(UsageError, match="the name is not UTF-8"):
         items_in([str(tmp_path)])
+
+
+def stack_of(items: int) -> bytes:
+    """Return a .npz whose two arrays have so many items each."""
+    file = io.BytesIO()
+    np.savez_compressed(file, a=np.zeros((items, 3), np.float32), b=np.ones(items, np.int8))
+    return file.getvalue()
+
+
+STACK = stack_of(4)
+
+
+def test_an_encrypted_or_oddly_compressed_stack_is_refused_in_one_line(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "set.npz"
+    entry = STACK.index(b"PK\x01\x02")
+    # The flag "encrypted", and the methods Deflate64, LZMA and one that does not exist, in both
+    # headers of the first array.
+    for local, central, value in ((6, 8, 1), (8, 10, 9), (8, 10, 14), (8, 10, 77)):
+        content = bytearray(STACK)
+        content[local] = content[entry + central] = value
+        path.write_bytes(content)
+        assert items_in([str(path)]) is None
+        assert (
+            main([str(root / "models/digits_cnn.onnx"), "--input", str(path), "--iter", "1"]) == 2
+        )
+        (error,) = [each for each in capsys.readouterr().err.splitlines() if "error" in each]
+        assert error.startswith(f"lar: error: --input: {path}: ")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.integers(0, len(STACK) - 1), st.integers(0, 255)), max_size=6),
+    length=st.integers(0, len(STACK)) | st.just(len(STACK)),
+)
+def test_a_damaged_stack_is_counted_or_left_to_its_reader(
+    changes: list[tuple[int, int]], length: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(STACK)
+    for place, byte in changes:
+        content[place] = byte
+    path = tmp_path_factory.getbasetemp() / "damaged.npz"
+    path.write_bytes(content[:length])
+    with contextlib.suppress(UsageError):
+        items_in([str(path)])
+        is_one_run([f"a:{path}"], {"a": (4, 3)})
+        is_one_run([str(path)], {"a": (4, 3), "b": (4,)})

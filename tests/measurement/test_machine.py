@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+import lar
 from lar.errors import UsageError
 from lar.measurement.machine import (
     installed_version,
-    read_checksum,
+    read_checksums,
     read_field,
     read_machine,
     read_memory,
     read_model_file,
     read_processor,
     read_text,
+    warn_of_foreign_checksums,
 )
 
 CONTENT = b"model" * 1000
@@ -73,11 +75,73 @@ def test_a_model_file_is_measured_and_hashed(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [f"{SHA256}  a model.onnx\n", SHA256.upper(), f"{SHA256} *other\nnext line\n", "", "\n"]
+    "text",
+    [
+        f"{SHA256}  a model.onnx\n",
+        f"{SHA256} *some/folder/a model.onnx\r\n",
+        f"{'0' * 64}  other\n\n{SHA256}  a model.onnx\n",
+        SHA256.upper(),
+        f"SHA256 (a model.onnx) = {SHA256}\n",
+        f"{SHA256}  its earlier name\n",
+        f"{SHA256} a model.onnx",
+    ],
 )
-def test_a_matching_or_empty_checksum_file_is_fine(model: Path, text: str) -> None:
+def test_a_matching_checksum_file_is_fine(model: Path, text: str) -> None:
     write_checksum(model, text)
-    assert read_model_file(model).sha256 == SHA256
+    file = read_model_file(model)
+    assert file.sha256 == SHA256
+    assert warn_of_foreign_checksums(file) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the checksum file is empty"),
+        ("\n \n", "the checksum file is empty"),
+        (SHA256[:40], "line 1 is not a SHA-256 checksum"),
+        (SHA256 + "0", "line 1 is not a SHA-256 checksum"),
+        (f"{SHA256}  a model.onnx\n404 not found", "line 2 is not a SHA-256 checksum"),
+        ("\0" * 100, "line 1 is not"),
+        (f"\n{'x' * 64}  a model.onnx", "line 2 is not"),
+    ],
+)
+def test_a_damaged_checksum_file_is_refused(model: Path, text: str, problem: str) -> None:
+    write_checksum(model, text)
+    with pytest.raises(UsageError) as caught:
+        read_model_file(model)
+    assert caught.value.message == f"{model}.sha256: {problem}" or problem in caught.value.message
+    assert "remove it" in caught.value.hint
+
+
+def test_a_checksum_file_that_cannot_be_read_is_refused(model: Path) -> None:
+    place = Path(f"{model}.sha256")
+    os.mkfifo(place)
+    with pytest.raises(UsageError, match="sha256: is not a regular file"):
+        read_model_file(model)
+    place.unlink()
+    place.mkdir()
+    with pytest.raises(UsageError, match="is a folder, not a checksum file"):
+        read_model_file(model)
+    place.rmdir()
+    place.symlink_to("gone")
+    with pytest.raises(UsageError, match="no such checksum file"):
+        read_model_file(model)
+
+
+def test_checksums_of_other_files_are_a_warning(model: Path) -> None:
+    write_checksum(model, f"{'0' * 64}  other.onnx\n")
+    file = read_model_file(model)
+    assert warn_of_foreign_checksums(file) == (
+        "a model.onnx.sha256 has no checksum of a model.onnx, which was not checked"
+    )
+
+
+def test_a_run_warns_of_checksums_of_other_files(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes((root / "models/one_operator.onnx").read_bytes())
+    (tmp_path / "m.onnx.sha256").write_text(f"{'0' * 64}  other.onnx\n")
+    result = lar.run(path, iter=1)
+    assert any("m.onnx.sha256 has no checksum of m.onnx" in each for each in result.warnings)
 
 
 def test_a_checksum_file_that_does_not_match_means_damage(model: Path) -> None:
@@ -97,12 +161,11 @@ def test_a_flipped_bit_is_found(model: Path) -> None:
 
 
 def test_without_a_checksum_file_there_is_none(tmp_path: Path) -> None:
-    assert read_checksum(tmp_path / "none.sha256") == ""
-    assert read_checksum(tmp_path) == ""
+    assert read_checksums(tmp_path / "none.sha256") == ()
 
 
 def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: no such file"):
+    with pytest.raises(UsageError, match="no such model file"):
         read_model_file(tmp_path / "gone.onnx")
 
 
