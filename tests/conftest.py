@@ -70,7 +70,8 @@ def run_lar() -> RunLar:
         timeout: float = 60,
     ) -> Done:
         on_main_thread = threading.current_thread() is threading.main_thread()
-        if input is None and env is None and on_main_thread and "--in-process" not in args:
+        without_worker = "--in-process" in (word.replace("_", "-") for word in args)
+        if input is None and env is None and on_main_thread and not without_worker:
             return run_here(args, cwd, timeout)
         return run_apart(args, cwd, timeout, input, env)
 

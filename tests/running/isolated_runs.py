@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 # Times are measured while other work may hold the machine's CPUs: where lar promises a second,
-# the tests ask for three.
-SOON = 3.0
+# the tests ask for five.
+SOON = 5.0
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc")
 
