@@ -8,11 +8,14 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lar.engines.megengine import packed_model
 from lar.engines.megengine.packed_model import (
+    LARGEST_MODEL,
     PACKED_MAGIC,
     is_packed,
     open_packed,
@@ -94,6 +97,113 @@ class TestFormat:
         assert not packed.info_encrypted
         with pytest.raises(UsageError, match="it: the model in it is encrypted"):
             plain_graph(packed, "it")
+
+
+def build_packed(
+    *,
+    models: int = 1,
+    texts: tuple[str | None, ...] = ("m", "NONE", "LITE_default", "NONE", "LITE_parse_cache"),
+    is_cache: bool = True,
+    info: bytes | None = b"{}",
+    cache: bytes | None = b"\0\0\0\0",
+    graph: bytes | None = b"graph",
+) -> bytes:
+    """Build a packed file as lite's own writer would, with parts that may be left out."""
+    builder: Any = flatbuffers.Builder(256)
+
+    def add_table(*fields: int | None) -> int:
+        builder.StartObject(len(fields))
+        for index, field in enumerate(fields):
+            if field is not None:
+                builder.PrependUOffsetTRelativeSlot(index, field, 0)
+        return int(builder.EndObject())
+
+    places = [None if text is None else builder.CreateString(text) for text in texts]
+    builder.StartObject(6)
+    for index, place in enumerate(places):
+        if place is not None:
+            builder.PrependUOffsetTRelativeSlot(index, place, 0)
+    builder.PrependBoolSlot(5, is_cache, False)
+    header = builder.EndObject()
+    blobs = [None if blob is None else builder.CreateByteVector(blob) for blob in (info, cache)]
+    settings = add_table(*blobs)
+    data = add_table(None if graph is None else builder.CreateByteVector(graph))
+    model = add_table(header, settings, data)
+    builder.StartVector(4, models, 4)
+    for _ in range(models):
+        builder.PrependUOffsetTRelative(model)
+    builder.Finish(add_table(builder.EndVector()))
+    return PACKED_MAGIC + bytes(builder.Output())
+
+
+class TestParts:
+    def test_a_whole_file_is_read(self) -> None:
+        packed = unpack_model(build_packed())
+        assert (packed.name, packed.info, packed.cache) == ("m", b"{}", bytes(4))
+        assert (packed.info_encrypted, packed.graph_encrypted) == (False, False)
+        assert bytes(packed.graph) == b"graph"
+
+    @pytest.mark.parametrize(
+        ("parts", "said"),
+        [
+            ({"models": 0}, "it holds no model, or several"),
+            ({"models": 2}, "it holds no model, or several"),
+            ({"graph": None}, "it holds no model"),
+            ({"graph": b""}, "it holds no model"),
+            ({"is_cache": False}, "its cache is not one of fast-run"),
+            ({"texts": ("m", "NONE", "d", "NONE", "other")}, "its cache is not one of fast-run"),
+            ({"texts": ("m", "NONE", "d", "NONE")}, "its cache is not one of fast-run"),
+            ({"texts": ("m", "NONE", "d", None, "LITE_parse_cache")}, "its header is not whole"),
+            ({"texts": (None, "NONE", "d", "NONE", "LITE_parse_cache")}, "its header is not whole"),
+            ({"texts": ("m", None, "d", "NONE", "LITE_parse_cache")}, "its header is not whole"),
+            ({"texts": ("m", "NONE", None, "NONE", "LITE_parse_cache")}, "its header is not whole"),
+        ],
+        ids=str,
+    )
+    def test_a_file_with_a_part_missing_is_refused(self, parts: dict[str, Any], said: str) -> None:
+        with pytest.raises(UsageError, match=f"damaged: {said}$"):
+            unpack_model(build_packed(**parts))
+
+    @pytest.mark.parametrize("is_cache", [False, True])
+    def test_without_a_cache_its_fields_do_not_matter(self, is_cache: bool) -> None:
+        packed = unpack_model(build_packed(cache=None, is_cache=is_cache, texts=("m",) * 4))
+        assert packed.cache is None
+
+    def test_each_part_may_be_encrypted(self) -> None:
+        info = unpack_model(build_packed(texts=("m", "AES", "d", "NONE", "LITE_parse_cache")))
+        assert (info.info_encrypted, info.graph_encrypted) == (True, False)
+        graph = unpack_model(build_packed(texts=("m", "NONE", "d", "AES", "LITE_parse_cache")))
+        assert (graph.info_encrypted, graph.graph_encrypted) == (False, True)
+        without = unpack_model(
+            build_packed(info=None, texts=("m", "AES", "d", "NONE", "x"), cache=None)
+        )
+        assert not without.info_encrypted  # there is nothing to decrypt
+
+    def test_the_largest_model_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(packed_model, "LARGEST_MODEL", 5)
+        write_packed(tmp_path / "model.lite", b"12345", "m")
+        with pytest.raises(UsageError, match="2 GiB at most"):
+            write_packed(tmp_path / "model.lite", b"123456", "m")
+        assert 2**30 < LARGEST_MODEL < 2**31
+
+    def test_a_text_must_end(self) -> None:
+        whole = build_packed(texts=("name", "NONE", "d", "NONE", "LITE_parse_cache"))
+        place = whole.index(b"name")
+        cut = whole[: place + 4] + b"x" + whole[place + 5 :]
+        with pytest.raises(UsageError, match="a text does not end"):
+            unpack_model(cut)
+
+    def test_a_vector_may_end_with_the_file_but_no_later(self) -> None:
+        content = build_packed(graph=b"g" * 40)
+        start = content.index(b"g" * 40)
+        left = len(content) - start
+        longest = content[: start - 4] + struct.pack("<I", left) + content[start:]
+        assert len(unpack_model(longest).graph) == left
+        longer = content[: start - 4] + struct.pack("<I", left + 1) + content[start:]
+        with pytest.raises(UsageError, match="bytes should follow"):
+            unpack_model(longer)
 
 
 class TestSettings:
