@@ -12,7 +12,8 @@ of the Python that runs this script, so an older tree is recorded with the Pytho
 Thousands of runs are made affordable by forking: one process imports what a first run imported,
 and each case is a fork of it that executes `python -m lar`; the worker that it starts is forked
 too instead of a new interpreter. Seconds are therefore those of a warm process. `--cold` measures
-refusals, one for each message, in processes of their own.
+refusals, one for each message, in processes of their own: their wall time, and the processors'
+time, which is the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class Case:
     workers: int
     seconds: float
     cold_seconds: float | None = None
+    cold_cpu_seconds: float | None = None
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
@@ -428,18 +430,24 @@ class Recorder:
 
     def measure_cold(self, case: Case) -> Case:
         """Return a case with its seconds in a new process, the better of two."""
-        times = []
+        walls, processors = [], []
         for _ in range(2):
             out = self.folder / "cold"
             out.mkdir()
             command = [sys.executable, "-m", "lar", *self.command(case.flags, out)]
-            began = time.monotonic()
+            began, used = time.monotonic(), os.times()
             subprocess.run(
-                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=90, check=False
             )
-            times.append(time.monotonic() - began)
+            walls.append(time.monotonic() - began)
+            now = os.times()
+            processors.append(
+                now.children_user + now.children_system - used.children_user - used.children_system
+            )
             shutil.rmtree(out)
-        return replace(case, cold_seconds=round(min(times), 3))
+        return replace(
+            case, cold_seconds=round(min(walls), 3), cold_cpu_seconds=round(min(processors), 3)
+        )
 
 
 # --- importing beforehand -------------------------------------------------------------------------
@@ -693,10 +701,19 @@ def summarise(cases: Sequence[Case]) -> str:
     codes = Counter(case.exit_code for case in cases)
     refusals = [case for case in cases if case.exit_code == REFUSED]
     late = sum(case.workers > 0 for case in refusals)
-    cold = [case.cold_seconds for case in cases if case.cold_seconds is not None]
+    cold = [
+        (case.cold_seconds, case.cold_cpu_seconds)
+        for case in cases
+        if case.cold_seconds is not None
+    ]
     text = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
     text += f"; {late} of {len(refusals)} refusals by a worker"
-    return text + (f"; slowest refusal measured cold {max(cold):.2f} s" if cold else "")
+    if cold:
+        wall, processor = (
+            max(figure or 0.0 for figure in each) for each in zip(*cold, strict=True)
+        )
+        text += f"; {len(cold)} refusals cold: at most {wall:.2f} s, {processor:.2f} s of processor"
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
