@@ -89,7 +89,10 @@ def main(arguments: argparse.Namespace) -> int:
     for name in arguments.report:
         if Path(name).suffix.lower() not in FORMATS:
             raise UsageError(
-                f"--report: {name}: its format is not known", "name it .html, .json or .csv"
+                "its format is not known",
+                "name it .html, .json or .csv",
+                flag="--report",
+                subject=name,
             )
     with contextlib.ExitStack() as stack:
         sides = [side_of(arguments.actual), side_of(arguments.expected)]

@@ -119,7 +119,9 @@ def main(arguments: argparse.Namespace) -> int:
     spec = replace(spec_of(plan), inputs=tuple(data))
     try:
         if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
-            raise UsageError(f"-o: {place}: the folder is not empty", "give a new folder")
+            raise UsageError(
+                "the folder is not empty", "give a new folder", flag="-o", subject=place
+            )
         check_place(place, "-o", packer.writes, False)
         lists = [text.removeprefix("@") for text in arguments.data]
         taken = [Place(model, what="the model"), Place(str(place), "-o")]
@@ -148,10 +150,12 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     model = arguments.model
     check_name(model)
     if source_of(model).case_count:
-        raise UsageError(f"{model}: holds testcases already", "give the model that it was made of")
+        raise UsageError(
+            "holds testcases already", "give the model that it was made of", subject=model
+        )
     engine = engine_for(Path(model), None)
     if engine.packing is None:
-        raise UsageError(f"{model}: {engine.title} has no testcases")
+        raise UsageError(f"{engine.title} has no testcases", subject=model)
     keys = (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key)
     values = {key: getattr(arguments, key) for key in keys}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
@@ -201,8 +205,9 @@ def check_transform(expression: str) -> None:
         compile(expression, "--input-transform", "eval")
     except (SyntaxError, ValueError) as error:
         raise UsageError(
-            f"--input-transform {expression!r}: is no Python expression: {error}",
+            f"is no Python expression: {error}",
             "write it as 'data / np.std(data)'",
+            flag=f"--input-transform {expression!r}",
         ) from None
 
 
@@ -219,7 +224,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
             continue
         listed = [line for line in read_input_lines(text[1:], "-d @LIST", what="list") if line]
         if not listed:
-            raise UsageError(f"-d {text}: is empty", "write a testcase on each line")
+            raise UsageError("is empty", "write a testcase on each line", flag=f"-d {text}")
         found += listed
     return found
 

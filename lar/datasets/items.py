@@ -61,16 +61,19 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     for part, (_, files) in zip(parts, sources, strict=True):
         if files is None:
             raise UsageError(
-                f"--input: {part}: feeds one run, and another item feeds many",
+                "feeds one run, and another item feeds many",
                 "give a folder or a list for each input, or a stack for each",
+                flag="--input",
+                subject=part,
             )
     columns = [(name, files or []) for name, files in sources]
     count = len(columns[0][1])
     for part, (_, files) in zip(parts, columns, strict=True):
         if len(files) != count:
             raise UsageError(
-                f"--input: {part} holds {len(files)} items, {parts[0]} holds {count}",
+                f"{part} holds {len(files)} items, {parts[0]} holds {count}",
                 "give as many for each input",
+                flag="--input",
             )
     names = names_of(columns[0][1])
     return [
@@ -110,15 +113,19 @@ def files_of(path: str) -> list[str] | None:
         check_names(files)
         if not files:
             raise UsageError(
-                f"--input: {path}: is a folder without any file that lar reads",
+                "is a folder without any file that lar reads",
                 f"it reads {', '.join(SUFFIXES)}",
+                flag="--input",
+                subject=path,
             )
     elif path.lower().endswith(LISTS):
         files = read_list(path)
     else:
         return None
     if len(files) > MOST_ITEMS:
-        raise UsageError(f"--input: {path}: holds {len(files)} items, at most {MOST_ITEMS}")
+        raise UsageError(
+            f"holds {len(files)} items, at most {MOST_ITEMS}", flag="--input", subject=path
+        )
     return files
 
 
@@ -132,7 +139,9 @@ def check_names(files: Sequence[str]) -> None:
         "".join(files).encode()
     except UnicodeEncodeError:
         wrong = next(file for file in files if any("\ud800" <= each <= "\udfff" for each in file))
-        raise UsageError(f"--input: {wrong!r}: the name is not UTF-8", "rename it") from None
+        raise UsageError(
+            "the name is not UTF-8", "rename it", flag="--input", subject=f"{wrong!r}"
+        ) from None
 
 
 def read_list(path: str) -> list[str]:
@@ -150,12 +159,16 @@ def read_list(path: str) -> list[str]:
         file = os.path.join(home, line)
         if not os.path.exists(file):
             raise UsageError(
-                f"--input: {path}: line {number}: {line}: no such file",
+                f"line {number}: {line}: no such file",
                 "a list names a file a line, from its own folder",
+                flag="--input",
+                subject=path,
             )
         files.append(file)
     if not files:
-        raise UsageError(f"--input: {path}: names no files", "a list names a file a line")
+        raise UsageError(
+            "names no files", "a list names a file a line", flag="--input", subject=path
+        )
     return files
 
 

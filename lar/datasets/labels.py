@@ -38,14 +38,15 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         return Labels()
     lines = [line for line in read_input_lines(path, "--labels") if line]
     if not lines:
-        raise UsageError(f"--labels: {path}: is empty", "give a class a line")
+        raise UsageError("is empty", "give a class a line", flag="--labels", subject=path)
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
     if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
             raise UsageError(
-                f"--labels: {path}: tells the classes of {len(lines)} items, there are "
-                f"{len(items)}",
+                f"tells the classes of {len(lines)} items, there are {len(items)}",
                 "give a number a line, in the order of the items, or ITEM NUMBER",
+                flag="--labels",
+                subject=path,
             )
         return Labels(truths=tuple(class_of(line, path) for line in lines))
     told = match_names(pairs, items)
@@ -55,8 +56,10 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     missing = [item for item in items if item not in told]
     if missing:
         raise UsageError(
-            f"--labels: {path}: tells no class of {missing[0]}",
+            f"tells no class of {missing[0]}",
             f"{len(missing)} of {len(items)} items are not in it",
+            flag="--labels",
+            subject=path,
         )
     return Labels(truths=tuple(class_of(told[item], path) for item in items))
 
@@ -91,6 +94,9 @@ def class_of(text: str, path: str) -> int:
     number = int(text) if len(text) < 10 else MOST_CLASSES
     if not 0 <= number < MOST_CLASSES:
         raise UsageError(
-            f"--labels: {path}: {text} is no class", "classes are numbers, counted from 0"
+            f"{text} is no class",
+            "classes are numbers, counted from 0",
+            flag="--labels",
+            subject=path,
         )
     return number

@@ -56,15 +56,22 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
         UsageError: saying what, or in what they differ.
     """
     if not index_place(place).exists():
-        raise UsageError(f"--resume: {place}: no index stands beside it, as lar leaves one", HINT)
+        raise UsageError(
+            "no index stands beside it, as lar leaves one", HINT, flag="--resume", subject=place
+        )
     theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
     for what, fact in ours.items():
         if theirs[what] != fact:
-            raise UsageError(f"--resume: {place}: was dumped by a run with another {what}", HINT)
+            raise UsageError(
+                f"was dumped by a run with another {what}", HINT, flag="--resume", subject=place
+            )
     for entry in place.iterdir():
         if not RUN.match(entry.name) or not entry.is_file():
             raise UsageError(
-                f"--resume: {place}: holds {entry.name}, which is no output", "move it away"
+                f"holds {entry.name}, which is no output",
+                "move it away",
+                flag="--resume",
+                subject=place,
             )
 
 
@@ -85,7 +92,9 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
     read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
     for path in read or ours:
         if path in theirs and theirs[path] != ours.get(path):
-            raise UsageError(f"--resume: {path} has changed since {place} was dumped from it", HINT)
+            raise UsageError(
+                f"{path} has changed since {place} was dumped from it", HINT, flag="--resume"
+            )
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:

@@ -291,7 +291,7 @@ def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
     element = BY_DTYPE.get(dtype or array.dtype.name)
     if element is None or array.ndim > AXES:
         what = f"{array.ndim} axes" if element else f"the dtype {dtype or array.dtype.name}"
-        raise DumpError(f"{path}: MegEngine's tensor files hold no {what}")
+        raise DumpError(f"MegEngine's tensor files hold no {what}", subject=path)
     meaning = parse_name(name)
     if meaning and meaning.variable.dtype == element.name and fits_in_32_bits(array):
         element, array = BY_NAME["Int32"], array.astype("<i4")
@@ -365,9 +365,11 @@ def decode_name(data: bytes) -> str:
 
 def not_a_tensor(path: Path, why: str) -> DumpError:
     return DumpError(
-        f"{path}: is not a dumped tensor, {why}", "give a file or folder that a dump has written"
+        f"is not a dumped tensor, {why}",
+        "give a file or folder that a dump has written",
+        subject=path,
     )
 
 
 def truncated(path: Path, why: str) -> DumpError:
-    return DumpError(f"{path}: the dump is damaged or cut off: {why}", "dump it again")
+    return DumpError(f"the dump is damaged or cut off: {why}", "dump it again", subject=path)

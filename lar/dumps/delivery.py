@@ -159,8 +159,9 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
     """
     if complete and pattern and not left:
         raise UsageError(
-            f"--dump-filter: no variable and no operator has {pattern!r} in its name",
+            f"no variable and no operator has {pattern!r} in its name",
             "dump without it once: the index beside the dump tells the names",
+            flag="--dump-filter",
         )
 
 

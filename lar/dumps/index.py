@@ -60,7 +60,9 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             return replace(index, tensors=found.tensors, operators=found.operators), ()
     headers = read_headers(folder)
     if not headers:
-        raise DumpError(f"{folder}: holds no dumped tensors", "give the folder that a dump wrote")
+        raise DumpError(
+            "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
+        )
     return index_of(headers), ()
 
 
@@ -84,7 +86,7 @@ def tensor_files(folder: Path) -> list[str]:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise DumpError(f"{folder}: cannot be read: {reason}") from None
+        raise DumpError(f"cannot be read: {reason}", subject=folder) from None
 
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
@@ -111,14 +113,14 @@ def reader_of(folder: Path) -> Any:
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
-            raise DumpError(f"{folder}: the index names a file elsewhere: {tensor.key}")
+            raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
         stored = read_stored(read_header(folder / tensor.key))
         shape = stored.raw.shape
         if shape != tuple(tensor.shape):
             raise DumpError(
-                f"{folder / tensor.key}: holds an array {shape}, not {tensor.shape} as its "
-                "index says",
+                f"holds an array {shape}, not {tensor.shape} as its index says",
                 "dump again, or remove the index",
+                subject=folder / tensor.key,
             )
         return stored
 
@@ -136,10 +138,10 @@ def read_index(path: Path) -> DumpIndex:
         index = record_from_json(data, DumpIndex)
     except ValueError as error:
         raise DumpError(
-            f"{path}: is no index of a dump: {error}", "dump again, or remove this file"
+            f"is no index of a dump: {error}", "dump again, or remove this file", subject=path
         ) from None
     if index.format != DUMP_FORMAT:
-        raise DumpError(f"{path}: its format {index.format!r} is not {DUMP_FORMAT!r}")
+        raise DumpError(f"its format {index.format!r} is not {DUMP_FORMAT!r}", subject=path)
     return index
 
 

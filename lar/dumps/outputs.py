@@ -39,7 +39,8 @@ class OutputDump:
             array = outputs[name]
             if isinstance(array, str):
                 raise UsageError(
-                    f"--bin-out-dump: the output {name} is a {array}, which no tensor file holds"
+                    f"the output {name} is a {array}, which no tensor file holds",
+                    flag="--bin-out-dump",
                 )
             element = BY_DTYPE.get(array.dtype.name)
             told = replace(
@@ -54,8 +55,9 @@ class OutputDump:
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise UsageError(
-                    f"--bin-out-dump: run {run} cannot be written: {reason}",
+                    f"run {run} cannot be written: {reason}",
                     "make room on the disk; --resume goes on with a data set",
+                    flag="--bin-out-dump",
                 ) from None
 
 

@@ -46,8 +46,10 @@ def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
     for path in paths_of_files(read):
         if place := replaced.get(file_at(path)):
             raise UsageError(
-                f"{place.flag}: {place.path}: this file is read by the same command",
+                "this file is read by the same command",
                 "choose another name",
+                flag=place.flag,
+                subject=place.path,
             )
 
 
@@ -69,15 +71,17 @@ def refuse_clash(first: Place, second: Place) -> None:
             )
         written = second if taken is first else first
         raise UsageError(
-            f"{written.flag}: {written.path}: this is {taken.what}", "choose another name"
+            f"this is {taken.what}", "choose another name", flag=written.flag, subject=written.path
         )
     for inner, outer in ((first, second), (second, first)):
         folder = os.path.realpath(outer.path) + os.sep
         if inner.flag and os.path.realpath(inner.path).startswith(folder):
             what = outer.what or f"where {outer.flag} goes"
             raise UsageError(
-                f"{inner.flag}: {inner.path}: is inside {outer.path}, {what}",
+                f"is inside {outer.path}, {what}",
                 "choose a place beside it",
+                flag=inner.flag,
+                subject=inner.path,
             )
 
 

@@ -33,7 +33,7 @@ class OutputFile:
             return
         try:
             if self.path.is_dir():
-                raise UsageError(f"{flag}: {name}: is a folder; give a file name")
+                raise UsageError("is a folder; give a file name", flag=flag, subject=name)
             if self.path.exists() and not self.path.is_file():
                 # A device or a pipe: open till the end, for its reader to wait for. A pipe that
                 # nobody reads is refused, not waited for.
@@ -52,7 +52,7 @@ class OutputFile:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(
-                f"{flag}: {name}: cannot be written: {reason}", "choose another file"
+                f"cannot be written: {reason}", "choose another file", flag=flag, subject=name
             ) from None
         os.close(descriptor)
         self._temporary = Path(temporary)
@@ -78,7 +78,9 @@ class OutputFile:
                 self._temporary = None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise UsageError(f"{self.flag}: {self.path}: cannot be written: {reason}") from None
+            raise UsageError(
+                f"cannot be written: {reason}", flag=self.flag, subject=self.path
+            ) from None
 
     def __enter__(self) -> OutputFile:
         return self

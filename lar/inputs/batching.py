@@ -24,14 +24,16 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
     if array.ndim == 0 or not (info.resizable or info.shape[0] in (None, size)):
         wanted = "no batch" if array.ndim == 0 else f"a batch of {info.shape[0]} alone"
         raise UsageError(
-            f"--batch-size {size}: input {info.name} takes {wanted}",
+            f"input {info.name} takes {wanted}",
             "leave it out, or export the model with a batch of any size",
+            flag=f"--batch-size {size}",
         )
     if len(array) > size and not is_generated:
         raise UsageError(
-            f"--batch-size {size}: input {info.name} is fed {len(array)} items",
+            f"input {info.name} is fed {len(array)} items",
             f"give {len(array)} or more; to run them one after the other, feed a folder, a list or "
             "a .npz",
+            flag=f"--batch-size {size}",
         )
     return np.ascontiguousarray(array[np.arange(size) % len(array)])
 
@@ -49,8 +51,9 @@ def repeat_batches(
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name} {first}" for name, first in sizes.items())
         raise UsageError(
-            f"--batch-size {size}: the model's inputs have no batch in common: {told}",
+            f"the model's inputs have no batch in common: {told}",
             "leave it out, and feed each input with --input",
+            flag=f"--batch-size {size}",
         )
     generated = {each.name for each in fed if each.generated}
     repeated = {

@@ -92,7 +92,7 @@ def feed_of(
                 )
             )
     except MemoryError:
-        raise UsageError("--input: the data does not fit into memory", LESS) from None
+        raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
     return Feed(arrays, tuple(fed), tuple(filter(None, warnings)))
 
 
@@ -104,12 +104,14 @@ def _collect(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> dict[s
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
             if info.name in given:
-                raise UsageError(f"--input: two items feed {info.name}", "give each input once")
+                raise UsageError(
+                    f"two items feed {info.name}", "give each input once", flag="--input"
+                )
             given[info.name] = value
     missing = [info for info in infos if info.name not in given]
     if missing:
         names = ", ".join(info.name for info in missing)
-        raise UsageError(f"--input: nothing feeds {names}", hint_to_generate(missing[0]))
+        raise UsageError(f"nothing feeds {names}", hint_to_generate(missing[0]), flag="--input")
     return given
 
 
@@ -176,7 +178,7 @@ def _find_subjects(
     subjects = images or {info.name for info, value in pairs if takes_settings(value, info)}
     if not subjects:
         hint = "it takes an image file, or an array of 3 or 4 axes from a file"
-        raise UsageError(f"{flags[0]}: no image is fed that it could apply to", hint)
+        raise UsageError("no image is fed that it could apply to", hint, flag=flags[0])
     return subjects
 
 

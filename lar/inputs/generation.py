@@ -45,13 +45,14 @@ def generate_array(
     if fill == "ones":
         return np.ones(shape, dtype)
     if fill not in ("uniform", "normal"):
-        raise UsageError(f"--fill: no fill {fill!r}", "it is uniform, normal, zeros or ones")
+        raise UsageError(f"no fill {fill!r}", "it is uniform, normal, zeros or ones", flag="--fill")
     entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
     generator = np.random.Generator(np.random.PCG64(entropy))
     if fill == "normal" and dtype.kind != "f":
         raise UsageError(
-            f"--fill normal: input {name} takes {dtype}, and normal is for floating-point data",
+            f"input {name} takes {dtype}, and normal is for floating-point data",
             f"feed {name} with --input, or leave --fill out",
+            flag="--fill normal",
         )
     if dtype.kind == "f":
         return _draw_floats(generator, dtype, shape, fill)

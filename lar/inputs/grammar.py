@@ -93,7 +93,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
             continue
         parts = [part.strip() for part in text.split(";") if part.strip()]
         if not parts:
-            raise UsageError("--input: the text is empty", FORMS)
+            raise UsageError("the text is empty", FORMS, flag="--input")
         items += [item_of(part, names) for part in parts]
     return tuple(items)
 

@@ -137,7 +137,7 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
         return dtype_of(info.dtype)
     except ValueError:
         problem = f"the model's input {info.name} takes {info.dtype}, which lar cannot feed"
-        raise UsageError(f"--input: {problem}", "it feeds numbers and booleans") from None
+        raise UsageError(problem, "it feeds numbers and booleans", flag="--input") from None
 
 
 def form_of(info: TensorInfo, where: str) -> RawForm:

@@ -44,7 +44,9 @@ def input_error(where: str, problem: str, hint: str = BROKEN) -> UsageError:
 
     Without another hint, it is a file that holds what it should not.
     """
-    return UsageError(_printable(f"--input: {where}: {problem}"), _printable(hint))
+    return UsageError(
+        _printable(problem), _printable(hint), flag="--input", subject=_printable(where)
+    )
 
 
 def _printable(text: str) -> str:

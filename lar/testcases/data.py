@@ -46,7 +46,7 @@ def feed_datum(
     """
     parts = [part.strip() for part in text.split(";") if part.strip()]
     if not parts:
-        raise UsageError("-d: the text is empty", "give a file, or #rand(0,255)")
+        raise UsageError("the text is empty", "give a file, or #rand(0,255)", flag="-d")
     if len(parts) == 1 and parts[0].startswith("#"):
         parts = [f"{info.name}:{parts[0]}" for info in infos]
     arrays: dict[str, Array] = {}
@@ -70,7 +70,9 @@ def feed_datum(
         )
     rest = [info for info in infos if info.name not in arrays]
     if rest and not files:
-        raise UsageError(f"-d {text}: nothing feeds {', '.join(info.name for info in rest)}")
+        raise UsageError(
+            f"nothing feeds {', '.join(info.name for info in rest)}", flag=f"-d {text}"
+        )
     warnings: tuple[str, ...] = ()
     if files:
         feed = read_files(spec, packing, files, rest or infos)
@@ -92,19 +94,21 @@ def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
     """
     match = RANDOM.fullmatch(text)
     if not match:
-        raise UsageError(f"-d: {text!r} is no random value", RANDOM_FORM)
+        raise UsageError(f"{text!r} is no random value", RANDOM_FORM, flag="-d")
     try:
         low, high = float(match[1]), float(match[2])
     except ValueError:
-        raise UsageError(f"-d: {text!r} is no random value", RANDOM_FORM) from None
+        raise UsageError(f"{text!r} is no random value", RANDOM_FORM, flag="-d") from None
     if not low <= high < float("inf") or low == float("-inf"):
-        raise UsageError(f"-d: {text!r} has its limits the wrong way round", RANDOM_FORM)
+        raise UsageError(f"{text!r} has its limits the wrong way round", RANDOM_FORM, flag="-d")
     whole = shape_to_generate(info.shape)
     axes = [axis.strip() for axis in match[3].split(",")[1:]]
     if axes[-1:] == ["..."]:
         axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
     if "..." in axes:
-        raise UsageError(f"-d: {text!r}: only the last axis may be ...", RANDOM_FORM)
+        raise UsageError(
+            "only the last axis may be ...", RANDOM_FORM, flag="-d", subject=f"{text!r}"
+        )
     shape = tuple(map(int, axes)) or whole
     check_shape(shape, info, text)
     dtype = model_dtype(info)
@@ -115,7 +119,9 @@ def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
     try:
         return cast_values(values if dtype.kind == "f" else np.rint(values), dtype)
     except ValueError as error:
-        raise UsageError(f"-d: {text}: {error}", f"input {info.name} takes {dtype}") from None
+        raise UsageError(
+            str(error), f"input {info.name} takes {dtype}", flag="-d", subject=text
+        ) from None
 
 
 def read_files(
@@ -158,8 +164,9 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
         raise
     except Exception as error:
         raise UsageError(
-            f"--input-transform {expression!r}: {type(error).__name__}: {first_line(error)}",
+            f"{type(error).__name__}: {first_line(error)}",
             "it is a Python expression on data, a NumPy array, and np",
+            flag=f"--input-transform {expression!r}",
         ) from None
 
 
@@ -179,7 +186,7 @@ def image_settings(
         if READERS.get(os.path.splitext(text)[1].lower()) in (read_netpbm, read_image)
     }
     if packing.resize and not pictures:
-        raise UsageError(f"--resize-input: {'; '.join(texts)} is no image")
+        raise UsageError(f"{'; '.join(texts)} is no image", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given
@@ -191,8 +198,9 @@ def image_settings(
         height, width = info.shape[2:] if axis == 1 else info.shape[1:3]
         if height is None or width is None:
             raise UsageError(
-                f"--resize-input: input {info.name} takes images of any size",
+                f"input {info.name} takes images of any size",
                 "give the size: --resize 224x224",
+                flag="--resize-input",
             )
         settings = replace(settings, size=(height, width))
     return settings

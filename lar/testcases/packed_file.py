@@ -38,20 +38,23 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
         if not head.startswith(MAGIC):
             return []
         if len(head) < HEADER.size:
-            raise UsageError(f"{path}: the file is cut short", BROKEN)
+            raise UsageError("the file is cut short", BROKEN, subject=path)
         size, count = os.fstat(file.fileno()).st_size, HEADER.unpack(head)[1]
         graphs, begin = [], HEADER.size
         while begin < size:
             end = end_of_graph(file, begin)
             if end is None:
                 raise UsageError(
-                    f"{path}: its testcases are damaged: no graph begins at byte {begin}", BROKEN
+                    f"its testcases are damaged: no graph begins at byte {begin}",
+                    BROKEN,
+                    subject=path,
                 )
             if end > size:
                 raise UsageError(
-                    f"{path}: the file is cut short: a graph should go on to byte {end}, it ends "
-                    f"at byte {size}",
+                    f"the file is cut short: a graph should go on to byte {end}, "
+                    f"the file ends at byte {size}",
                     BROKEN,
+                    subject=path,
                 )
             graphs.append((begin, end))
             begin = end
@@ -59,7 +62,9 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
     if not count or found != count:
         what = "the file is cut short" if found < count else "its testcases are damaged"
         raise UsageError(
-            f"{path}: {what}: it says that it holds {count} testcases, and holds {found}", BROKEN
+            f"{what}: it says that it holds {count} testcases, and holds {found}",
+            BROKEN,
+            subject=path,
         )
     return graphs
 

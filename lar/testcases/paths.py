@@ -73,8 +73,9 @@ def source_in_folder(folder: str) -> Source:
     if "model.onnx" not in models and len(models) != 1:
         found = f"several models: {', '.join(models)}" if models else "no model"
         raise UsageError(
-            f"{folder}: holds testcases and {found}",
+            f"holds testcases and {found}",
             "put the model of the testcases there as model.onnx",
+            subject=folder,
         )
     name = "model.onnx" if "model.onnx" in models else models[0]
     return Source(os.path.join(folder, name), folders)

@@ -88,7 +88,7 @@ def feed_of_case(
     try:
         feed = feed_of(items, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
     except UsageError as error:
-        raise UsageError(error.message.removeprefix("--input: "), error.hint) from None
+        raise UsageError(error.problem, error.hint, subject=error.subject) from None
     judge = Judge(
         number,
         case,
@@ -119,7 +119,8 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
         try:
             feed = feed_of(given, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
         except UsageError as error:
-            raise UsageError(error.message, STACK_HINT if stack else error.hint) from None
+            hint = STACK_HINT if stack else error.hint
+            raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
         arrays, fed = feed.arrays, feed.fed
         if spec.batch_size is not None:
             arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)

@@ -93,7 +93,7 @@ def read_expected(expected: Expected) -> Wanted:
     try:
         loaded = read_path(expected.file)[0]
     except UsageError as error:
-        raise UsageError(error.message.removeprefix("--input: "), error.hint) from None
+        raise UsageError(error.problem, error.hint, subject=error.subject) from None
     if expected.limit is None:
         expected = complete(expected, loaded)
     return Wanted(expected, loaded.array)

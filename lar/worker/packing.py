@@ -68,11 +68,9 @@ def feed_text(
     try:
         return feed_datum(spec, packing, text, number, infos)
     except UsageError as error:
-        message = error.message
-        if message.startswith("--input: "):
-            message = f"-d: {message.removeprefix('--input: ')}"
+        flag = "-d" if error.flag == "--input" else error.flag
         hint = "" if "generates data" in error.hint else error.hint
-        raise UsageError(message, hint) from None
+        raise UsageError(error.problem, hint, flag=flag, subject=error.subject) from None
 
 
 def compute(driver: Driver, arrays: Mapping[str, Array]) -> dict[str, Array]:
