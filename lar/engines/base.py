@@ -72,7 +72,7 @@ class Driver(abc.ABC):
     def __init__(
         self,
         spec: RunSpec,
-        rows: Mapping[str, OptionRow],
+        rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
         """Import the engine; loads nothing yet."""

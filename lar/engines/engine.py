@@ -179,7 +179,7 @@ class Engine(abc.ABC):
     staged: StagedRun | None = None
 
     @abc.abstractmethod
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         """Return how the engine honours each option that it knows."""
 
     @abc.abstractmethod
@@ -230,7 +230,7 @@ class Engine(abc.ABC):
         return OperatorKinds()
 
     @functools.cached_property
-    def rows(self) -> Mapping[str, OptionRow]:
+    def rows(self) -> Mapping[str, OptionRow[Any, Any]]:
         """How it honours options, by key."""
         return {row.key: row for row in self.option_rows()}
 
@@ -246,14 +246,6 @@ class Engine(abc.ABC):
         """Return which options need or exclude which others on this engine, besides the rules
         for every engine."""
         return ()
-
-    def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        """Refuse settings that are known to fail on this machine; the environment is the worker's.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        return
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a model file that must not be loaded with these settings.

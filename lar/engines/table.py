@@ -4,32 +4,70 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
 
-Hook = Callable[[Any, Any], None]
+from lar.options.option import Option
 
+D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
+T = TypeVar("T")  # the type of the option's value
 
-def calling(path: str) -> Hook:
-    """Return a hook that calls `module:function`, imported when it is needed: the table is read
-    for every command line, and those modules are slow to import."""
-    module, _, name = path.partition(":")
-
-    def call(driver: Any, value: Any) -> None:
-        getattr(importlib.import_module(module), name)(driver, value)
-
-    return call
+Hook = Callable[[D, T], object]
 
 
-class OptionRow(NamedTuple):
-    """How an engine honours one option, and which of its drivers can.
+class Drivers(Generic[D], tuple[str, ...]):
+    """Names of an engine's drivers; for the type checker, also their classes."""
 
-    A hook takes the driver and the option's value. Hooks fire in the order of the table.
+
+class OptionRow(Generic[D, T]):
+    """How an engine honours one option: with which of its drivers, in words, and by which hooks.
+
+    A hook takes the driver and the option's value. Hooks fire in the order of the table, each at
+    its stage: before and after the model is loaded, before the first run, and after the last. A row
+    without hooks is for what is so anyway, or for an option that another one's hook looks at.
     """
 
-    key: str
-    drivers: tuple[str, ...]
-    how: str
-    before_load: Hook | None = None
-    after_load: Hook | None = None
-    before_run: Hook | None = None
-    after_run: Hook | None = None
+    def __init__(
+        self,
+        option: Option[T],
+        drivers: Drivers[D],
+        how: str,
+        *,
+        before_load: Hook[D, T] | None = None,
+        after_load: Hook[D, T] | None = None,
+        before_run: Hook[D, T] | None = None,
+        after_run: Hook[D, T] | None = None,
+    ) -> None:
+        self.option = option
+        self.drivers = drivers
+        self.how = how
+        self.before_load = before_load
+        self.after_load = after_load
+        self.before_run = before_run
+        self.after_run = after_run
+
+    @property
+    def key(self) -> str:
+        """The option's key."""
+        return self.option.key
+
+
+class LazyModule:
+    """A module with hooks, which is imported when one of them is called.
+
+    The table is read for every command line, and those modules are slow to import: they import the
+    engine. The type checker sees the module itself:
+
+        if TYPE_CHECKING:
+            from lar.engines.megengine import checkers
+        else:
+            checkers = LazyModule("lar.engines.megengine.checkers")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            return getattr(importlib.import_module(self._name), function)(*arguments)
+
+        return call

@@ -368,6 +368,12 @@ RULES: tuple[Rule, ...] = (
         why="dumping takes many times as long as what would be timed",
         hint="run twice",
     ),
+    excludes(
+        BIN_OUT_DUMP,
+        NO_EXECUTION,
+        why="nothing is run whose outputs could be dumped",
+        hint="give --iter 1",
+    ),
     needs(
         (DUMP_FILTER, OVERWRITE),
         any_of=DUMPS,

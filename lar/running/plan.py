@@ -98,8 +98,6 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     check_rules((*RULES, *engine.option_rules()), plan.asked(has_dataset=items is not None))
     engine.check_model(Path(plan.model), settings)
     require_engine(engine, plan.model)
-    if settings:
-        engine.check_settings(settings, {**os.environ, **plan.environment})
     if plan.sample_count > 2 * MOST_ITERATIONS:
         what = f"{len(plan.items)} items" if items else f"{source.case_count} testcases"
         raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ from lar.engines.base import Driver
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.fake.script import FakeDriver
 from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, ONNX, ORT, Format, format_in
-from lar.engines.table import Hook, OptionRow
+from lar.engines.table import Drivers, Hook, OptionRow
 from lar.errors import UsageError
-from lar.options.table import BY_KEY
+from lar.options.option import Switch
+from lar.options.table import BY_KEY, IN_RUN
 from lar.records.run import ModelInfo, RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
@@ -242,6 +244,10 @@ def no_driver() -> type[Driver]:
     raise AssertionError("no driver is loaded")
 
 
+def switch(key: str) -> Switch:
+    return Switch(key, "made up", IN_RUN)
+
+
 class MadeUp(Engine):
     """An engine of two drivers with options that exclude each other."""
 
@@ -253,12 +259,12 @@ class MadeUp(Engine):
         DriverEntry("two", "the other", no_driver),
     )
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         return (
-            OptionRow("any", ("one", "two"), "both"),
-            OptionRow("first", ("one",), "one"),
-            OptionRow("second", ("two",), "two"),
-            OptionRow("third_thing", ("two",), "two"),
+            OptionRow(switch("any"), Drivers(("one", "two")), "both"),
+            OptionRow(switch("first"), Drivers(("one",)), "one"),
+            OptionRow(switch("second"), Drivers(("two",)), "two"),
+            OptionRow(switch("third_thing"), Drivers(("two",)), "two"),
         )
 
     def read_model(self, path: Path) -> ModelInfo:
@@ -271,8 +277,8 @@ class MadeUp(Engine):
 class Other(MadeUp):
     name = "other"
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
-        return (OptionRow("theirs", ("x",), "x"),)
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
+        return (OptionRow(switch("theirs"), Drivers(("x",)), "x"),)
 
 
 @pytest.fixture
@@ -328,14 +334,16 @@ def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
 ) -> None:
     fired: list[tuple[str, object]] = []
 
-    def hook(name: str) -> Hook:
+    def hook(name: str) -> Hook[Any, Any]:
         return lambda driver, value: fired.append((name, value))
 
     rows = {
-        "late": OptionRow("late", ("script",), "", before_run=hook("late, before the run")),
-        "unset": OptionRow("unset", ("script",), "", before_load=hook("unset")),
-        "second": OptionRow("second", ("script",), "", before_load=hook("second")),
-        "first": OptionRow("first", ("script",), "", before_load=hook("first")),
+        "late": OptionRow(
+            switch("late"), Drivers(("script",)), "", before_run=hook("late, before the run")
+        ),
+        "unset": OptionRow(switch("unset"), Drivers(("script",)), "", before_load=hook("unset")),
+        "second": OptionRow(switch("second"), Drivers(("script",)), "", before_load=hook("second")),
+        "first": OptionRow(switch("first"), Drivers(("script",)), "", before_load=hook("first")),
     }
     settings: dict[str, Setting] = {"first": 1, "second": "x", "late": True}
     spec = RunSpec(model=write_script(), engine="fake", driver="script", settings=settings)

@@ -293,11 +293,17 @@ def test_patterns_end_at_the_last_sign(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--range-by", "conv=body"], "--range-by: no profile is made"),
+        (
+            ["--range-by", "conv=body"],
+            "--range-by needs --profile or --profile-host: no profile is made",
+        ),
         (["--range-by", "(=body", "--profile", "p.json"], "--range-by"),
         (["--range-by", "conv", "--profile", "p.json"], "'conv' is not REGEX=NAME"),
-        (["--profile", "p.json", "--thread", "2"], "--profile: the engine profiles one copy"),
-        (["--profile", "p.json", "--iter", "0"], "--profile: nothing is run"),
+        (["--profile", "p.json", "--thread", "2"], "--profile and --thread 2 exclude each other"),
+        (
+            ["--profile", "p.json", "--iter", "0"],
+            "--profile and --iter 0 exclude each other: nothing is run",
+        ),
         (["--profile-host", "p.json"], "--profile-host: the scripted engine cannot do this"),
         (["--profile", "nowhere/p.json"], "--profile: "),
         (["--profile", "."], "--profile: "),

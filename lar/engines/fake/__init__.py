@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import SCRIPT
@@ -29,7 +29,7 @@ class FakeEngine(Engine):
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
     is_for_tests = True
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.fake.script import ROWS
 
         return ROWS

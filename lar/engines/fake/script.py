@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lar.engines.base import Driver
 from lar.engines.profiler import EngineTrace
-from lar.engines.table import OptionRow
+from lar.engines.table import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
+from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, VERBOSE
 from lar.records.run import (
     EngineFacts,
     ModelInfo,
@@ -87,22 +88,24 @@ FAULTS: Mapping[str, Callable[[], None]] = {
 }
 
 
-def pass_by(driver: Any, value: Any) -> None:
+def pass_by(driver: FakeDriver, value: object) -> None:
     """Honour an option by playing the script all the same."""
 
 
-def play_operators(driver: Any, value: Any) -> None:
+def play_operators(driver: FakeDriver, value: object) -> None:
     """Have a profile tell the operators of the script."""
     driver.profiler = ScriptedProfiler(driver.script)
 
 
-ROWS = (
-    OptionRow("cpu", ("script",), "the script is played"),
-    OptionRow("thread", ("script",), "each plays the script", before_load=pass_by),
-    OptionRow("profile", ("script",), "the script's operators", before_load=play_operators),
-    OptionRow("profile_syscalls", ("script",), "strace of the process that plays the script"),
-    OptionRow("range_by", ("script",), "by the names of the script's operators"),
-    OptionRow("verbose", ("script",), "the script prints its name", before_load=pass_by),
+SCRIPT: Drivers[FakeDriver] = Drivers(("script",))
+
+ROWS: tuple[OptionRow[Any, Any], ...] = (
+    OptionRow(CPU, SCRIPT, "the script is played"),
+    OptionRow(THREAD, SCRIPT, "each plays the script", before_load=pass_by),
+    OptionRow(PROFILE, SCRIPT, "the script's operators", before_load=play_operators),
+    OptionRow(PROFILE_SYSCALLS, SCRIPT, "strace of the process that plays the script"),
+    OptionRow(RANGE_BY, SCRIPT, "by the names of the script's operators"),
+    OptionRow(VERBOSE, SCRIPT, "the script prints its name", before_load=pass_by),
 )
 
 
@@ -234,7 +237,7 @@ class FakeDriver(Driver):
     def __init__(
         self,
         spec: RunSpec,
-        rows: Mapping[str, OptionRow],
+        rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
         super().__init__(spec, rows, context)

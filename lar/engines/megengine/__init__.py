@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
+    from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -125,10 +126,15 @@ class MegEngine(Engine):
 
         return KINDS
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.megengine.options import ROWS
 
         return ROWS
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        from lar.engines.megengine.options import RULES
+
+        return RULES
 
     def read_model(self, path: Path) -> ModelInfo:
         from lar.engines.megengine.graph_file import read_model
@@ -139,11 +145,6 @@ class MegEngine(Engine):
         from lar.engines.megengine.lite import find_devices
 
         return find_devices()
-
-    def check_settings(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        from lar.engines.megengine.quirks import check_settings
-
-        check_settings(settings, environment)
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
         from lar.engines.megengine.quirk_hints import hints_for

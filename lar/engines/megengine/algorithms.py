@@ -15,7 +15,6 @@ from typing import Any
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
-from lar.options.option import flag_of
 from lar.records.run import RunContext, RunSpec
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
@@ -35,7 +34,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
     return HEURISTIC | cached | reproducible
 
 
-def choose_algorithms(driver: Any) -> None:
+def choose_algorithms(driver: Any, _: object) -> None:
     """Set the strategy and the cache file; for several options at once it acts once."""
     if driver.algorithms_chosen:
         return
@@ -45,25 +44,7 @@ def choose_algorithms(driver: Any) -> None:
     batch = int(settings.get("fast_run_shared_batch_size") or 0)
     equal = bool(settings.get("binary_equal_between_batch"))
     searching = is_search(settings)
-    # A cache that was searched with it is read with it: it is part of the keys.
-    if batch and not strategy & PROFILE:
-        raise UsageError(
-            "--fast-run-shared-batch-size is for a search or its cache, and there is none",
-            "add --fast-run, or --fast-run-algo-policy FILE",
-        )
     driver.begins_alone = searching
-    spec = driver.spec
-    if searching and not spec.warmup_iterations + spec.iterations:
-        flag = flag_of("fast_run" if settings.get("fast_run") else "full_run")
-        raise UsageError(
-            f"{flag}: the search is made in the first iteration, and there is none",
-            "give --warmup-iter 1",
-        )
-    if searching and spec.runners > 1 and not spec.warmup_iterations:
-        raise UsageError(
-            "--thread: runners would search at once, and damage what they find",
-            "give --warmup-iter 1: then the first one searches",
-        )
     driver.network_setup.append(
         lambda network: network.set_network_algo_policy(strategy, batch, equal)
     )

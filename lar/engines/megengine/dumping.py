@@ -21,6 +21,7 @@ from lar.dumps.outputs import write_outputs
 from lar.engines.megengine.choice_log import ChoiceListener, algorithms_in
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
+from lar.options.table import TEXT_DUMPS
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
@@ -33,10 +34,12 @@ def compute_in_calling_thread(driver: Any, _: object) -> None:
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
 
 
-def dump_text(driver: Any, key: str) -> None:
+def dump_text(driver: Any, _: object) -> None:
     """Have what the first runner computes written as text."""
     if driver.runner == 0:
-        driver.network.io_txt_dump(driver.context.written[key])
+        written = driver.context.written
+        place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
+        driver.network.io_txt_dump(place)
 
 
 def dump_tensors(driver: Any, _: object) -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def import_megengine() -> Any:
 class GraphDriver(Driver):
     """A loaded computing graph, compiled for the shapes that are fed."""
 
-    name = "graph"
+    name: Literal["graph"] = "graph"
     calls = {
         "forward": "AsyncExecutable.execute",
         "wait": "AsyncExecutable.wait",
@@ -63,7 +63,7 @@ class GraphDriver(Driver):
     def __init__(
         self,
         spec: RunSpec,
-        rows: Mapping[str, OptionRow],
+        rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
         super().__init__(spec, rows, context)

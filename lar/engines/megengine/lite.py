@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,13 +67,13 @@ def find_devices() -> tuple[str, ...]:
 class LiteDriver(Driver):
     """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
 
-    name = "lite"
+    name: Literal["lite"] = "lite"
     calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
     def __init__(
         self,
         spec: RunSpec,
-        rows: Mapping[str, OptionRow],
+        rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
         super().__init__(spec, rows, context)

@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lar.engines.megengine.dump_options import DUMPS
-from lar.engines.megengine.profile_options import PROFILES
 from lar.errors import CheckFailed, LarError, UsageError
-from lar.options.option import flag_of
-from lar.options.table import LAYOUT_CHOICES
+from lar.options.table import LAYOUT_CHOICES, OPERATOR_DUMPS, PROFILE, PROFILE_FILES
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -137,9 +134,10 @@ def explain_megengine(
             return UsageError(f"{model}: {what}", BROKEN)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
-    if (dump := next((key for key in DUMPS if key in settings), "")) and UNDUMPED.search(message):
+    dump = next((each for each in OPERATOR_DUMPS if each.key in settings), None)
+    if dump is not None and UNDUMPED.search(message):
         return UsageError(
-            f"{flag_of(dump)}: {model} has a variable that MegEngine cannot dump, as batch "
+            f"{dump.flag}: {model} has a variable that MegEngine cannot dump, as batch "
             "normalisation has that is not folded",
             "dump the model with optimize_for_inference, which folds it; --bin-out-dump DIR writes "
             "the outputs alone",
@@ -156,9 +154,9 @@ def explain_megengine(
             "name its library: lar run --c-opr-lib FILE",
         )
     if "`ch >= 1'" in message and "json.cpp" in message:
-        asked = next((key for key in PROFILES if key in settings), "profile")
+        asked = next((each for each in PROFILE_FILES if each.key in settings), PROFILE)
         return UsageError(
-            f"{flag_of(asked)}: {model} has a name that is not ASCII, which MegEngine cannot "
+            f"{asked.flag}: {model} has a name that is not ASCII, which MegEngine cannot "
             "write into its profile",
             "export the model with other names, or leave the flag out",
         )
@@ -184,16 +182,16 @@ def explain_megengine(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",
             f"leave the flag out; it says: {said}",
         )
-    for key in (layout.key for layout in LAYOUT_CHOICES if layout.key in settings):
+    for layout in (each for each in LAYOUT_CHOICES if each.key in settings):
         if "fake_first" in settings and "value.initialized()" in message:
             return UsageError(
-                f"--fake-first and {flag_of(key)} cannot go together on {model}: MegEngine "
+                f"--fake-first and {layout.flag} cannot go together on {model}: MegEngine "
                 "computes weights in that layout in executions of their own",
                 f"leave one of them out; it says: {said}",
             )
         fold = ", or fold batch normalisation before the dump" if "batch_norm" in message else ""
         return UsageError(
-            f"{flag_of(key)}: MegEngine cannot run {model} in this layout",
+            f"{layout.flag}: MegEngine cannot run {model} in this layout",
             f"leave the flag out{fold}; it says: {said}",
         )
     if "map.find(desc) != map.end()" in message:

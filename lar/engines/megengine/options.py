@@ -1,99 +1,219 @@
-"""How MegEngine honours each option: one row an option, its functions side by side.
+"""How MegEngine honours options: a row for each, the functions that its rows call, and the rules
+of which options go together on it.
 
-The drivers' own attributes are what the functions set: `lite_options` (fields of LiteOptions, set
-when the network is made), `network_setup` (calls on the network before the model is loaded),
-`inference_options` (arguments of the graph's optimize_for_inference) and so on.
+The functions set the drivers' own attributes: `lite_options` (fields of LiteOptions, set when the
+network is made), `network_setup` (calls on the network before the model is loaded),
+`inference_options` (arguments of the graph's optimize_for_inference), `graph_setup`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.file_options import FILE_ROWS
-from lar.engines.megengine.profile_options import PROFILE_ROWS
-from lar.engines.table import Hook, OptionRow, calling
-from lar.errors import UsageError
+from lar.engines.table import Drivers, Hook, LazyModule, OptionRow
+from lar.options.option import Option, Switch
+from lar.options.rules import (
+    NO_EXECUTION,
+    SEVERAL_RUNNERS,
+    Asked,
+    Condition,
+    Limit,
+    Presence,
+    Rule,
+    bans,
+    excludes,
+    fact,
+    needs,
+    valued,
+)
+from lar.options.table import (
+    BIN_IO_DUMP,
+    BIN_OUT_DUMP,
+    BINARY_EQUAL_BETWEEN_BATCH,
+    C_OPR_LIB,
+    CHECK_DISPATCH,
+    CHECK_VAR_VALUE,
+    CONST_SHAPE,
+    CPU,
+    CPU_DEFAULT,
+    CUDA,
+    DISABLE_ASSERT_THROW,
+    DISABLE_MEM_OPT,
+    DUMP_FILTER,
+    ENABLE_CHWN4,
+    ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
+    ENABLE_FUSE_CONV_BIAS_WITH_Z,
+    ENABLE_FUSE_PREPROCESS,
+    ENABLE_IOC16,
+    ENABLE_JIT,
+    ENABLE_NCHW4,
+    ENABLE_NCHW32,
+    ENABLE_NCHW44,
+    ENABLE_NCHW44_DOT,
+    ENABLE_NCHW64,
+    ENABLE_NCHW88,
+    ENABLE_NHWCD4,
+    ENGINE_FIX,
+    FAKE_FIRST,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FAST_RUN_SHARED_BATCH_SIZE,
+    FULL_RUN,
+    GET_STATIC_MEM_INFO,
+    IO_DUMP,
+    IO_DUMP_STDERR,
+    IO_DUMP_STDOUT,
+    ITER,
+    LAYOUT_TRANSFORM,
+    LAYOUT_TRANSFORM_DUMP,
+    MODEL_DUMP,
+    MULTI_THREAD_CORE_IDS,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    NO_SANITY_CHECK,
+    OPERATOR_DUMPS,
+    OPTIMIZE_FOR_INFERENCE,
+    PACK_CACHE,
+    PACK_INFO_JSON,
+    PACKED_MODEL_DUMP,
+    PROFILE,
+    PROFILE_FILES,
+    PROFILE_HOST,
+    PROFILE_MEMORY,
+    PROFILE_RAW,
+    PROFILE_SYSCALLS,
+    RANGE,
+    RANGE_BY,
+    RECORD_COMP_SEQ,
+    RECORD_COMP_SEQ2,
+    REPRODUCIBLE,
+    SEARCHES,
+    SHARE_PARAM_MEM,
+    TENSORRT,
+    TENSORRT_CACHE,
+    TEXT_DUMPS,
+    THREAD,
+    VERBOSE,
+    WARMUP_ITER,
+    WEIGHT_PREPROCESS,
+    WINOGRAD_TRANSFORM,
+    WORKSPACE_LIMIT,
+)
 
-BOTH = ("lite", "graph")
-LITE = ("lite",)
-GRAPH = ("graph",)
+if TYPE_CHECKING:
+    from lar.engines.megengine import (
+        algorithms,
+        c_operators,
+        cache_use,
+        checkers,
+        dumping,
+        layout_search,
+        model_dump,
+        packing,
+        profiling,
+        shared_weights,
+        static_memory,
+        tensorrt,
+        x2apic,
+    )
+    from lar.engines.megengine.graph import GraphDriver
+    from lar.engines.megengine.lite import LiteDriver
+else:
+    algorithms = LazyModule("lar.engines.megengine.algorithms")
+    c_operators = LazyModule("lar.engines.megengine.c_operators")
+    cache_use = LazyModule("lar.engines.megengine.cache_use")
+    checkers = LazyModule("lar.engines.megengine.checkers")
+    dumping = LazyModule("lar.engines.megengine.dumping")
+    layout_search = LazyModule("lar.engines.megengine.layout_search")
+    model_dump = LazyModule("lar.engines.megengine.model_dump")
+    packing = LazyModule("lar.engines.megengine.packing")
+    profiling = LazyModule("lar.engines.megengine.profiling")
+    shared_weights = LazyModule("lar.engines.megengine.shared_weights")
+    static_memory = LazyModule("lar.engines.megengine.static_memory")
+    tensorrt = LazyModule("lar.engines.megengine.tensorrt")
+    x2apic = LazyModule("lar.engines.megengine.x2apic")
+
+LITE: Drivers[LiteDriver] = Drivers(("lite",))
+GRAPH: Drivers[GraphDriver] = Drivers(("graph",))
+BOTH: Drivers[LiteDriver | GraphDriver] = Drivers(("lite", "graph"))
+
+# Device and threads
 
 
-def choose_cuda(driver: Any, device_id: int) -> None:
+def choose_cuda(driver: LiteDriver, device_id: int) -> None:
     driver.choose_cuda(device_id)
 
 
-def choose_algorithms(driver: Any, _: object) -> None:
-    # The table is read for every command line, and this is slow to import.
-    from lar.engines.megengine.algorithms import choose_algorithms as choose
-
-    choose(driver)
-
-
-def show_engine_log(driver: Any, _: bool) -> None:
+def show_engine_log(driver: LiteDriver | GraphDriver, _: bool) -> None:
     driver.set_log_level_verbose()
 
 
-def run_in_calling_thread(driver: Any, _: bool) -> None:
+def fix_engine(_: LiteDriver | GraphDriver, name: str) -> None:
+    x2apic.apply_fix()
+
+
+def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
     driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
     # A packed model with settings has lite take the device from the config again, and this mode
     # is a device: DEVICE_CPU_DEFAULT or DEVICE_MULTITHREAD_DEFAULT of CompNode::Locator.
-    several = driver.spec.settings.get("multithread_default", 1) > 1
+    several = (MULTITHREAD_DEFAULT.of(driver.spec.settings) or 1) > 1
     driver.config.device_id = -1025 if several else -1024
 
 
-def run_on_threads(driver: Any, count: int) -> None:
+def run_on_threads(driver: LiteDriver, count: int) -> None:
     driver.network_setup.append(lambda network: setattr(network, "threads_number", count))
 
 
-def run_on_threads_with_caller(driver: Any, count: int) -> None:
+def run_on_threads_with_caller(driver: LiteDriver, count: int) -> None:
     run_in_calling_thread(driver, True)
     run_on_threads(driver, count)
 
 
-def run_beside_others(driver: Any, count: int) -> None:
+def run_beside_others(driver: LiteDriver, count: int) -> None:
     # Networks on one device share its threads, and wait for each other. In the calling thread
     # they do not; each device number has threads of its own, each CUDA stream its own order.
     settings, runner = driver.spec.settings, driver.runner
-    if "cuda" in settings:
+    if CUDA.is_given(settings):
         driver.network_setup.append(lambda network: setattr(network, "stream_id", runner))
-    elif "multithread" in settings:
+    elif MULTITHREAD.is_given(settings):
         driver.config.device_id = runner  # not network.device_id, which a packed model resets
-    elif count > 1 and not {"cpu_default", "multithread_default"} & settings.keys():
+    elif count > 1 and not CPU_DEFAULT.of(settings) and not MULTITHREAD_DEFAULT.is_given(settings):
         run_in_calling_thread(driver, True)
 
 
-def bind_threads(driver: Any, cores: str) -> None:
-    settings, listed = driver.spec.settings, [int(core) for core in cores.split(",")]
-    count = settings.get("multithread") or settings.get("multithread_default") or 1
-    if count * driver.spec.runners != len(listed):
-        raise UsageError(
-            f"--multi-thread-core-ids {cores}: it names {len(listed)} cores for "
-            f"{count * driver.spec.runners} threads",
-            "give one core for each thread of --multithread N or --multithread-default N, "
-            "for each runner of --thread N",
-        )
+def bind_threads(driver: LiteDriver, cores: str) -> None:
+    count = threads_of(driver.spec.settings)
+    listed = [int(core) for core in cores.split(",")]
     driver.bind_threads(listed[count * driver.runner :][:count])
 
 
-def set_lite_option(**fields: int) -> Hook:
+# Graph
+
+
+def set_lite_option(**fields: int) -> Hook[LiteDriver, object]:
     """Return a hook that sets fields of LiteOptions."""
-    return lambda driver, _: driver.lite_options.update(fields)
+
+    def set_option(driver: LiteDriver, _: object) -> None:
+        driver.lite_options.update(fields)
+
+    return set_option
 
 
-def set_inference_option(**arguments: bool) -> Hook:
+def set_inference_option(**arguments: bool) -> Hook[GraphDriver, object]:
     """Return a hook that sets arguments of the graph's optimize_for_inference."""
 
-    def set_option(driver: Any, _: bool) -> None:
+    def set_option(driver: GraphDriver, _: object) -> None:
         driver.inference_options = {**(driver.inference_options or {}), **arguments}
 
     return set_option
 
 
-def set_either(lite: dict[str, int], graph: dict[str, bool]) -> Hook:
+def set_either(
+    lite: dict[str, int], graph: dict[str, bool]
+) -> Hook[LiteDriver | GraphDriver, object]:
     """Return a hook that sets what the driver at hand knows."""
 
-    def set_option(driver: Any, _: bool) -> None:
+    def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
         if driver.name == "lite":
             driver.lite_options.update(lite)
         else:
@@ -102,47 +222,25 @@ def set_either(lite: dict[str, int], graph: dict[str, bool]) -> Hook:
     return set_option
 
 
-def preprocess_weights(driver: Any, _: bool) -> None:
+def preprocess_weights(driver: LiteDriver | GraphDriver, _: bool) -> None:
     if driver.name == "lite":
         driver.lite_options["weight_preprocess"] = 1
     else:
         driver.graph_setup.append(lambda graph: graph.enable_weight_preprocess())
 
 
-def keep_operators(driver: Any, _: int) -> None:
+def keep_operators(driver: LiteDriver, _: int) -> None:
     # The limit is set on the operators that were loaded: optimisation would copy them, before it
     # can be set, and fast-run's even at level 1.
-    searching = driver.spec.settings.get("fast_run") or driver.spec.settings.get("full_run")
+    searching = any(search.of(driver.spec.settings) for search in SEARCHES)
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
 
 
-def limit_workspace(driver: Any, size_bytes: int) -> None:
+def limit_workspace(driver: LiteDriver, size_bytes: int) -> None:
     driver.network.set_network_algo_workspace_limit(size_bytes)
 
 
-def fake_first_execution(driver: Any, _: bool) -> None:
-    spec = driver.spec
-    if not spec.iterations and spec.warmup_iterations == 1:
-        raise UsageError(
-            "--fake-first and --iter 0 cannot go together: the only execution computes nothing",
-            "give --iter 1, or leave --fake-first out",
-        )
-    if spec.iterations and not spec.warmup_iterations:
-        raise UsageError(
-            "--fake-first and --warmup-iter 0 cannot go together: the first execution computes "
-            "nothing, and its outputs would be taken for results",
-            "give --warmup-iter 1, or leave --fake-first out",
-        )
-    if "bin_out_dump" in spec.settings:
-        raise UsageError(
-            "--fake-first and --bin-out-dump cannot go together: the first execution computes "
-            "nothing, and what is in memory would be dumped as run 0",
-            "leave one of them out",
-        )
-    driver.lite_options["fake_next_exec"] = 1
-
-
-def skip_sanity_check(driver: Any, _: bool) -> None:
+def skip_sanity_check(driver: LiteDriver | GraphDriver, _: bool) -> None:
     if driver.name == "lite":
         driver.lite_options["var_sanity_check_first_run"] = 0
     else:
@@ -151,7 +249,7 @@ def skip_sanity_check(driver: Any, _: bool) -> None:
         )
 
 
-def disable_memory_reuse(driver: Any, _: bool) -> None:
+def disable_memory_reuse(driver: GraphDriver, _: bool) -> None:
     def disable(graph: Any) -> None:
         graph.options.seq_opt.enable_mem_plan_opt = False
         graph.options.seq_opt.enable_mem_reuse_alloc = False
@@ -159,129 +257,134 @@ def disable_memory_reuse(driver: Any, _: bool) -> None:
     driver.graph_setup.append(disable)
 
 
-def row_of_layout(name: str) -> OptionRow:
-    """Return the row of a layout that both drivers know by the flag's name."""
-    return OptionRow(
-        f"enable_{name}",
-        BOTH,
-        f"LiteOptions.enable_{name}; optimize_for_inference(enable_{name})",
-        before_load=set_either({f"enable_{name}": 1}, {f"enable_{name}": True}),
-    )
-
-
-def row_of_text_dump(key: str) -> OptionRow:
-    """Return the row of a text dump, which differ in where lar prints it."""
-
-    def dump(driver: Any, _: object) -> None:
-        from lar.engines.megengine.dumping import dump_text
-
-        dump_text(driver, key)
-
-    return OptionRow(
-        key,
-        LITE,
-        "io_txt_dump(), in inplace mode",
-        before_load=calling("lar.engines.megengine.dumping:compute_in_calling_thread"),
-        after_load=dump,
-    )
-
-
-def fix_engine(driver: Any, name: str) -> None:
-    from lar.engines.megengine.x2apic import apply_fix
-
-    apply_fix()
-
-
-ROWS = (
-    OptionRow("cpu", BOTH, "the default device"),
-    OptionRow("cuda", LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
-    OptionRow("verbose", BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
-    OptionRow("engine_fix", BOTH, "writes into the loaded library", before_load=fix_engine),
-    OptionRow("cpu_default", LITE, "inplace mode", before_load=run_in_calling_thread),
-    OptionRow("multithread", LITE, "threads_number", before_load=run_on_threads),
+ROWS: tuple[OptionRow[Any, Any], ...] = (
+    OptionRow(CPU, BOTH, "the default device"),
+    OptionRow(CUDA, LITE, "LiteConfig.device_type and device_id", before_load=choose_cuda),
+    OptionRow(VERBOSE, BOTH, "the engine's log level is DEBUG", before_load=show_engine_log),
+    OptionRow(ENGINE_FIX, BOTH, "writes into the loaded library", before_load=fix_engine),
+    OptionRow(CPU_DEFAULT, LITE, "inplace mode", before_load=run_in_calling_thread),
+    OptionRow(MULTITHREAD, LITE, "threads_number", before_load=run_on_threads),
     OptionRow(
-        "multithread_default",
+        MULTITHREAD_DEFAULT,
         LITE,
         "threads_number and inplace mode",
         before_load=run_on_threads_with_caller,
     ),
     OptionRow(
-        "thread",
+        THREAD,
         LITE,
         "a network for each, in inplace mode, or with a device number or stream of its own",
         before_load=run_beside_others,
     ),
-    OptionRow("multi_thread_core_ids", LITE, "thread affinity", after_load=bind_threads),
-    *map(row_of_layout, ("nchw4", "nchw44", "nchw44_dot", "nchw88", "nchw32", "nchw64")),
+    OptionRow(MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
     OptionRow(
-        "enable_chwn4",
+        ENABLE_NCHW4,
+        BOTH,
+        "LiteOptions.enable_nchw4; optimize_for_inference(enable_nchw4)",
+        before_load=set_either({"enable_nchw4": 1}, {"enable_nchw4": True}),
+    ),
+    OptionRow(
+        ENABLE_NCHW44,
+        BOTH,
+        "LiteOptions.enable_nchw44; optimize_for_inference(enable_nchw44)",
+        before_load=set_either({"enable_nchw44": 1}, {"enable_nchw44": True}),
+    ),
+    OptionRow(
+        ENABLE_NCHW44_DOT,
+        BOTH,
+        "LiteOptions.enable_nchw44_dot; optimize_for_inference(enable_nchw44_dot)",
+        before_load=set_either({"enable_nchw44_dot": 1}, {"enable_nchw44_dot": True}),
+    ),
+    OptionRow(
+        ENABLE_NCHW88,
+        BOTH,
+        "LiteOptions.enable_nchw88; optimize_for_inference(enable_nchw88)",
+        before_load=set_either({"enable_nchw88": 1}, {"enable_nchw88": True}),
+    ),
+    OptionRow(
+        ENABLE_NCHW32,
+        BOTH,
+        "LiteOptions.enable_nchw32; optimize_for_inference(enable_nchw32)",
+        before_load=set_either({"enable_nchw32": 1}, {"enable_nchw32": True}),
+    ),
+    OptionRow(
+        ENABLE_NCHW64,
+        BOTH,
+        "LiteOptions.enable_nchw64; optimize_for_inference(enable_nchw64)",
+        before_load=set_either({"enable_nchw64": 1}, {"enable_nchw64": True}),
+    ),
+    OptionRow(
+        ENABLE_CHWN4,
         GRAPH,
         "optimize_for_inference(enable_chwn4)",
         before_load=set_inference_option(enable_chwn4=True),
     ),
     OptionRow(
-        "enable_nhwcd4",
+        ENABLE_NHWCD4,
         LITE,
         "LiteOptions.enable_nhwcd4",
         before_load=set_lite_option(enable_nhwcd4=1),
     ),
     OptionRow(
-        "layout_transform",
+        LAYOUT_TRANSFORM,
         LITE,
         "enable_global_layout_transform()",
-        before_load=calling("lar.engines.megengine.layout_search:search_layouts"),
-        after_load=calling("lar.engines.megengine.layout_search:read_layouts"),
+        before_load=layout_search.search_layouts,
+        after_load=layout_search.read_layouts,
     ),
     OptionRow(
-        "layout_transform_dump",
+        LAYOUT_TRANSFORM_DUMP,
         LITE,
         "dump_layout_transform_model(), names mended",
-        after_load=calling("lar.engines.megengine.layout_search:write_layouts"),
+        after_load=layout_search.write_layouts,
     ),
-    OptionRow("fast_run", LITE, "PROFILE | OPTIMIZED", before_load=choose_algorithms),
-    OptionRow("full_run", LITE, "PROFILE", before_load=choose_algorithms),
+    OptionRow(FAST_RUN, LITE, "PROFILE | OPTIMIZED", before_load=algorithms.choose_algorithms),
+    OptionRow(FULL_RUN, LITE, "PROFILE", before_load=algorithms.choose_algorithms),
     OptionRow(
-        "fast_run_algo_policy",
+        FAST_RUN_ALGO_POLICY,
         LITE,
         "the engine's cache file",
-        before_load=choose_algorithms,
-        after_run=calling("lar.engines.megengine.cache_use:tell_missed"),
+        before_load=algorithms.choose_algorithms,
+        after_run=cache_use.tell_missed,
     ),
-    OptionRow("fast_run_shared_batch_size", LITE, "fast-run batch", before_load=choose_algorithms),
     OptionRow(
-        "binary_equal_between_batch", LITE, "fast-run attribute", before_load=choose_algorithms
+        FAST_RUN_SHARED_BATCH_SIZE, LITE, "fast-run batch", before_load=algorithms.choose_algorithms
     ),
-    OptionRow("reproducible", LITE, "REPRODUCIBLE", before_load=choose_algorithms),
     OptionRow(
-        "workspace_limit",
+        BINARY_EQUAL_BETWEEN_BATCH,
+        LITE,
+        "fast-run attribute",
+        before_load=algorithms.choose_algorithms,
+    ),
+    OptionRow(REPRODUCIBLE, LITE, "REPRODUCIBLE", before_load=algorithms.choose_algorithms),
+    OptionRow(
+        WORKSPACE_LIMIT,
         LITE,
         "algorithm workspace limit, with the graph optimised less",
         before_load=keep_operators,
         after_load=limit_workspace,
     ),
+    OptionRow(WEIGHT_PREPROCESS, BOTH, "weights transformed ahead", before_load=preprocess_weights),
     OptionRow(
-        "weight_preprocess", BOTH, "weights transformed ahead", before_load=preprocess_weights
-    ),
-    OptionRow(
-        "winograd_transform",
+        WINOGRAD_TRANSFORM,
         BOTH,
         "as --weight-preprocess; winograd algorithms preferred where a cache has them",
         before_load=preprocess_weights,
     ),
     OptionRow(
-        "optimize_for_inference",
+        OPTIMIZE_FOR_INFERENCE,
         GRAPH,
         "optimize_for_inference()",
         before_load=set_inference_option(),
     ),
     OptionRow(
-        "enable_fuse_conv_bias_nonlinearity",
+        ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
         GRAPH,
         "optimize_for_inference",
         before_load=set_inference_option(enable_fuse_conv_bias_nonlinearity=True),
     ),
     OptionRow(
-        "enable_fuse_conv_bias_with_z",
+        ENABLE_FUSE_CONV_BIAS_WITH_Z,
         GRAPH,
         "optimize_for_inference",
         before_load=set_inference_option(
@@ -289,105 +392,370 @@ ROWS = (
         ),
     ),
     OptionRow(
-        "enable_fuse_preprocess",
+        ENABLE_FUSE_PREPROCESS,
         BOTH,
         "LiteOptions.fuse_preprocess; optimize_for_inference",
         before_load=set_either({"fuse_preprocess": 1}, {"enable_fuse_preprocess": True}),
     ),
     OptionRow(
-        "enable_ioc16",
+        ENABLE_IOC16,
         GRAPH,
         "optimize_for_inference",
         before_load=set_inference_option(enable_ioc16=True),
     ),
     OptionRow(
-        "enable_jit",
+        ENABLE_JIT,
         LITE,
         "LiteOptions.jit_level 1, on CUDA alone",
         before_load=set_lite_option(jit_level=1),
     ),
     OptionRow(
-        "tensorrt",
+        TENSORRT,
         LITE,
         "use_tensorrt(), on CUDA alone",
-        before_load=calling("lar.engines.megengine.tensorrt:use_tensorrt"),
+        before_load=tensorrt.use_tensorrt,
     ),
     OptionRow(
-        "tensorrt_cache",
+        TENSORRT_CACHE,
         LITE,
         "TensorRT's engine cache",
-        before_load=calling("lar.engines.megengine.tensorrt:use_cache"),
-        after_run=calling("lar.engines.megengine.tensorrt:keep_cache"),
+        before_load=tensorrt.use_cache,
+        after_run=tensorrt.keep_cache,
     ),
     OptionRow(
-        "const_shape", LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
+        CONST_SHAPE, LITE, "LiteOptions.const_shape", before_load=set_lite_option(const_shape=1)
     ),
-    OptionRow("fake_first", LITE, "LiteOptions.fake_next_exec", before_load=fake_first_execution),
-    OptionRow("no_sanity_check", BOTH, "var_sanity_check_first_run", before_load=skip_sanity_check),
     OptionRow(
-        "record_comp_seq",
+        FAKE_FIRST,
+        LITE,
+        "LiteOptions.fake_next_exec",
+        before_load=set_lite_option(fake_next_exec=1),
+    ),
+    OptionRow(NO_SANITY_CHECK, BOTH, "var_sanity_check_first_run", before_load=skip_sanity_check),
+    OptionRow(
+        RECORD_COMP_SEQ,
         LITE,
         "comp_node_seq_record_level 1",
         before_load=set_lite_option(comp_node_seq_record_level=1),
     ),
     OptionRow(
-        "record_comp_seq2",
+        RECORD_COMP_SEQ2,
         LITE,
         "comp_node_seq_record_level 2, without the sanity check, shapes constant",
         before_load=set_lite_option(
             comp_node_seq_record_level=2, var_sanity_check_first_run=0, const_shape=1
         ),
     ),
-    OptionRow("disable_mem_opt", GRAPH, "seq_opt", before_load=disable_memory_reuse),
-    OptionRow("disable_assert_throw", BOTH, "an output that is not the expected one warns"),
+    OptionRow(DISABLE_MEM_OPT, GRAPH, "seq_opt", before_load=disable_memory_reuse),
+    OptionRow(DISABLE_ASSERT_THROW, BOTH, "an output that is not the expected one warns"),
     OptionRow(
-        "range",
+        RANGE,
         GRAPH,
         "NumRangeChecker",
-        before_load=calling("lar.engines.megengine.checkers:check_range"),
+        before_load=checkers.check_range,
     ),
     OptionRow(
-        "check_var_value",
+        CHECK_VAR_VALUE,
         GRAPH,
         "VarValueChecker",
-        before_load=calling("lar.engines.megengine.checkers:check_values"),
+        before_load=checkers.check_values,
     ),
     OptionRow(
-        "check_dispatch",
+        CHECK_DISPATCH,
         GRAPH,
         "CPUDispatchChecker",
-        before_load=calling("lar.engines.megengine.checkers:check_dispatch"),
-        before_run=calling("lar.engines.megengine.checkers:collect_at_each_run"),
-        after_run=calling("lar.engines.megengine.checkers:finish_check_dispatch"),
+        before_load=checkers.check_dispatch,
+        before_run=checkers.collect_at_each_run,
+        after_run=checkers.finish_check_dispatch,
     ),
     OptionRow(
-        "c_opr_lib",
+        C_OPR_LIB,
         BOTH,
         "the library's mgb_c_opr_init",
-        before_load=calling("lar.engines.megengine.c_operators:load_operators"),
+        before_load=c_operators.load_operators,
     ),
     OptionRow(
-        "get_static_mem_info",
+        GET_STATIC_MEM_INFO,
         GRAPH,
         "get_static_memory_alloc_info()",
-        before_run=calling("lar.engines.megengine.static_memory:begin_recording"),
-        after_run=calling("lar.engines.megengine.static_memory:finish_recording"),
+        before_run=static_memory.begin_recording,
+        after_run=static_memory.finish_recording,
     ),
-    *map(row_of_text_dump, ("io_dump", "io_dump_stdout", "io_dump_stderr")),
     OptionRow(
-        "bin_io_dump",
+        IO_DUMP,
+        LITE,
+        "io_txt_dump(), in inplace mode",
+        before_load=dumping.compute_in_calling_thread,
+        after_load=dumping.dump_text,
+    ),
+    OptionRow(
+        IO_DUMP_STDOUT,
+        LITE,
+        "io_txt_dump(), in inplace mode",
+        before_load=dumping.compute_in_calling_thread,
+        after_load=dumping.dump_text,
+    ),
+    OptionRow(
+        IO_DUMP_STDERR,
+        LITE,
+        "io_txt_dump(), in inplace mode",
+        before_load=dumping.compute_in_calling_thread,
+        after_load=dumping.dump_text,
+    ),
+    OptionRow(
+        BIN_IO_DUMP,
         LITE,
         "io_bin_dump(), in inplace mode",
-        before_load=calling("lar.engines.megengine.dumping:compute_in_calling_thread"),
-        after_load=calling("lar.engines.megengine.dumping:dump_tensors"),
+        before_load=dumping.compute_in_calling_thread,
+        after_load=dumping.dump_tensors,
     ),
     OptionRow(
-        "bin_out_dump",
+        BIN_OUT_DUMP,
         BOTH,
         "the outputs, written after each iteration",
-        before_run=calling("lar.engines.megengine.dumping:dump_outputs"),
+        before_run=dumping.dump_outputs,
     ),
-    OptionRow("dump_filter", BOTH, "what it leaves out is removed when the run has ended"),
-    *PROFILE_ROWS,
-    *FILE_ROWS,
+    OptionRow(DUMP_FILTER, BOTH, "what it leaves out is removed when the run has ended"),
+    OptionRow(
+        PROFILE,
+        BOTH,
+        "enable_profile_performance(); GraphProfiler",
+        before_load=profiling.begin_profile,
+        after_load=profiling.take_profile,
+    ),
+    OptionRow(
+        PROFILE_HOST,
+        BOTH,
+        "the profile of --profile: the host's dispatch is in it",
+        before_load=profiling.begin_profile,
+        after_load=profiling.take_profile,
+    ),
+    OptionRow(
+        PROFILE_RAW,
+        BOTH,
+        "the engine's JSON of the last iteration",
+        before_load=profiling.begin_profile,
+        after_load=profiling.take_profile,
+    ),
+    OptionRow(PROFILE_MEMORY, BOTH, "the static memory plan"),
+    OptionRow(PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
+    OptionRow(RANGE_BY, BOTH, "by the names of the graph's operators"),
+    OptionRow(
+        SHARE_PARAM_MEM,
+        LITE,
+        "LITE_load_model_from_mem on the mapped file; share_weights_with",
+        before_load=shared_weights.share_weights,
+    ),
+    OptionRow(
+        MODEL_DUMP,
+        GRAPH,
+        "dump_graph()",
+        after_run=model_dump.dump_model,
+    ),
+    OptionRow(
+        PACKED_MODEL_DUMP,
+        LITE,
+        "lite's packed model, of the file as it is",
+        after_run=packing.dump_packed,
+    ),
+    OptionRow(
+        PACK_INFO_JSON,
+        LITE,
+        "lite's settings of a packed model",
+        before_load=packing.check_info_file,
+    ),
+    OptionRow(
+        PACK_CACHE,
+        LITE,
+        "lite's cache in a packed model",
+        before_load=packing.check_cache_file,
+    ),
+)
+
+
+# Rules
+
+
+def threads_of(values: Any) -> int:
+    """Return how many threads each copy of the model computes on."""
+    return MULTITHREAD.of(values) or MULTITHREAD_DEFAULT.of(values) or 1
+
+
+def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
+    """Find a list of cores that is not one for each thread."""
+    cores = str(MULTI_THREAD_CORE_IDS.of(asked.values))
+    count = threads_of(asked.values) * (THREAD.of(asked.values) or 1)
+    named = len(cores.split(","))
+    if named == count:
+        return None
+    return (
+        f"{cores} names {named} cores for {count} threads",
+        "give one core for each thread of --multithread N or --multithread-default N, for each "
+        "copy of --thread N",
+    )
+
+
+def hanging(option: Option[Any]) -> Condition:
+    """The option is given, and hangs on this processor."""
+
+    def holds(asked: Asked) -> bool:
+        if not option.is_given(asked.values) or CUDA.is_given(asked.values):
+            return False
+        from lar.engines.megengine.quirks import hangs_on_nchw88, read_processor
+
+        return hangs_on_nchw88(read_processor(), asked.environment)
+
+    return Condition(lambda _: option.flag, holds, option)
+
+
+ONLY_ONE_EXECUTION = fact(
+    "--iter 0", lambda asked: (asked.warmup_iterations, asked.iterations) == (1, 0), ITER
+)
+NO_WARMUP = fact(
+    "--warmup-iter 0",
+    lambda asked: bool(asked.iterations) and not asked.warmup_iterations,
+    WARMUP_ITER,
+)
+SEVERAL_WITHOUT_WARMUP = Condition(
+    lambda asked: f"--thread {THREAD.of(asked.values)} without a warm-up",
+    lambda asked: SEVERAL_RUNNERS.holds(asked) and not asked.warmup_iterations,
+    THREAD,
+    WARMUP_ITER,
+)
+RECORDS: tuple[Switch, ...] = (RECORD_COMP_SEQ, RECORD_COMP_SEQ2)
+
+RULES: tuple[Rule, ...] = (
+    # Device and threads
+    needs(
+        ENABLE_JIT,
+        any_of=(CUDA,),
+        why="MegEngine compiles elementwise operators for CUDA devices alone",
+        hint="add --cuda, or leave the flag out",
+    ),
+    needs(
+        TENSORRT,
+        any_of=(CUDA,),
+        why="TensorRT runs on CUDA devices alone",
+        hint="add --cuda, or leave the flag out",
+    ),
+    needs(TENSORRT_CACHE, any_of=(TENSORRT,), why="it keeps what TensorRT builds"),
+    Limit(MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
+    # Layouts
+    needs(
+        (hanging(ENABLE_NCHW88), hanging(LAYOUT_TRANSFORM)),
+        any_of=(ENGINE_FIX,),
+        why="it hangs on processors other than Intel's, where MKL-DNN cannot read the number of "
+        "cores",
+        hint="--engine-fix x2apic mends it in the loaded library, for this run",
+    ),
+    needs(
+        LAYOUT_TRANSFORM_DUMP, any_of=(LAYOUT_TRANSFORM,), why="it writes what that search finds"
+    ),
+    needs(
+        valued(LAYOUT_TRANSFORM, "cuda"),
+        any_of=(CUDA,),
+        why="MegEngine searches on the device that it runs on",
+        hint="add --cuda, or give cpu or unspec",
+    ),
+    excludes(
+        valued(LAYOUT_TRANSFORM, "cpu"),
+        CUDA,
+        why="MegEngine searches on the device that it runs on",
+        hint="give --layout-transform cuda or unspec",
+    ),
+    bans(
+        valued(LAYOUT_TRANSFORM, "arm", "opencl"),
+        why="MegEngine searches on the device that it runs on, and that is the CPU or CUDA",
+        hint="give cpu, cuda or unspec",
+    ),
+    excludes(
+        LAYOUT_TRANSFORM,
+        RECORD_COMP_SEQ2,
+        why="recording frees the graph before what was found is read",
+        hint="take --record-comp-seq",
+    ),
+    # Algorithms
+    needs(
+        FAST_RUN_SHARED_BATCH_SIZE,
+        any_of=(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY),
+        why="it says how a search measures, and is part of what its cache is read by",
+        hint="add --fast-run, or --fast-run-algo-policy FILE",
+    ),
+    excludes(
+        SEARCHES,
+        NO_EXECUTION,
+        why="the search is made in the first iteration",
+        hint="give --warmup-iter 1",
+    ),
+    excludes(
+        SEARCHES,
+        SEVERAL_WITHOUT_WARMUP,
+        why="the copies would search at once, and damage what they find",
+        hint="give --warmup-iter 1: then the first copy searches",
+    ),
+    Presence(
+        FAST_RUN_ALGO_POLICY,
+        why="there is no search that makes it",
+        hint="make it with --fast-run, then run without",
+        unless=SEARCHES,
+    ),
+    # Execution
+    excludes(
+        FAKE_FIRST,
+        *RECORDS,
+        why="the first execution is recorded, and would compute nothing",
+    ),
+    excludes(
+        FAKE_FIRST,
+        ONLY_ONE_EXECUTION,
+        why="the only execution would compute nothing",
+        hint="give --iter 1, or leave --fake-first out",
+    ),
+    excludes(
+        FAKE_FIRST,
+        NO_WARMUP,
+        why="the first execution computes nothing, and its outputs would be taken for results",
+        hint="give --warmup-iter 1, or leave --fake-first out",
+    ),
+    excludes(
+        FAKE_FIRST,
+        BIN_OUT_DUMP,
+        why="the first execution computes nothing, and what is in memory would be dumped as run 0",
+    ),
+    excludes(
+        SEVERAL_RUNNERS,
+        RECORD_COMP_SEQ2,
+        why="MegEngine can record one model at a time, and aborts",
+        hint="take --record-comp-seq",
+    ),
+    # Dumps and profiles
+    excludes(TEXT_DUMPS, BIN_IO_DUMP, why="MegEngine makes one dump at a time", hint="run twice"),
+    excludes(
+        BIN_IO_DUMP,
+        NO_EXECUTION,
+        why="MegEngine dumps what it runs",
+        hint="give --iter 1",
+    ),
+    excludes(
+        OPERATOR_DUMPS,
+        *RECORDS,
+        why="a replayed run passes by the operators that are dumped",
+    ),
+    excludes(
+        PROFILE_FILES,
+        *RECORDS,
+        why="a replayed run passes by the operators whose times are recorded",
+    ),
+    excludes(
+        GET_STATIC_MEM_INFO,
+        NO_EXECUTION,
+        why="the first iteration plans the memory",
+        hint="give --iter 1",
+    ),
+    # Model files
+    needs(
+        (PACK_INFO_JSON, PACK_CACHE),
+        any_of=(PACKED_MODEL_DUMP,),
+        why="it is put into the packed model",
+    ),
 )

@@ -19,11 +19,11 @@ from lar.engines.megengine.clocks import (
     place_executions,
 )
 from lar.engines.megengine.profile_file import executions_of, memory_plan_of, threads_of
-from lar.engines.megengine.profile_options import PROFILES
 from lar.engines.megengine.profiled_graphs import ProfiledGraphs, placed_plan
 from lar.engines.megengine.profiled_spans import allocations_of, kernel_spans, move_spans
 from lar.engines.profiler import HOST_THREAD, EngineTrace
-from lar.options.option import flag_of
+from lar.options.option import Option
+from lar.options.table import PROFILE_FILES
 from lar.profiles.megengine_file import decode_raw
 from lar.records.profile import Allocation, MemoryPlan, Step
 from lar.records.run import RunSpec
@@ -49,15 +49,15 @@ def begin_profile(driver: Any, _: object) -> None:
 def take_profile(driver: Any, _: object) -> None:
     """Have a loaded network profile itself, and tell when an iteration ends."""
     if driver.name == "lite" and driver.profile_clock is None:
-        place = Path(driver.context.written[asked_key(driver)] + ".engine")
+        place = Path(driver.context.written[asked_profile(driver).key] + ".engine")
         driver.network.enable_profile_performance(str(place))
         driver.profiler.read = place.read_bytes
         driver.profile_clock = ProfileClock(driver)
         driver.own_seconds = driver.profile_clock.own_seconds
 
 
-def asked_key(driver: Any) -> str:
-    return next(key for key in PROFILES if key in driver.spec.settings)
+def asked_profile(driver: Any) -> Option[str]:
+    return next(each for each in PROFILE_FILES if each.key in driver.spec.settings)
 
 
 class ProfileClock:
@@ -117,7 +117,7 @@ class MegEngineProfiler:
 
     def listen(self) -> None:
         """Listen to the choices of algorithms until the first iteration has ended."""
-        self._listened = self._listener.begin(flag_of(asked_key(self.driver)))
+        self._listened = self._listener.begin(asked_profile(self.driver).flag)
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has told of an iteration that has just ended."""

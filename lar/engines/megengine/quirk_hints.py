@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lar.engines.megengine.dump_options import DUMPS
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.engines.megengine.quirk_operators import traits_of
 from lar.engines.megengine.quirks import Quirk, quirks_here
-from lar.options.option import flag_of
+from lar.options.table import OPERATOR_DUMPS, SEARCHES, one_of
 from lar.records.run import RunResult
 
 
@@ -25,15 +24,15 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
         for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
         if timed or not quirk.slow
     ]
-    dumped = next((key for key in DUMPS if key in settings), "")
+    dumped = one_of(OPERATOR_DUMPS, settings)
     if dumped and timed:
         hints.append(
-            f"the times are those of a run with {flag_of(dumped)}: MegEngine dumps in every "
+            f"the times are those of a run with {dumped.flag}: MegEngine dumps in every "
             "iteration; --warmup-iter 0 --iter 1 dumps once"
         )
-    search = next((key for key in ("fast_run", "full_run") if key in settings), "")
+    search = one_of(SEARCHES, settings)
     if search and not timed:
-        hints.append(f"{flag_of(search)}: the warm-up alone was run, which makes the search")
+        hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
     if "winograd_transform" in settings and not is_searched(settings):
         hints.append(hint_on_winograd(spec.model))
     if "check_var_value" in settings:

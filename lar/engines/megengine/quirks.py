@@ -5,52 +5,19 @@ All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lar.engines.engine import Defect
-from lar.engines.megengine.dump_options import check_dumps
-from lar.engines.megengine.profile_options import check_profile
-from lar.errors import LarError, UsageError
+from lar.errors import LarError
 from lar.measurement.machine import read_field
-from lar.options.option import flag_of
-from lar.options.table import BY_KEY
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"
 AMD = "AuthenticAMD"
 
-# What an option is for.
-NEEDED_OPTIONS = {
-    "layout_transform_dump": "layout_transform",
-    "pack_info_json": "packed_model_dump",
-    "pack_cache": "packed_model_dump",
-}
-
 # The fix of `nchw88-x2apic`, as --engine-fix names it; x2apic.py applies it.
 X2APIC_FIX = "x2apic"
-
-# Options that exclude each other, why, and what to do.
-CLASHES = (
-    (
-        ("layout_transform", "record_comp_seq2"),
-        "recording frees the graph before what was found is read",
-        "take --record-comp-seq",
-    ),
-    (
-        ("thread", "record_comp_seq2"),
-        "MegEngine can record one model at a time, and aborts",
-        "take --record-comp-seq",
-    ),
-    *(
-        (
-            ("fake_first", record),
-            "the first execution is recorded, and would compute nothing",
-            "leave one of them out",
-        )
-        for record in ("record_comp_seq", "record_comp_seq2")
-    ),
-)
 
 # What the engine prints when it is lost, what that means, and what to do.
 LAST_WORDS = (
@@ -233,81 +200,6 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
         and not quirk.spared & settings.keys()
         and quirk.applies(processor, environment)
     ]
-
-
-def check_settings(settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    """Refuse a planned run that is known to hang or to fail here.
-
-    Raises:
-        UsageError: naming the defect and the fix, or what is missing.
-    """
-    refuse_incomplete(settings)
-    refuse_hanging(settings, environment, [str(settings.get("engine_fix", ""))])
-    refuse_without_cuda(settings)
-    check_dumps(settings)
-    check_profile(settings)
-
-
-def refuse_incomplete(settings: Mapping[str, Any]) -> None:
-    """Refuse options that say how to do what nothing asks for, or for a device that is not used.
-
-    Raises:
-        UsageError: naming the option and the one that it needs.
-    """
-    for key, needed in NEEDED_OPTIONS.items():
-        if key in settings and needed not in settings:
-            raise UsageError(
-                f"{flag_of(key)} is for {flag_of(needed)}, which is not given",
-                f"add {flag_of(needed)} {BY_KEY[needed].metavar}",
-            )
-    for (first, second), why, way_round in CLASHES:
-        alone = first == "thread" and settings.get("thread") == 1
-        if {first, second} <= settings.keys() and not alone:
-            raise UsageError(
-                f"{flag_of(first)} and {flag_of(second)} cannot go together: {why}", way_round
-            )
-    target, device = settings.get("layout_transform"), "cuda" if "cuda" in settings else "cpu"
-    if target not in (None, device, "unspec"):
-        raise UsageError(
-            f"--layout-transform {target}: MegEngine searches on the device that it runs on, "
-            f"which is {device}",
-            "add --cuda" if target == "cuda" else f"give {device} or unspec",
-        )
-
-
-def refuse_without_cuda(settings: Mapping[str, Any]) -> None:
-    """Refuse what MegEngine has for CUDA devices alone.
-
-    Raises:
-        UsageError: another device is asked for, or the cache of TensorRT without TensorRT.
-    """
-    if "tensorrt_cache" in settings and "tensorrt" not in settings:
-        raise UsageError("--tensorrt-cache: TensorRT is not asked for", "add --tensorrt")
-    for key, what in (
-        ("enable_jit", "MegEngine compiles elementwise operators for CUDA devices alone"),
-        ("tensorrt", "TensorRT runs on CUDA devices alone"),
-    ):
-        if key in settings and "cuda" not in settings:
-            raise UsageError(f"{flag_of(key)}: {what}", "add --cuda, or leave the flag out")
-
-
-def refuse_hanging(
-    settings: Mapping[str, Any], environment: Mapping[str, str], fixes: Collection[str]
-) -> None:
-    """Refuse a run that is known to hang here, unless its fix was asked for.
-
-    Raises:
-        UsageError: naming the defect and the fix.
-    """
-    if X2APIC_FIX in fixes:
-        return
-    if any(quirk.name == "nchw88-x2apic" for quirk in quirks_here(settings, environment)):
-        flag = flag_of("enable_nchw88" if "enable_nchw88" in settings else "layout_transform")
-        raise UsageError(
-            f"{flag} hangs on processors other than Intel's: MKL-DNN cannot read the "
-            "number of cores",
-            f"--engine-fix {X2APIC_FIX} mends it in the loaded library, for this run",
-        )
 
 
 def explain_log(log: bytes) -> LarError | None:

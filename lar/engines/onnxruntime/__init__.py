@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lar.engines.base import Driver
     from lar.engines.engine import Arrays, CacheFiles
     from lar.engines.table import OptionRow
+    from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
@@ -85,10 +86,15 @@ class OnnxRuntime(Engine):
 
         return KINDS
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.onnxruntime.options import ROWS
 
         return ROWS
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        from lar.engines.onnxruntime.options import RULES
+
+        return RULES
 
     def read_model(self, path: Path) -> ModelInfo:
         from lar.engines.onnxruntime.model_file import read_model

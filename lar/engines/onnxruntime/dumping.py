@@ -27,6 +27,7 @@ from lar.engines.onnxruntime.dump_graph import add_outputs, producers_of, save_t
 from lar.engines.onnxruntime.model_fields import nodes_in, output_names
 from lar.engines.onnxruntime.saving import SavedModel, open_saved
 from lar.engines.onnxruntime.session import DTYPES
+from lar.options.table import TEXT_DUMPS
 
 Array = np.ndarray[Any, Any]
 
@@ -79,12 +80,14 @@ def dump_tensors(driver: Any, _: object) -> None:
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
 
-def dump_text(driver: Any, key: str) -> None:
+def dump_text(driver: Any, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
     told: dict[int, str] = {}
-    with open(driver.context.written[key], "w", encoding="utf-8") as file:
+    written = driver.context.written
+    place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
+    with open(place, "w", encoding="utf-8") as file:
         for variable, inputs, array in Graph(driver).tensors():
             told[variable.id] = format_values(array)
             values = [(each, told.get(each.id, "<constant>")) for each in inputs]

@@ -30,16 +30,6 @@ PACKAGES: Mapping[str, str] = {
     "QNNExecutionProvider": "onnxruntime-qnn",
 }
 
-# What --tensorrt leaves no room for.
-CPU_FLAGS = (
-    "cpu",
-    "cpu_default",
-    "multithread",
-    "multithread_default",
-    "multi_thread_core_ids",
-    "provider",
-)
-
 
 def short_name(provider: str) -> str:
     """Return what a provider is called for short: `CUDAExecutionProvider` is `cuda`."""
@@ -71,14 +61,9 @@ def choose_tensorrt(driver: Any, _: bool) -> None:
     """Run on TensorRT what it can run, the rest on the CUDA device, and nothing on the CPU.
 
     Raises:
-        UsageError: the installed ONNX Runtime has no TensorRT provider, or a flag asks for
-            another device.
+        UsageError: the installed ONNX Runtime has no TensorRT provider.
     """
-    settings = driver.spec.settings
-    for key in CPU_FLAGS:
-        if key in settings:
-            raise UsageError(f"{flag_of(key)} and --tensorrt exclude each other")
-    use_device(driver, [TENSORRT, CUDA], int(settings.get("cuda", 0)))
+    use_device(driver, [TENSORRT, CUDA], int(driver.spec.settings.get("cuda", 0)))
 
 
 def use_device(driver: Any, providers: list[str], device_id: int) -> None:
@@ -102,7 +87,7 @@ def choose_provider(driver: Any, name: str) -> None:
     """Run on that provider, and on no other.
 
     Raises:
-        UsageError: the installed ONNX Runtime has no such provider, or a flag asks for the CPU.
+        UsageError: the installed ONNX Runtime has no such provider.
     """
     provider = driver.asked_provider()
     installed = driver.onnxruntime.get_available_providers()
@@ -115,9 +100,6 @@ def choose_provider(driver: Any, name: str) -> None:
         )
     if provider == CPU:
         return
-    for key in ("cpu", "cpu_default"):
-        if key in driver.spec.settings:
-            raise UsageError(f"{flag_of(key)} and --provider {name} exclude each other")
     forbid_fallback(driver)
     driver.providers = [provider]
     driver.device = (DEVICES.get(provider, "cpu"), 0)
@@ -132,10 +114,8 @@ def keep_tensorrt_engines(driver: Any, file: str) -> None:
     """Have TensorRT keep its engines in files whose names begin with `file`.
 
     Raises:
-        UsageError: there is no --tensorrt, or nothing can be written there.
+        UsageError: nothing can be written there.
     """
-    if "tensorrt" not in driver.spec.settings:
-        raise UsageError("--tensorrt-cache: TensorRT is not used", "add --tensorrt")
     folder, name = os.path.split(os.path.abspath(file))
     if not os.access(folder, os.W_OK):
         raise UsageError(f"--tensorrt-cache: {file}: cannot be written", "choose another file")
@@ -147,15 +127,6 @@ def keep_tensorrt_engines(driver: Any, file: str) -> None:
 
 
 def measure_algorithms(driver: Any, _: bool) -> None:
-    """Have cuDNN measure the algorithms of convolutions; on the CPU, there is a cache to build.
-
-    Raises:
-        UsageError: nothing would be measured or built.
-    """
+    """Have cuDNN measure the algorithms of convolutions; on the CPU, there is a cache to build."""
     if driver.asked_provider() in DEVICES:
         driver.provider_options[CUDA] = {"cudnn_conv_algo_search": "EXHAUSTIVE"}
-    elif "fast_run_algo_policy" not in driver.spec.settings:
-        raise UsageError(
-            "--fast-run: ONNX Runtime measures no algorithms here, there is nothing to search",
-            "add --fast-run-algo-policy FILE to keep the optimised model, which loads faster",
-        )

@@ -70,7 +70,7 @@ class SessionDriver(Driver):
     def __init__(
         self,
         spec: RunSpec,
-        rows: Mapping[str, OptionRow],
+        rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
         super().__init__(spec, rows, context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,9 +14,8 @@ import pytest
 import lar
 from lar.engines.megengine import quirks
 from lar.engines.megengine.layout_result import name_of, wrong_convolutions
-from lar.engines.megengine.quirks import check_settings
-from lar.errors import UsageError
 from lar.records.run import RunResult
+from tests.options.ruling import check, refusal
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
@@ -106,13 +104,29 @@ def test_an_input_gets_its_name_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "message", "hint"),
     [
-        ({"layout_transform": "arm"}, "--layout-transform arm: MegEngine searches", "give cpu or"),
-        ({"layout_transform": "opencl", "cuda": 0}, "which is cuda", "give cuda or unspec"),
-        ({"layout_transform": "cuda"}, "which is cpu", "add --cuda"),
-        ({"layout_transform": "cpu", "cuda": 0}, "which is cuda", "give cuda or unspec"),
-        ({"layout_transform_dump": "x"}, "is for --layout-transform", "add --layout-transform"),
-        (SEARCH | {"record_comp_seq2": True}, "--record-comp-seq2 cannot go", "take --record"),
-        ({"layout_transform": "unspec"}, "--layout-transform hangs on", "--engine-fix x2apic"),
+        (
+            {"layout_transform": "arm"},
+            "--layout-transform arm: MegEngine searches",
+            "give cpu, cuda or",
+        ),
+        ({"layout_transform": "opencl", "cuda": 0}, "the CPU or CUDA", "give cpu, cuda or unspec"),
+        ({"layout_transform": "cuda"}, "cuda needs --cuda: MegEngine searches", "add --cuda"),
+        (
+            {"layout_transform": "cpu", "cuda": 0},
+            "and --cuda exclude each",
+            "give --layout-transform cuda",
+        ),
+        (
+            {"layout_transform_dump": "x"},
+            "needs --layout-transform",
+            "add --layout-transform TARGET",
+        ),
+        (SEARCH | {"record_comp_seq2": True}, "and --record-comp-seq2 exclude", "take --record"),
+        (
+            {"layout_transform": "unspec"},
+            "--layout-transform needs --engine-fix: it hangs on",
+            "--engine-fix x2apic",
+        ),
     ],
     ids=str,
 )
@@ -120,10 +134,9 @@ def test_what_cannot_be_is_refused_before_a_worker_starts(
     settings: dict[str, Any], message: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
-    with pytest.raises(UsageError) as caught:
-        check_settings(settings, os.environ)
-    assert message in caught.value.message
-    assert caught.value.hint.startswith(hint)
+    error = refusal("megengine", settings)
+    assert message in error.message
+    assert error.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(
@@ -140,4 +153,4 @@ def test_what_can_be_is_not(
     settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quirks, "read_processor", lambda: processor)
-    check_settings(settings, os.environ)
+    check("megengine", settings)

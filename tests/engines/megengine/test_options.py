@@ -187,13 +187,13 @@ def test_options_that_need_different_drivers_are_both_named(
         (
             "digits_cnn",
             ["--thread", "2", "--record-comp-seq2"],
-            "--thread and --record-comp-seq2 cannot go together: ",
+            "--thread 2 and --record-comp-seq2 exclude each other: ",
             "take --record-comp-seq",
         ),
         (
             "digits_cnn",
             ["--fake-first", "--record-comp-seq"],
-            "--fake-first and --record-comp-seq cannot go together: ",
+            "--fake-first and --record-comp-seq exclude each other: ",
             "leave one",
         ),
         (

@@ -164,8 +164,8 @@ def test_the_graph_driver_unpacks_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--pack-info-json", "info.json"], ["--pack-info-json is for --packed-model-dump"]),
-        (["--pack-cache", "found.cache"], ["--pack-cache is for --packed-model-dump"]),
+        (["--pack-info-json", "info.json"], ["--pack-info-json needs --packed-model-dump"]),
+        (["--pack-cache", "found.cache"], ["--pack-cache needs --packed-model-dump"]),
         (["--packed-model-dump", "."], ["--packed-model-dump", "is a folder"]),
     ],
 )

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from lar.engines.megengine.messages import explain_megengine
-from lar.engines.megengine.quirks import check_settings
-from lar.errors import UsageError
+from tests.options.ruling import check, refusal
 
 
 @pytest.mark.parametrize("asked", ["profile", "profile_host", "profile_raw"])
 @pytest.mark.parametrize("record", ["record_comp_seq", "record_comp_seq2"])
 def test_a_recorded_run_is_refused(asked: str, record: str) -> None:
-    flags = f"--{asked} and --{record} cannot go together".replace("_", "-")
-    with pytest.raises(UsageError, match=flags):
-        check_settings({asked: "p.json", record: True}, {})
-    check_settings({asked: "p.json"}, {})
-    check_settings({record: True}, {})
+    flags = f"--{asked} and --{record} exclude each other: a replayed run".replace("_", "-")
+    assert refusal("megengine", {asked: "p.json", record: True}).message.startswith(flags)
+    check("megengine", {asked: "p.json"})
+    check("megengine", {record: True})
 
 
 def test_only_the_engines_writer_speaks_of_ascii() -> None:

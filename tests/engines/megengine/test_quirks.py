@@ -26,10 +26,10 @@ from lar.engines.megengine.quirks import (
     QUIRKS,
     quirks_here,
     read_processor,
-    refuse_hanging,
 )
 from lar.errors import UsageError
 from lar.options.table import BY_KEY
+from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -174,17 +174,19 @@ class TestRefusal:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
-        with pytest.raises(UsageError, match=r"^--enable-nchw88 hangs .*number of cores$") as error:
-            refuse_hanging(self.SETTINGS, {}, ())
-        assert error.value.hint.startswith("--engine-fix x2apic ")
+        error = refusal("megengine", self.SETTINGS)
+        assert error.message.startswith(
+            "--enable-nchw88 needs --engine-fix: it hangs on processors"
+        )
+        assert error.hint.startswith("--engine-fix x2apic ")
 
     def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
-        refuse_hanging(self.SETTINGS, {}, ["x2apic"])
-        refuse_hanging({**self.SETTINGS, "cuda": 0}, {}, ())
-        refuse_hanging({"enable_nchw44": True}, {}, ())
+        check("megengine", {**self.SETTINGS, "engine_fix": "x2apic"})
+        check("megengine", {**self.SETTINGS, "cuda": 0})
+        check("megengine", {"enable_nchw44": True})
         monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
-        refuse_hanging(self.SETTINGS, {}, ())
+        check("megengine", self.SETTINGS)
 
 
 class TestDefects:

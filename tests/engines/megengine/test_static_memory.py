@@ -48,7 +48,6 @@ def test_it_is_of_the_optimised_graph(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"iter": 0}, "the memory is planned by the first iteration, and none is run"),
         ({"iter": 1, "input": ["{1,1,1,1}"]}, "MegEngine cannot compute it"),
     ],
     ids=str,

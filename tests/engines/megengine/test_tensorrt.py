@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.engines.megengine.cache import blob_bytes, number_bytes
-from lar.engines.megengine.quirks import refuse_without_cuda
 from lar.engines.megengine.tensorrt import read_cache
 from lar.errors import UsageError
+from tests.options.ruling import check
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -27,11 +27,11 @@ DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["--enable-jit"], "--enable-jit: MegEngine compiles ", "--cuda"),
-        (["--tensorrt"], "--tensorrt: TensorRT runs on CUDA devices alone", "--cuda"),
-        (["--tensorrt", "--cpu"], "--tensorrt: ", "--cuda"),
-        (["--tensorrt-cache", "x"], "--tensorrt-cache: TensorRT is not asked for", "--tensorrt"),
-        (["--cuda", "--tensorrt-cache", "x"], "--tensorrt-cache: ", "--tensorrt"),
+        (["--enable-jit"], "--enable-jit needs --cuda: MegEngine compiles ", "--cuda"),
+        (["--tensorrt"], "--tensorrt needs --cuda: TensorRT runs on CUDA devices alone", "--cuda"),
+        (["--tensorrt", "--cpu"], "--tensorrt needs ", "--cuda"),
+        (["--tensorrt-cache", "x"], "--tensorrt-cache needs --tensorrt: ", "--tensorrt"),
+        (["--cuda", "--tensorrt-cache", "x"], "--tensorrt-cache needs ", "--tensorrt"),
         (["--enable-jit", "--driver", "graph"], "--driver graph cannot do --enable-jit", "lite"),
     ],
 )
@@ -46,8 +46,9 @@ def test_what_needs_cuda_is_refused_before_anything_runs(
 
 
 def test_with_cuda_it_is_not_refused() -> None:
-    refuse_without_cuda({"cuda": 0, "enable_jit": True, "tensorrt": True, "tensorrt_cache": "x"})
-    refuse_without_cuda({"fast_run": True})
+    values = {"cuda": 0, "enable_jit": True, "tensorrt": True, "tensorrt_cache": "x"}
+    check("megengine", values)
+    check("megengine", {"fast_run": True})
 
 
 CODE = """
@@ -56,6 +57,7 @@ from pathlib import Path
 from lar.engines import engine_named
 from lar.engines.megengine.lite import LiteDriver
 from lar.errors import UsageError
+from tests.options.ruling import check
 from lar.records.run import RunContext, RunSpec
 
 def driver_with(settings, device="cpu"):
