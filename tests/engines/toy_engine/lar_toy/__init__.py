@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import ONNX
@@ -28,7 +28,7 @@ class Toy(Engine):
     formats = (ONNX,)
     drivers = (DriverEntry("reference", "onnx.reference", reference_driver),)
 
-    def option_rows(self) -> tuple[OptionRow, ...]:
+    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from .reference import ROWS
 
         return ROWS

@@ -16,7 +16,8 @@ from onnx.reference import ReferenceEvaluator
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.engines.base import Driver
-from lar.engines.table import OptionRow
+from lar.engines.table import Drivers, OptionRow
+from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
 from lar.records.run import EngineFacts, ModelInfo, TensorInfo
 
 Array = np.ndarray[Any, Any]
@@ -131,9 +132,11 @@ def dump_outputs(driver: ReferenceDriver, value: object) -> None:
     write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
 
 
-ROWS = (
-    OptionRow("cpu", ("reference",), "NumPy"),
-    OptionRow("verbose", ("reference",), "nothing more", before_load=show_nothing_more),
-    OptionRow("bin_io_dump", ("reference",), "each operator", before_run=dump_tensors),
-    OptionRow("bin_out_dump", ("reference",), "the outputs", before_run=dump_outputs),
+REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
+
+ROWS: tuple[OptionRow[Any, Any], ...] = (
+    OptionRow(CPU, REFERENCE, "NumPy"),
+    OptionRow(VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
+    OptionRow(BIN_IO_DUMP, REFERENCE, "each operator", before_run=dump_tensors),
+    OptionRow(BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),
 )
