@@ -226,11 +226,12 @@ class Limit(Rule):
 class Presence(Rule):
     """The file that an option names to read must be there, `unless` something makes it."""
 
+    why = "what is missing would be found only when the engine is loaded"
+
     def __init__(
-        self, option: Option[str], why: str, hint: str, unless: Iterable[Term] = ()
+        self, option: Option[str], hint: str = "check the path", unless: Iterable[Term] = ()
     ) -> None:
         self.option = option
-        self.why = why
         self.hint = hint
         self.unless = [condition_of(term) for term in unless]
 
@@ -285,6 +286,11 @@ def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
         error = rule.refusal(asked)
         if error is not None:
             raise error
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number of things in words: `1 core`, `2 cores`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # Facts
@@ -426,10 +432,10 @@ RULES: tuple[Rule, ...] = (
         hint="run twice",
     ),
     # Files that are read
-    Presence(LABELS, why="it is read before the run", hint="check the path"),
-    Presence(PACK_INFO_JSON, why="it is put into the packed model", hint="check the path"),
-    Presence(PACK_CACHE, why="it is put into the packed model", hint="check the path"),
-    Presence(C_OPR_LIB, why="it is loaded before the model", hint="check the path"),
+    Presence(LABELS),
+    Presence(PACK_INFO_JSON),
+    Presence(PACK_CACHE),
+    Presence(C_OPR_LIB),
     # Finding faults
     excludes(
         IN_PROCESS,

@@ -21,6 +21,7 @@ from lar.options.rules import (
     Presence,
     Rule,
     bans,
+    count_of,
     excludes,
     fact,
     needs,
@@ -589,7 +590,7 @@ def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
     if named == count:
         return None
     return (
-        f"{cores} names {named} cores for {count} threads",
+        f"{cores} names {count_of(named, 'core')} for {count_of(count, 'thread')}",
         "give one core for each thread of --multithread N or --multithread-default N, for each "
         "copy of --thread N",
     )
@@ -695,7 +696,6 @@ RULES: tuple[Rule, ...] = (
     ),
     Presence(
         FAST_RUN_ALGO_POLICY,
-        why="there is no search that makes it",
         hint="make it with --fast-run, then run without",
         unless=SEARCHES,
     ),

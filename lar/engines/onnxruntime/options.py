@@ -30,6 +30,7 @@ from lar.options.rules import (
     Limit,
     Presence,
     Rule,
+    count_of,
     excludes,
     having,
     needs,
@@ -415,7 +416,8 @@ def find_cores_too_many(asked: Asked) -> tuple[str, str] | None:
         threads = max(1, named // copies)
     if named == threads * copies:
         return None
-    return f"{cores} names {named} cores for {threads * copies} threads", CORE_HINT
+    needed = count_of(threads * copies, "thread")
+    return f"{cores} names {count_of(named, 'core')} for {needed}", CORE_HINT
 
 
 def find_unknown_optimizer(asked: Asked) -> tuple[str, str] | None:
@@ -497,7 +499,6 @@ RULES: tuple[Rule, ...] = (
     ),
     Presence(
         FAST_RUN_ALGO_POLICY,
-        why="there is no --fast-run that makes it",
         hint="make it with --fast-run, then run without",
         unless=(FAST_RUN,),
     ),

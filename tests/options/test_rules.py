@@ -1,0 +1,369 @@
+"""The rules about options: each is broken by something, says why and what to do, and is checked
+by the parent before anything is started."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.cli.main import main
+from lar.engines import ENGINES, engine_named
+from lar.engines.megengine import quirks
+from lar.errors import UsageError
+from lar.options.option import Option, Switch
+from lar.options.rules import (
+    RULES,
+    Asked,
+    Ban,
+    Condition,
+    Exclusion,
+    Limit,
+    Need,
+    Presence,
+    Rule,
+    check_rules,
+    exclude_each_other,
+    excludes,
+    fact,
+    having,
+    needs,
+)
+from lar.options.table import (
+    BY_KEY,
+    CPU,
+    CUDA,
+    DISABLE_OPTIMIZER,
+    ENABLE_NCHW44,
+    IN_RUN,
+    ITER,
+    JSON,
+    OPTIONS,
+    PROFILE,
+    THREAD,
+)
+from tests.options.ruling import check
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES: Mapping[str, tuple[Rule, ...]] = {
+    "every engine": RULES,
+    **{engine.name: engine.option_rules() for engine in ENGINES},
+}
+ALL = [(name, rule) for name, rules in TABLES.items() for rule in rules]
+each_rule = pytest.mark.parametrize(
+    "rule",
+    [rule for _, rule in ALL],
+    ids=[f"{name} {number}" for number, (name, _) in enumerate(ALL)],
+)
+
+# Values to try of options that take one, besides "x" for text and 2 for numbers.
+SAMPLES: Mapping[str, tuple[Any, ...]] = {
+    "cuda": (0,),
+    "iter": (0, 3),
+    "warmup_iter": (0, 1),
+    "thread": (1, 2),
+    "disable_optimizer": (["NchwcTransformer"], ["no such one"]),
+    "engine_env": (["A=1"],),
+    "engine_fix": ("x2apic",),
+    "input": (["[1]"],),
+    "layout_transform": ("cpu", "cuda", "arm"),
+    "graph_optimization_level": ("basic", "all"),
+    "mean": ((1.0,),),
+    "multi_thread_core_ids": ("0,1,2",),
+    "provider": ("cpu", "cuda"),
+    "range_by": (["a=b"],),
+    "resize": ((8, 8),),
+    "scale": ((2.0,),),
+}
+FACTS: Mapping[str, tuple[Any, ...]] = {
+    "warmup_iterations": (1, 0),
+    "iterations": (3, 0),
+    "has_dataset": (False, True),
+    "testcases": ("", "some/model.onnx"),
+    "input_is_testcase": (False, True),
+}
+
+
+def samples_of(option: Option[Any]) -> tuple[Any, ...]:
+    """Values of an option that count as given."""
+    if isinstance(option, Switch):
+        return (True,)
+    if option.key in SAMPLES:
+        return SAMPLES[option.key]
+    if option.choices:
+        return tuple(choice for choice in option.choices if choice != option.default)
+    if option.metavar == "FILE":
+        return ("x", "-")
+    return (2,) if option.metavar == "N" else ("x",)
+
+
+def cases_with(options: Iterable[Option[Any]]) -> Iterator[Asked]:
+    """What may be asked for with these options, in each combination with the facts."""
+    distinct = list(dict.fromkeys(options))
+    for values in product(*map(samples_of, distinct)):
+        for facts in product(*FACTS.values()):
+            asked = {option.key: value for option, value in zip(distinct, values, strict=True)}
+            yield Asked(asked, **dict(zip(FACTS, facts, strict=True)))
+
+
+def holding(*conditions: Condition) -> Asked:
+    """Something asked for of which all conditions hold."""
+    options = [option for condition in conditions for option in condition.options]
+    for asked in cases_with(options):
+        if all(condition.holds(asked) for condition in conditions):
+            return asked
+    raise AssertionError(f"nothing makes {conditions} hold")
+
+
+def breaches_of(rule: Rule) -> Iterator[tuple[Asked, tuple[str, ...]]]:
+    """For each way to break a rule: what is asked for, and the names that the message gives."""
+    if isinstance(rule, Exclusion):
+        for first, second in rule.pairs:
+            asked = holding(first, second)
+            yield asked, (first.name(asked), second.name(asked))
+    elif isinstance(rule, Need):
+        for term in rule.terms:
+            asked = holding(term, unmet(rule))
+            yield asked, (term.name(asked), *(other.name(asked) for other in rule.any_of))
+    elif isinstance(rule, Ban):
+        for term in rule.terms:
+            asked = holding(term)
+            yield asked, (term.name(asked),)
+    elif isinstance(rule, Limit):
+        cases = cases_with([rule.option, THREAD])
+        yield next(asked for asked in cases if rule.refusal(asked)), (rule.option.flag,)
+    else:
+        assert isinstance(rule, Presence)
+        yield Asked({rule.option.key: "no/such/file"}), (rule.option.flag, "no/such/file")
+
+
+def unmet(rule: Need) -> Condition:
+    """None of the options that a rule needs is given."""
+    return fact("unmet", lambda asked: not any(other.holds(asked) for other in rule.any_of))
+
+
+@pytest.fixture(autouse=True)
+def another_vendors_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every rule can be broken."""
+    monkeypatch.setattr(quirks, "read_processor", lambda: "AuthenticAMD avx2")
+
+
+# The tables
+
+
+@each_rule
+def test_each_way_to_break_a_rule_is_refused_with_its_reason_and_a_hint(rule: Rule) -> None:
+    for asked, names in breaches_of(rule):
+        error = rule.refusal(asked)
+        assert error is not None, asked
+        assert error.exit_code == 2
+        assert all(name in error.message for name in names), error.message
+        assert error.hint
+        assert "{" not in error.message + error.hint
+        assert rule.why
+        assert not rule.why.endswith(".")
+        if not isinstance(rule, Presence):
+            assert rule.why in error.message
+
+
+@pytest.mark.parametrize("name", [engine.name for engine in ENGINES])
+def test_what_nobody_asked_for_breaks_no_rule(name: str) -> None:
+    check(name, {})
+    check(name, {option.key: option.default for option in OPTIONS})
+    check(name, {option.key: False for option in OPTIONS if isinstance(option, Switch)})
+
+
+def test_one_option_alone_is_refused_only_where_it_needs_another() -> None:
+    refused = set()
+    for option in OPTIONS:
+        if option.reads or option in (JSON, DISABLE_OPTIMIZER):
+            continue
+        try:
+            check_rules(RULES, Asked({option.key: samples_of(option)[0]}))
+        except UsageError as error:
+            refused.add(error.message.partition(" needs ")[0])
+    assert refused == {
+        *("--profile-memory", "--profile-syscalls", "--range-by"),
+        *("--dump-filter", "--overwrite", "--resume"),
+    }
+
+
+values_of_options = st.fixed_dictionaries(
+    {},
+    optional={
+        option.key: st.sampled_from([*samples_of(option), option.default]) for option in OPTIONS
+    },
+)
+facts = st.fixed_dictionaries({name: st.sampled_from(known) for name, known in FACTS.items()})
+
+
+@given(values_of_options, facts, st.sampled_from([*TABLES]), st.randoms(use_true_random=False))
+def test_the_order_of_options_and_of_rules_changes_nothing(
+    values: dict[str, Any], facts: dict[str, Any], name: str, order: random.Random
+) -> None:
+    def message(rules: Iterable[Rule], values: Mapping[str, Any]) -> str:
+        try:
+            check_rules(rules, Asked(values, **facts))
+        except UsageError as error:
+            return f"{error.message} {error.hint}"
+        return ""
+
+    pairs, rules = list(values.items()), list(TABLES[name])
+    order.shuffle(pairs)
+    expected = message(rules, values)
+    assert message(rules, dict(pairs)) == expected
+    order.shuffle(rules)
+    assert bool(message(rules, values)) == bool(expected)
+
+
+# The kinds of rules
+
+
+def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
+    error = rule.refusal(Asked(values))
+    return (error.message, error.hint) if error else None
+
+
+def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
+    rule = excludes((CPU, ENABLE_NCHW44), CUDA, PROFILE, why="so it is", hint="drop {second}")
+    assert refusal_of(rule, cpu=True, enable_nchw44=True) is None
+    assert refusal_of(rule, cuda=0, profile="x") is None
+    assert refusal_of(rule, enable_nchw44=True, cuda=0) == (
+        "--enable-nchw44 and --cuda exclude each other: so it is",
+        "drop --cuda",
+    )
+
+
+def test_options_that_exclude_each_other_do_so_in_pairs() -> None:
+    rule = exclude_each_other(CPU, CUDA, THREAD, why="so it is")
+    assert [refusal_of(rule, **one) for one in ({"cpu": True}, {"cuda": 0}, {"thread": 1})] == [
+        *(None, None, None)
+    ]
+    for pair in ({"cpu": True, "cuda": 0}, {"cuda": 0, "thread": 1}, {"cpu": True, "thread": 1}):
+        assert refusal_of(rule, **pair) is not None
+
+
+def test_a_need_is_met_by_one_of_several() -> None:
+    rule = needs(THREAD, any_of=(CPU, PROFILE), why="so it is")
+    assert refusal_of(rule) is None
+    assert refusal_of(rule, thread=1, cpu=True) is None
+    assert refusal_of(rule, thread=1, profile="x") is None
+    assert refusal_of(rule, thread=1) == (
+        "--thread needs --cpu or --profile: so it is",
+        "add --cpu or --profile FILE",
+    )
+
+
+def test_conditions_look_at_values_and_facts() -> None:
+    rule = excludes(having(THREAD, lambda count: count > 1), fact("noon", lambda _: True), why="x")
+    assert refusal_of(rule, thread=1) is None
+    assert refusal_of(rule, thread=2) == (
+        "--thread 2 and noon exclude each other: x",
+        "leave one of them out",
+    )
+
+
+def test_a_value_that_is_the_default_is_not_given() -> None:
+    option = Option("made_up", "", IN_RUN, int, "N", default=3)
+    rule = needs(option, any_of=(CPU,), why="so it is")
+    assert refusal_of(rule, made_up=3) is None
+    assert refusal_of(rule, made_up=0) is not None
+
+
+def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
+    rule = Presence(JSON, hint="make it", unless=(CPU,))
+    file = tmp_path / "file"
+    file.touch()
+    assert refusal_of(rule, json=str(file)) is None
+    assert refusal_of(rule, json="gone") == ("--json: gone: no such file", "make it")
+    assert refusal_of(rule, json="gone", cpu=True) is None
+    folder = refusal_of(rule, json=str(tmp_path), cpu=True)
+    assert folder is not None
+    assert folder[0].endswith("is a folder, not a file")
+    assert refusal_of(rule, json="/dev/null") == (
+        "--json: /dev/null: is not a regular file",
+        "copy it into a file",
+    )
+
+
+# In the parent
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "words"),
+    [
+        ("digits_cnn.mge", "--fast-run-shared-batch-size 3", "needs --fast-run or --full-run"),
+        ("digits_cnn.mge", "--multithread 2 --multi-thread-core-ids 0", "1 core for 2 threads"),
+        ("digits_cnn.mge", "--fake-first --warmup-iter 0", "--warmup-iter 0 exclude each other"),
+        ("digits_cnn.mge", "--fake-first --iter 0 --warmup-iter 1", "--iter 0 exclude each other"),
+        ("digits_cnn.mge", "--fake-first --bin-out-dump d", "--bin-out-dump exclude each other"),
+        ("digits_cnn.mge", "--profile p.json --record-comp-seq", "exclude each other: a replayed"),
+        ("digits_cnn.mge", "--fast-run --iter 0 --warmup-iter 0", "made in the first iteration"),
+        ("digits_cnn.mge", "--fast-run --thread 2 --warmup-iter 0", "would search at once"),
+        ("digits_cnn.mge", "--get-static-mem-info d --iter 0", "plans the memory"),
+        ("digits_cnn.mge", "--bin-io-dump d --iter 0", "--iter 0 exclude each other"),
+        ("digits_cnn.mge", "--fast-run-algo-policy gone.cache", "gone.cache: no such file"),
+        ("digits_cnn.mge", "--pack-cache gone --packed-model-dump p", "gone: no such file"),
+        ("digits_cnn.mge", "--pack-info-json gone --packed-model-dump p", "gone: no such file"),
+        ("digits_cnn.mge", "--c-opr-lib gone.so", "gone.so: no such file"),
+        ("digits_cnn.mge", "--enable-nchw88", "needs --engine-fix"),
+        ("digits_cnn.onnx", "--enable-nchw88 --graph-optimization-level basic", "basic exclude"),
+        ("digits_cnn.onnx", "--enable-nchw88 --disable-optimizer NchwcTransformer", "exclude"),
+        ("digits_cnn.onnx", "--enable-nchw88 --cuda", "--enable-nchw88 and --cuda exclude"),
+        ("digits_cnn.onnx", "--multithread 2 --multi-thread-core-ids 0", "1 core for 2 threads"),
+        ("digits_cnn.onnx", "--disable-optimizer NoSuch", "no optimiser 'NoSuch'"),
+        ("digits_cnn.onnx", "--fast-run", "needs --fast-run-algo-policy"),
+        ("digits_cnn.onnx", "--tensorrt --multithread 2", "--tensorrt and --multithread exclude"),
+        ("digits_cnn.onnx", "--provider cuda --cpu", "--provider cuda and --cpu exclude"),
+        ("digits_cnn.onnx", "--tensorrt-cache t", "--tensorrt-cache needs --tensorrt"),
+        ("digits_cnn.onnx", "--bin-out-dump d --iter 0", "--iter 0 exclude each other"),
+        ("digits_cnn.onnx", "--io-dump-stdout --json -", "--json - exclude each other"),
+        ("digits_cnn.onnx", "--c-opr-lib gone.so", "gone.so: no such file"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_broken_rule_is_reported_before_a_worker_is_started(
+    model: str,
+    flags: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("a worker is started")
+
+    monkeypatch.setattr("lar.cli.run.start_worker", start)
+    monkeypatch.setattr("lar.running.isolation.start_worker", start)
+    monkeypatch.chdir(tmp_path)
+    assert main([str(ROOT / "models" / model), *flags.split()]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    error, hint = printed.err.splitlines()
+    assert error.startswith("lar: error: ")
+    assert words in error
+    assert hint.startswith("hint: ")
+
+
+def test_a_rule_is_declared_once() -> None:
+    """No two rules of an engine speak of the same pair."""
+    for engine in ENGINES:
+        pairs = [
+            frozenset((first.options, second.options))
+            for rule in (*RULES, *engine_named(engine.name).option_rules())
+            if isinstance(rule, Exclusion)
+            for first, second in rule.pairs
+            if len(first.options) == len(second.options) == 1
+        ]
+        assert len(pairs) == len(set(pairs))
+
+
+def test_the_samples_are_of_options() -> None:
+    assert set(SAMPLES) <= set(BY_KEY)
+    assert ITER.key in SAMPLES
