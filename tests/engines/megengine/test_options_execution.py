@@ -73,7 +73,7 @@ def test_all_threads_may_be_bound_to_one_core() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--multithread", "2", "--multi-thread-core-ids", "0"], ["1 cores", "2 threads"]),
+        (["--multithread", "2", "--multi-thread-core-ids", "0"], ["1 core for 2 threads"]),
         (["--multithread", "2", "--multi-thread-core-ids", "0,9999"], ["no core 9999", "cores: "]),
         (["--multi-thread-core-ids", "0,1"], ["--multithread N"]),
         (["--multithread", "2", "--multi-thread-core-ids", "0;1"], ["is not a list of cores"]),
@@ -94,7 +94,7 @@ def test_one_core_for_one_thread_is_either_bound_or_refused_sensibly(run_lar: Ru
     core = min(os.sched_getaffinity(0))
     done = run_lar("run", DIGITS, "--iter", "1", "--multi-thread-core-ids", str(core))
     assert done.returncode in (0, 2)
-    assert "1 cores for 1 threads" not in done.stderr
+    assert "1 core for 1 thread" not in done.stderr
 
 
 # The first execution, and those after it

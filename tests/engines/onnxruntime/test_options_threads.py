@@ -125,4 +125,4 @@ def test_cores_must_be_as_many_as_threads(run_lar: RunLar, threads: list[str]) -
     ended = run_lar(str(DIGITS), "--multi-thread-core-ids", f"{core},{core}", *threads)
     assert (ended.returncode, ended.stdout) == (2, "")
     count = threads[1] if threads[1:] else "1"
-    assert f"{core},{core} names 2 cores for {count} threads" in ended.stderr
+    assert f"{core},{core} names 2 cores for {count} thread" in ended.stderr
