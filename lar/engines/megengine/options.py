@@ -643,13 +643,6 @@ RULES: tuple[Rule, ...] = (
     Limit(MULTI_THREAD_CORE_IDS, find_cores_too_many, why="each thread is bound to a core"),
     # Layouts
     needs(
-        (hanging(ENABLE_NCHW88), hanging(LAYOUT_TRANSFORM)),
-        any_of=(ENGINE_FIX,),
-        why="it hangs on processors other than Intel's, where MKL-DNN cannot read the number of "
-        "cores",
-        hint="--engine-fix x2apic mends it in the loaded library, for this run",
-    ),
-    needs(
         LAYOUT_TRANSFORM_DUMP, any_of=(LAYOUT_TRANSFORM,), why="it writes what that search finds"
     ),
     needs(
@@ -674,6 +667,13 @@ RULES: tuple[Rule, ...] = (
         RECORD_COMP_SEQ2,
         why="recording frees the graph before what was found is read",
         hint="take --record-comp-seq",
+    ),
+    needs(
+        (hanging(ENABLE_NCHW88), hanging(LAYOUT_TRANSFORM)),
+        any_of=(ENGINE_FIX,),
+        why="it hangs on processors other than Intel's, where MKL-DNN cannot read the number of "
+        "cores",
+        hint="--engine-fix x2apic mends it in the loaded library, for this run",
     ),
     # Algorithms
     needs(
