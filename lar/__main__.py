@@ -1,5 +1,30 @@
-"""python -m lar"""
+"""The `lar` program, also as `python -m lar`: it can be interrupted before its imports are done."""
 
-from lar.cli.main import run_from_shell
+from __future__ import annotations
 
-run_from_shell()
+import os
+import signal
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line of this process; Ctrl-C is one line from the first moment on."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
+            signal.signal(number, leave)
+    from lar.cli.main import run_from_shell  # the slow part of the start
+
+    run_from_shell()
+
+
+def leave(signal_number: int, frame: object) -> NoReturn:
+    """End at once: nothing has been begun that would have to be cleaned up."""
+    try:  # noqa: SIM105 - contextlib is slow to import
+        os.write(2, b"lar: error: interrupted\n")
+    except OSError:
+        pass
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ What an engine does during a run (fails, crashes, hangs) is no exception but the
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 EXIT_CODES = {
@@ -23,6 +24,9 @@ EXIT_CODES = {
     "timed_out": 124,
     "interrupted": 130,
 }
+
+# What the system says of a disk, a quota or a limit (`ulimit -f`) that is full.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # For an engine that fails for a reason of its own.
 ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
@@ -100,6 +104,21 @@ def error_with_code(exit_code: int, message: str, hint: str = "", detail: str = 
     kinds = (CheckFailed, UsageError, EngineMissing, OutOfTime, Interrupted)
     kind = next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
     return kind(message, hint, detail)
+
+
+def error_of_write(
+    error: OSError, *, flag: str = "", subject: object = "", hint: str = "choose another place"
+) -> LarError:
+    """Return the error of a place that cannot be written; a full disk is no mistake of the user's.
+
+    `hint` is for what the user can choose otherwise: a folder that is missing or protected.
+    """
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in NO_ROOM:
+        return LarError(
+            f"cannot be written: {reason}", "make room on the disk", flag=flag, subject=subject
+        )
+    return UsageError(f"cannot be written: {reason}", hint, flag=flag, subject=subject)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

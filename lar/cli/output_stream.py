@@ -16,9 +16,13 @@ class Outlet:
     process has to do: look at the time, kill the worker, heed Ctrl-C.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, may_fail: bool = False) -> None:
+        """With `may_fail`, an error of the stream is kept in `error` instead of raised, and the
+        rest of the text is dropped: other outputs than this one are to be whole."""
         self.stream = stream
         self.waiting = bytearray()
+        self.error: OSError | None = None
+        self._may_fail = may_fail
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         self._file = raw if isinstance(raw, io.FileIO) else None  # none is in memory
         self._room = select.poll()
@@ -30,9 +34,15 @@ class Outlet:
 
     def write(self, text: str) -> None:
         """Write what there is room for now; the rest waits."""
-        self.stream.flush()  # what was written there before comes first
-        if self._file is None:
-            self.stream.write(text)
+        if self.error:
+            return
+        try:
+            self.stream.flush()  # what was written there before comes first
+            if self._file is None:
+                self.stream.write(text)
+                return
+        except OSError as error:
+            self._fail(error)
             return
         self.waiting += text.encode(self.stream.encoding, self.stream.errors or "strict")
         self.has_room(0)
@@ -41,12 +51,22 @@ class Outlet:
         """Nothing is held back but what there is no room for."""
 
     def has_room(self, seconds: float) -> bool:
-        """Write what waits, for which room may come within that time; tell whether it is gone."""
+        """Write what waits, for which room may come within that time; return whether it is gone."""
         while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
             # What a pipe with room takes at once, in whole lines.
             piece = self.waiting[: select.PIPE_BUF]
             piece = piece[: piece.rfind(b"\n") + 1] or piece
-            with uninterrupted():  # so that nothing is written twice
-                del self.waiting[: self._file.write(piece) or 0]
+            try:
+                with uninterrupted():  # so that nothing is written twice
+                    del self.waiting[: self._file.write(piece) or 0]
+            except OSError as error:
+                self._fail(error)
             seconds = 0
         return not self.waiting
+
+    def _fail(self, error: OSError) -> None:
+        """Drop what waits, for good."""
+        self.error = error
+        self.waiting.clear()
+        if not self._may_fail:
+            raise error

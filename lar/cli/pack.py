@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import ENGINES, engine_for
-from lar.errors import UsageError, printable
+from lar.errors import UsageError, error_of_write, printable
 from lar.files.input_file import read_input_lines
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
@@ -96,14 +96,14 @@ def main(arguments: argparse.Namespace) -> int:
     model, packer, place = plan.model, plan.engine.packing, Path(arguments.output)
     assert packer is not None
     # Not before: an error in the command line should cost no more than it must.
-    import tempfile
     from dataclasses import replace
 
+    from lar.files.work_folders import work_folder
     from lar.measurement.machine import read_model_file
     from lar.records.events import Packed
     from lar.records.run import RunContext
     from lar.records.testcase import Packing
-    from lar.running.output_files import cannot_write, check_place, deliver, folder_beside
+    from lar.running.output_files import check_place, deliver, folder_beside
     from lar.running.tasks import run_task
 
     read_model_file(Path(model))
@@ -127,13 +127,14 @@ def main(arguments: argparse.Namespace) -> int:
         taken = [Place(model, what="the model"), Place(str(place), "-o")]
         refuse_clashes(taken, paths_in([*lists, *data]))
         beside = folder_beside(place, packer.writes)
-        with tempfile.TemporaryDirectory(prefix=".lar-", dir=beside) as folder:
+        claim = str(place) if packer.writes == "folder" else ""
+        with work_folder(beside, claim=claim, flag="-o") as folder:
             written = Path(folder) / "written"
             context = RunContext(packing=packing, written={"pack": str(written)})
             packed = run_task("pack", Packed, spec, context)
             deliver(written, place, packer.writes)
     except OSError as error:
-        raise cannot_write("-o", place, error) from None
+        raise error_of_write(error, flag="-o", subject=place) from None
     for text in packed.warnings:
         print(printable(f"lar: warning: {text}"), file=sys.stderr)
     print("\n".join(map(printable, format_packed(arguments.output, packed))))

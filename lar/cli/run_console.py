@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from lar.cli.output_stream import Outlet
@@ -66,7 +67,8 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
                 f"--io-dump-stdout and {on_stdout[0]} both go to standard output",
                 "give one of them a file: --io-dump FILE",
             )
-        printer = LinePrinter(spec, sys.stderr if on_stdout else sys.stdout)
+        lines = sys.stderr if on_stdout else sys.stdout
+        printer = LinePrinter(spec, lines, may_fail=bool(outputs))
         if values["model_info"]:
             print_lines(printer.lines, format_info(info_of(spec, began)))
         result = make_run(
@@ -84,11 +86,21 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
         if result.status == "ok":
             hint = plan.engine.hints_for(result, {**os.environ, **spec.environment})
             print_lines(printer.notes, [f"hint: {hint}"] if hint else [])
-        for key, file in outputs.items():
-            file.write(FORMATS[key](result))
+        with contextlib.ExitStack() as writing:  # each report, though another one fails
+            for key, file in outputs.items():
+                writing.callback(write_report, file, FORMATS[key], result)
     if result.failure is not None:
         raise error_of(result)
+    if printer.lines.error:
+        raise printer.lines.error
     return EXIT_CODES[result.status]
+
+
+def write_report(
+    file: OutputFile, format_report: Callable[[RunResult], str], result: RunResult
+) -> None:
+    """Write a result into the file of --json or --csv."""
+    file.write(format_report(result))
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
@@ -100,10 +112,11 @@ def print_lines(outlet: Outlet, lines: list[str]) -> None:
 class LinePrinter(Listener):
     """Prints the lines of a run while it goes on."""
 
-    def __init__(self, spec: RunSpec, lines: TextIO) -> None:
+    def __init__(self, spec: RunSpec, lines: TextIO, *, may_fail: bool) -> None:
+        """With `may_fail`, a run goes on for its reports when nobody takes its lines any more."""
         self.spec = spec
-        self.notes = Outlet(sys.stderr)
-        self.lines = self.notes if lines is sys.stderr else Outlet(lines)
+        self.notes = Outlet(sys.stderr, may_fail=True)
+        self.lines = self.notes if lines is sys.stderr else Outlet(lines, may_fail=may_fail)
         self.show_log = bool(spec.settings.get("verbose"))
         self.began = time.monotonic()
         self.progress = ProgressLine(self.notes)

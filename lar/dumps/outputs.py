@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.names import Variable, contiguous_strides, format_name
-from lar.errors import UsageError
+from lar.errors import UsageError, error_of_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,12 +53,7 @@ class OutputDump:
             try:
                 write_tensor(place, array, format_name(told))
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                raise UsageError(
-                    f"run {run} cannot be written: {reason}",
-                    "make room on the disk; --resume goes on with a data set",
-                    flag="--bin-out-dump",
-                ) from None
+                raise error_of_write(error, flag="--bin-out-dump", subject=f"run {run}") from None
 
 
 def write_outputs(driver: Any, variables: Mapping[str, Variable]) -> None:

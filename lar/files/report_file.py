@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from lar.errors import UsageError
+from lar.errors import UsageError, error_of_write
 from lar.files.path_conflicts import Place, refuse_clashes
+from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
 
 class OutputFile:
@@ -48,12 +49,12 @@ class OutputFile:
                 if not os.access(self.path, os.W_OK):
                     raise PermissionError(13, "permission denied")
                 self._mode = stat.S_IMODE(self.path.stat().st_mode)
-            descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=self.path.parent)
+            remove_leftovers(str(self.path.parent))
+            prefix = prefix_of_owner()
+            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=self.path.parent)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UsageError(
-                f"cannot be written: {reason}", "choose another file", flag=flag, subject=name
-            ) from None
+            hint = "choose another file"
+            raise error_of_write(error, flag=flag, subject=name, hint=hint) from None
         os.close(descriptor)
         self._temporary = Path(temporary)
 
@@ -61,7 +62,7 @@ class OutputFile:
         """Write the whole content.
 
         Raises:
-            UsageError: the disk is full, or the folder went away.
+            LarError: the disk is full, or the folder went away.
         """
         if self.to_stdout:
             sys.stdout.write(text)
@@ -77,10 +78,8 @@ class OutputFile:
                 os.replace(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UsageError(
-                f"cannot be written: {reason}", flag=self.flag, subject=self.path
-            ) from None
+            hint = "choose another file"
+            raise error_of_write(error, flag=self.flag, subject=self.path, hint=hint) from None
 
     def __enter__(self) -> OutputFile:
         return self

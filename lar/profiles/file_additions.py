@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import facts_with_zero_at, with_zero_at
 from lar.profiles.trace_events import events_of
 from lar.profiles.trace_file import (
@@ -79,7 +80,7 @@ def write_with(
             replace(before, spans=(*before.spans, *spans), threads={**before.threads, **threads})
         )
     place = os.path.realpath(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=".lar-", dir=os.path.dirname(place))
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
     try:
         with open(descriptor, "wb") as file:
             file.writelines(pieces)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.files.work_folders import work_folder
 from lar.records.run import ModelInfo, RunContext, RunResult
 from lar.running.plan import Plan, as_one_run, parse_values, plan_run, spec_of
 from lar.running.run import Run
@@ -38,7 +38,7 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
     from lar.running.array_inputs import GivenInputs  # the command line gives texts alone
 
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+    with work_folder() as folder:
         values = parse_values(options)
         given = None if inputs is None else GivenInputs(inputs, Path(folder))
         if given is not None:

@@ -81,9 +81,9 @@ def compare(
     check_case(sides, case)
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         return compare_dumps(sides[0], sides[1], tolerance, kinds_of=operator_kinds_of)
-    import tempfile  # not before: two dumps need none
+    from lar.files.work_folders import work_folder  # two dumps need none
 
-    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+    with work_folder() as folder:
         dumps = open_sides(sides, options, Path(folder), case or 0)
         found = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of)
     return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Interrupts that follow one by less are taken for the same.
+# Interrupts that follow one by less count as the same one.
 IMPATIENCE_SECONDS = 2.0
+# Python drops an exception that is raised while it frees an object; then it is raised again.
+AGAIN_SECONDS = 0.001
 
 
 def heed_interrupts() -> None:
-    """Have each of them end this process as Ctrl-C does, so that a worker is killed and what was
-    measured is told.
+    """Have each of them raise KeyboardInterrupt, so that a worker is killed and what was measured
+    is reported.
 
     Those who press it again at once do not lose what the first one keeps.
     """
@@ -24,12 +28,20 @@ def heed_interrupts() -> None:
     def interrupt(signal_number: int, frame: object) -> None:
         nonlocal last
         before, last = last, time.monotonic()
-        if last - before > IMPATIENCE_SECONDS:
+        if last - before > IMPATIENCE_SECONDS or signal_number == signal.SIGALRM:
             raise KeyboardInterrupt
 
+    def raise_again(dropped: Any) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        else:
+            sys.__unraisablehook__(dropped)
+
     for number in INTERRUPTS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has set SIGHUP to be ignored
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, interrupt)
+    signal.signal(signal.SIGALRM, interrupt)
+    sys.unraisablehook = raise_again
 
 
 @contextlib.contextmanager

@@ -12,15 +12,15 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lar.engines import engine_named
-from lar.errors import UsageError
+from lar.errors import UsageError, error_of_write
 from lar.files.path_conflicts import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
+from lar.files.work_folders import work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import RunResult, RunSpec
@@ -60,6 +60,11 @@ def place_artifacts(run: Run) -> Iterator[Run]:
             flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
             try:
                 grows = key == "bin_out_dump" and bool(spec.items)
+                # Of two runs that write one file, the later has the last word; of two that write
+                # one folder, nobody would know what is whose.
+                claim = str(place) if kind == "folder" else ""
+                beside = folder_beside(place, kind)
+                folder = stack.enter_context(work_folder(beside, claim=claim, flag=flag))
                 if not (grows and resume and place.is_dir()):
                     check_place(place, flag, kind, overwrite)
                 if key in TENSORS:
@@ -68,11 +73,8 @@ def place_artifacts(run: Run) -> Iterator[Run]:
                     spec = stack.enter_context(grow_dump(spec, place))
                     written[key] = str(place)
                     continue
-                folder = stack.enter_context(
-                    tempfile.TemporaryDirectory(prefix=".lar-", dir=folder_beside(place, kind))
-                )
             except OSError as error:
-                raise cannot_write(flag, place, error) from None
+                raise error_of_write(error, flag=flag, subject=place) from None
             written[key] = os.path.join(folder, "written" + place.suffix)
         context = replace(run.context, written=written)
         yield replace(run, spec=spec, context=context) if written else run
@@ -217,7 +219,7 @@ def deliver_artifacts(run: Run, result: RunResult) -> RunResult:
             if source != place:
                 deliver(source, place, BY_KEY[key].writes)
         except OSError as error:
-            raise cannot_write(flag, place, error) from None
+            raise error_of_write(error, flag=flag, subject=place) from None
         if not ok:
             where = f": {place}" if BY_KEY[key].writes not in STREAMS else ""
             warnings.append(f"{flag}{where}: holds what was dumped before the run ended")
@@ -281,8 +283,3 @@ def deliver_folder(source: Path, place: Path) -> None:
     index = index_place(source)
     if index.exists():
         os.replace(index, index_place(place))
-
-
-def cannot_write(flag: str, place: Path, error: OSError) -> UsageError:
-    reason = (error.strerror or str(error)).lower()
-    return UsageError(f"{flag}: {place}: cannot be written: {reason}", "choose another place")

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.errors import EXIT_CODES, UsageError
+from lar.errors import EXIT_CODES, error_of_write
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.options.table import BY_KEY, OPTIONS, PROFILES
@@ -78,13 +78,7 @@ def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
         return replace(result, status="interrupted", failure=failure)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(
-            f"cannot be written: {reason}",
-            "make room on the disk",
-            flag=option.flag,
-            subject=place,
-        ) from None
+        raise error_of_write(error, flag=option.flag, subject=place) from None
     return result
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from pathlib import Path
 from lar.engines import engine_named
 from lar.engines.engine import StagedRun
 from lar.errors import LarError
+from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.options.table import PROFILES, one_of
@@ -63,7 +63,7 @@ def unpack_cases(run: Run) -> Iterator[Run]:
         yield run
         return
     read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
-    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+    with work_folder() as folder:
         context = replace(run.context, work_folder=folder)
         found = run_task("unpack", Unpacked, spec, context, began=run.began)
         asked = {case.name for case in spec.cases}
@@ -113,7 +113,7 @@ def settle_run(run: Run) -> RunResult:
     launch = partial(run_in_stages, staged) if staged else launcher_of(run)
     if not settles and not staged:
         return launch(run)
-    with tempfile.TemporaryDirectory(prefix="lar-") as folder:
+    with work_folder() as folder:
         context = replace(run.context, work_folder=folder)
         result = launch(replace(run, context=context))
         try:

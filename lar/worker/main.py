@@ -9,7 +9,6 @@ events go, and the shared file for the samples.
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import importlib
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lar.engines import engine_named
-from lar.errors import ENGINE_HINT, EngineMissing, LarError, first_line
+from lar.errors import ENGINE_HINT, NO_ROOM, EngineMissing, LarError, first_line
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records.events import (
     LAST_EVENTS,
@@ -36,8 +35,6 @@ from lar.records.events import (
     line_of,
 )
 from lar.records.run import Failure, RunContext, RunSpec, read_request
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Task(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.files.report_file import OutputFile
 
 not_as_root = pytest.mark.skipif(
@@ -217,7 +217,7 @@ def test_a_disk_that_is_full_is_told_and_the_old_content_stays(tmp_path: Path) -
     with OutputFile(str(path), "--json") as file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         try:
-            with pytest.raises(UsageError, match=r"--json: .*cannot be written: file too large"):
+            with pytest.raises(LarError, match=r"--json: .*cannot be written: file too large"):
                 file.write("x" * 5000)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

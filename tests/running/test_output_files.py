@@ -279,7 +279,7 @@ def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Pa
         text=True,
         timeout=60,
     )
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "dump.txt: cannot be written: the engine could not write all of it" in done.stderr
     assert not (tmp_path / "dump.txt").exists()
 

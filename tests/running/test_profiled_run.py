@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import lar
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.measurement.listener import Listener
 from lar.profiles.ranges import patterns_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
@@ -212,7 +212,7 @@ def test_a_disk_that_is_full_is_told_in_one_line(
 
     monkeypatch.setattr("lar.profiles.file_additions.write_with", write)
     path = tmp_path / "p.json"
-    with pytest.raises(UsageError, match=r"--profile: .*p\.json: cannot be written: no space left"):
+    with pytest.raises(LarError, match=r"--profile: .*p\.json: cannot be written: no space left"):
         lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
     assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
 

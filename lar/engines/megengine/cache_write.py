@@ -14,9 +14,8 @@ from lar.engines.megengine.cache import (
     bytes_of,
     merge_caches,
     read_cache,
-    reason_of,
 )
-from lar.errors import UsageError
+from lar.errors import error_of_write
 
 
 def write_cache_merged(path: str | Path, new: AlgorithmCache) -> None:
@@ -47,8 +46,7 @@ def update_cache(
                 replace_file(real, bytes_of(new))
             return old, new
     except OSError as error:
-        reason = f"cannot be written: {reason_of(error)}"
-        raise UsageError(f"{path}: {reason}", "choose another file") from None
+        raise error_of_write(error, subject=path, hint="choose another file") from None
 
 
 @contextmanager

@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.cache import Reader, reason_of
+from lar.engines.megengine.cache import Reader
 from lar.engines.megengine.cache_write import locked, replace_file
 from lar.engines.megengine.symbols import find_function
-from lar.errors import UsageError
+from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
@@ -72,10 +72,8 @@ def keep_cache(driver: Any, path: str) -> None:
         with locked(real):
             replace_file(real, work_copy(driver).read_bytes())
     except OSError as error:
-        raise UsageError(
-            f"--tensorrt-cache: {path}: cannot be written: {reason_of(error)}",
-            "choose another file",
-        ) from None
+        hint = "choose another file"
+        raise error_of_write(error, flag="--tensorrt-cache", subject=path, hint=hint) from None
 
 
 def work_copy(driver: Any) -> Path:

@@ -25,13 +25,12 @@ from lar.engines.onnxruntime.cache_file import (
     ModelCache,
     differing_fields,
     read_cache,
-    reason_of,
     with_record,
 )
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError, error_of_write
 from lar.measurement.machine import CPUINFO, read_field, read_processor
 from lar.records.run import RunContext, RunSpec
 
@@ -243,10 +242,8 @@ def refuse_unwritable(path: Path) -> None:
         raise cannot_write(path, PermissionError(13, "permission denied"))
 
 
-def cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"{FLAG}: {path}: cannot be written: {reason_of(error)}", "choose another file"
-    )
+def cannot_write(path: Path, error: OSError) -> LarError:
+    return error_of_write(error, flag=FLAG, subject=path, hint="choose another file")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, cache_of, merge_caches, read_cache
 from lar.engines.megengine.cache_write import update_cache, write_cache_merged
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,
     MODEL,
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(UsageError, match=r"a\.cache: cannot be written: no space left on device"):
+    with pytest.raises(LarError, match=r"a\.cache: cannot be written: no space left on device"):
         write_cache_merged(path, cache_with(a="A"))
     assert path.read_bytes() == REAL
     assert os.listdir(tmp_path) == ["a.cache"]

@@ -1,0 +1,147 @@
+"""How a run ends that is ended from outside: no reader, no terminal, no room, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.running.isolated_runs import SOON, eventually, needs_proc
+
+WriteScript = Callable[..., str]
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+
+LAR = [sys.executable, "-m", "lar"]
+
+
+def written(folder: Path) -> tuple[str, int, int]:
+    """The status in `r.json`, and the number of iterations there and in `r.csv`."""
+    result = json.loads((folder / "r.json").read_text())
+    rows = len((folder / "r.csv").read_text().splitlines()) - 1
+    return result["status"], len(result["samples"]["end_to_end"]), rows
+
+
+def test_reports_are_whole_when_the_reader_of_the_lines_goes_away(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    words = [*LAR, write_script(), "--iter", "3000", "--json", "r.json", "--csv", "r.csv"]
+    command = f'{shlex.join(words)} | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("141", "")
+    assert written(tmp_path)[:2] == ("ok", 3000)
+    assert written(tmp_path)[2] >= 3000
+
+
+def test_reports_are_written_when_the_terminal_is_closed(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(times=[[0.01, 0.001, None]], real_time=True)
+    words = [*LAR, script, "--iter", "5000", "--json", "r.json", "--csv", "r.csv"]
+    child, terminal = pty.fork()
+    if not child:
+        os.chdir(tmp_path)
+        os.execv(words[0], words)
+    shown = b""
+    while b"iter 3/5000" not in shown:
+        shown += os.read(terminal, 1 << 16)
+    os.close(terminal)
+    began = time.monotonic()
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert time.monotonic() - began < SOON
+    assert written(tmp_path)[0] == "interrupted"
+    assert 3 < written(tmp_path)[1] < 5000
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("flags", [["--json", "/dev/full"], ["--csv", "/dev/full"]])
+def test_a_full_disk_is_one_exit_code_and_the_other_report_is_written(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, flags: list[str]
+) -> None:
+    other = {"--json": "--csv", "--csv": "--json"}[flags[0]]
+    done = run_lar(write_script(), *flags, other, "other", cwd=tmp_path)
+    assert done.returncode == 4
+    assert done.stderr.splitlines() == [
+        f"lar: error: {flags[0]}: /dev/full: cannot be written: no space left on device",
+        "hint: make room on the disk",
+    ]
+    assert (tmp_path / "other").stat().st_size > 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_below_standard_output_spares_the_report(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    words = [*LAR, write_script(), "--json", "r.json", "--csv", "r.csv"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 4
+    assert done.stderr == (
+        "lar: error: standard output cannot be written: no space left on device\n"
+    )
+    assert written(tmp_path)[0] == "ok"
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(write_script: WriteScript, tmp_path: Path) -> None:
+    words = [*LAR, write_script(), "--iter", "300", "--json", "r.json"]
+    command = f"ulimit -f 16; exec {shlex.join(words)} >/dev/null"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    assert done.returncode == 4
+    assert len(done.stderr.splitlines()) == 2
+    assert "file too large" in done.stderr
+    assert not (tmp_path / "r.json").exists()
+
+
+def catches_signals(process: subprocess.Popen[str]) -> bool:
+    """Whether a process has a handler of its own for SIGTERM, which Python has not."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@needs_proc
+def test_an_interrupt_at_any_moment_is_one_line(write_script: WriteScript) -> None:
+    script = write_script(times=[[0.01, 0.001, None]], real_time=True)
+    for delay in range(20):
+        process = subprocess.Popen(
+            [*LAR, script, "--iter", "5000"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert eventually(lambda process=process: catches_signals(process), 20)  # type: ignore[misc]
+        time.sleep(delay / 100)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+        assert (process.returncode, errors) == (130, "lar: error: interrupted\n"), delay
+
+
+def test_an_interrupt_is_heeded_before_the_slow_imports() -> None:
+    code = (
+        "import signal, sys; known = set(sys.modules)\n"
+        "from lar.__main__ import leave, main\n"
+        "def look(number, handler):\n"
+        "    assert handler is leave\n"
+        "    print(*sorted(set(sys.modules) - known))\n"
+        "    sys.exit()\n"
+        "signal.signal = look\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stdout.split() if name.startswith(("lar", "argparse"))}
+    assert loaded == {"lar", "lar.__main__"}

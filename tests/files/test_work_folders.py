@@ -1,0 +1,127 @@
+"""What killed processes leave is removed by the next one, and two do not write to one folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lar.errors import UsageError
+from lar.files.work_folders import (
+    has_owner,
+    host,
+    prefix_of_owner,
+    remove_leftovers,
+    start_of,
+    work_folder,
+)
+from tests.running.isolated_runs import eventually, needs_proc
+
+WriteScript = Callable[..., str]
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+DEAD = 2**22 + 1  # more than the largest process number there can be
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
+    dead = f".lar-{DEAD}-17-{host()}-abc"
+    recycled = f".lar-{os.getpid()}-{(start_of(os.getpid()) or 0) + 1}-{host()}-abc"
+    kept = [
+        prefix_of_owner() + "abc",
+        f".lar-{DEAD}-17-{'0' * 8}-abc",  # of another machine
+        ".lar-abc",
+        "lar-notes",
+    ]
+    for name in (dead, recycled, *kept):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tensor").write_bytes(b"x")
+    (tmp_path / f".lar-{DEAD}-18-{host()}-file").write_text("half a report")
+    assert remove_leftovers(str(tmp_path)) == [str(tmp_path / kept[0])]
+    assert names(tmp_path) == sorted(kept)
+
+
+def test_a_link_of_such_a_name_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tensor").write_bytes(b"x")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / f".lar-{DEAD}-17-{host()}-abc").symlink_to(tmp_path / "data")
+    remove_leftovers(str(tmp_path / "here"))
+    assert names(tmp_path / "here") == []
+    assert names(tmp_path / "data") == ["tensor"]
+
+
+def test_a_name_says_whether_its_owner_lives() -> None:
+    assert has_owner(prefix_of_owner() + "abc")
+    assert has_owner(prefix_of_owner(hidden=False) + "abc-cache")
+    assert has_owner(f".lar-{DEAD}-17-{host()}-abc") is False
+    assert has_owner(".lar-abc") is None
+
+
+def test_a_place_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    place = str(tmp_path / "dump")
+    with (
+        work_folder(str(tmp_path), claim=place, flag="--bin-io-dump"),
+        work_folder(str(tmp_path), claim=place + "2"),
+        pytest.raises(UsageError, match=r"--bin-io-dump: .*/dump: another run is writing it"),
+        work_folder(str(tmp_path), claim=str(tmp_path / "x" / ".." / "dump"), flag="--bin-io-dump"),
+    ):
+        pass
+    with work_folder(str(tmp_path), claim=place):
+        pass
+    assert names(tmp_path) == []
+
+
+@needs_proc
+def test_the_next_run_removes_what_a_killed_one_left(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    operators = [{"name": "conv", "type": "Convolution", "part": 1.0}]
+    slow = write_script(times=[[0.1, 0.01, None]], real_time=True, operators=operators)
+    flags = ["--profile", str(there / "p.json"), "--json", str(there / "r.json")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lar", slow, "--iter", "500", *flags], stdout=subprocess.DEVNULL
+    )
+    assert eventually(lambda: len(names(there)) == 2, 20)  # of the profile and of the report
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    left = names(there)
+    assert len(left) == 2
+    quick = write_script(operators=operators)
+    assert run_lar(quick, "--iter", "1", "--profile", str(there / "p.json")).returncode == 0
+    assert names(there) == ["p.json"]
+
+
+@needs_proc
+def test_the_second_of_two_runs_into_one_folder_is_refused(
+    run_lar: RunLar, root: Path, tmp_path: Path
+) -> None:
+    model, dump = str(root / "models" / "one_operator.onnx"), str(tmp_path / "dump")
+    first = subprocess.Popen(
+        [sys.executable, "-m", "lar", model, "--iter", "300000", "--bin-io-dump", dump],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert eventually(lambda: bool(names(tmp_path)), 20)
+        time.sleep(0.1)
+        second = run_lar(model, "--iter", "1", "--bin-io-dump", dump)
+        assert second.returncode == 2
+        assert second.stderr.splitlines() == [
+            f"lar: error: --bin-io-dump: {dump}: another run is writing it (process {first.pid})",
+            "hint: wait until that has ended, or choose another place",
+        ]
+    finally:
+        first.send_signal(signal.SIGINT)
+        first.wait(20)
+    assert names(tmp_path) == []  # nor does what was interrupted leave anything
