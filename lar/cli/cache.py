@@ -13,7 +13,7 @@ from lar.engines.engine import CacheFiles, CacheReport, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.report_file import OutputFile
-from lar.reports.tables import format_bytes, format_table
+from lar.reports.text import format_bytes, format_rows
 
 # History of what `show --json` writes:
 #   lar.cache/1  first version
@@ -150,4 +150,4 @@ def print_report(report: CacheReport) -> None:
             for row in line.rows
         ]
         indent = "  " if line.is_indented else ""
-        print("\n".join(f"{indent}{text}" for text in format_table(line.header, rows)))
+        print("\n".join(f"{indent}{text}" for text in format_rows(line.header, rows)))

@@ -11,7 +11,8 @@ from lar.engines import ENGINES, added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
 from lar.options.option import flag_of
-from lar.reports.tables import format_markdown, format_table
+from lar.reports.model import MARKDOWN
+from lar.reports.text import format_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +31,14 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(format_quirks(all_engines())))
         return 0
     if arguments.options:
-        print("\n".join(format_markdown(*table_of_options(users_engines(ENGINES)))))
+        print("\n".join(format_rows(*table_of_options(users_engines(ENGINES)), MARKDOWN)))
         return 0
     engines = users_engines(all_engines())
     print("\n".join(format_engines(engines)))
     for reason in added_engines()[1].values():
         print(f"lar: warning: {reason}", file=sys.stderr)
     print()
-    print("\n".join(format_table(*table_of_options(engines))))
+    print("\n".join(format_rows(*table_of_options(engines))))
     print("\nFlags that are not in this table are lar's own: they work on every engine.")
     return 0
 
@@ -64,7 +65,7 @@ def format_engines(engines: list[Engine]) -> list[str]:
                 " ".join(engine.suffixes),
             ]
         )
-    return format_table(["engine", "version", "devices", "drivers", "models"], rows)
+    return format_rows(["engine", "version", "devices", "drivers", "models"], rows)
 
 
 def format_quirks(engines: Iterable[Engine]) -> list[str]:

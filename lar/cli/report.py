@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from lar.records.profile import Profile
 
 RENDERINGS = {
-    "csv": "lar.reports.rendering:format_csv",
-    "json": "lar.reports.rendering:format_json",
+    "csv": "lar.reports.csv:format_csv",
+    "json": "lar.reports.json:format_json",
     "html": "lar.reports.rendering:format_html",
 }
 

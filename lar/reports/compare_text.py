@@ -20,7 +20,7 @@ from lar.records.comparison import (
     TensorFacts,
 )
 from lar.records.run import record_to_json
-from lar.reports.tables import format_table
+from lar.reports.text import format_rows
 
 # More of a side's unmatched tensors are counted, not named, without --all.
 MOST_UNMATCHED = 8
@@ -97,7 +97,7 @@ def format_culprit(culprit: Culprit) -> Iterator[str]:
     rows = [("input", tensor) for tensor in culprit.inputs]
     rows += [("parameter", tensor) for tensor in culprit.parameters]
     rows += [("output", culprit.output)]
-    table = format_table(("", *HEADER), [[role, *tensor_row(tensor)] for role, tensor in rows])
+    table = format_rows(("", *HEADER), [[role, *tensor_row(tensor)] for role, tensor in rows])
     yield from (f"  {line}" for line in table)
 
 
@@ -124,7 +124,7 @@ def format_value(value: Any) -> str:
 
 def format_tensors(tensors: Iterable[TensorComparison]) -> list[str]:
     """Return a table of tensors."""
-    return format_table(HEADER, [tensor_row(tensor) for tensor in tensors])
+    return format_rows(HEADER, [tensor_row(tensor) for tensor in tensors])
 
 
 def tensor_row(tensor: TensorComparison) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lar.engines import engine_named
 from lar.errors import printable
 from lar.records.run import ModelInfo, TensorInfo
-from lar.reports.tables import format_bytes, format_count, format_table
+from lar.reports.text import format_bytes, format_count, format_rows
 
 
 def format_info(info: ModelInfo) -> list[str]:
@@ -28,9 +28,9 @@ def format_info(info: ModelInfo) -> list[str]:
     return [
         *facts,
         "",
-        *format_table(["tensor", "name", "dtype", "shape"], tensors),
+        *format_rows(["tensor", "name", "dtype", "shape"], tensors),
         "",
-        *format_table([f"operator ({total})", "count"], counts),
+        *format_rows([f"operator ({total})", "count"], counts),
     ]
 
 

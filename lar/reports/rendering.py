@@ -1,15 +1,11 @@
-"""The tables of a report as CSV, JSON and HTML."""
+"""The tables of a report as HTML."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
-from typing import Any
 
-import msgspec
-
-from lar.reports.document import Cell, ProfileReport, ReportTable
+from lar.reports.model import AnyTable, Cell
+from lar.reports.report import Report
 
 STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2em;color:#222}"
@@ -40,30 +36,7 @@ for (const header of document.querySelectorAll("th")) {
 """
 
 
-def format_csv(report: ProfileReport) -> str:
-    """Return each table with a line of its name before and an empty line after it, where there
-    are several; an empty cell is a value that is not available."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    for number, table in enumerate(report.tables):
-        if len(report.tables) > 1:
-            if number:
-                stream.write("\n")
-            writer.writerow([f"# {table.title}"])
-        writer.writerow(table.columns)
-        writer.writerows(table.rows)
-    return stream.getvalue()
-
-
-def format_json(report: ProfileReport) -> str:
-    """Return the style's own document, or the tables: name, title, columns, rows, notes."""
-    document: Any = report.document
-    if document is None:
-        document = {"style": report.style, "tables": list(report.tables)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
-
-
-def format_html(report: ProfileReport) -> str:
+def format_html(report: Report) -> str:
     """Return the style's own page, or one of the tables."""
     if report.page:
         return report.page
@@ -76,12 +49,14 @@ def format_html(report: ProfileReport) -> str:
     )
 
 
-def format_table_html(table: ReportTable) -> str:
+def format_table_html(table: AnyTable) -> str:
     """Return one table with its title and notes."""
-    texts = [
-        any(isinstance(row[index], str) for row in table.rows)
-        for index in range(len(table.columns))
-    ]
+    records = table.records
+    texts = [False] * len(table.headings)
+    if records:
+        texts = [
+            any(isinstance(value, str) for value in values) for values in zip(*records, strict=True)
+        ]
 
     def cell(tag: str, value: Cell, text: bool) -> str:
         shown = html.escape(format_cell(value))
@@ -92,9 +67,9 @@ def format_table_html(table: ReportTable) -> str:
         return f"<tr>{cells}</tr>"
 
     notes = "".join(f"<p class=notes>{html.escape(note)}</p>" for note in table.notes)
-    rows = "\n".join(row("td", values) for values in table.rows)
+    rows = "\n".join(row("td", values) for values in records)
     return (
-        f"<h2>{html.escape(table.title)}</h2>\n<table><thead>{row('th', table.columns)}</thead>\n"
+        f"<h2>{html.escape(table.title)}</h2>\n<table><thead>{row('th', table.headings)}</thead>\n"
         f"<tbody>{rows}</tbody></table>{notes}"
     )
 

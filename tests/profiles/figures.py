@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lar.engines import load_name
 from lar.records.profile import Profile
-from lar.reports.document import ReportTable
+from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
 
 
@@ -26,8 +26,8 @@ def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[di
     """Return the rows of a style's table by column."""
     baseline = [profile] * (STYLES[style].profiles[0] - 1)
     report = load_name(STYLES[style].build)(profile, options, *baseline)
-    found: ReportTable = next(table for table in report.tables if table.name == name)
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    found: AnyTable = next(table for table in report.tables if table.name == name)
+    return [dict(zip(found.headings, row, strict=True)) for row in found.records]
 
 
 def megengine_figures(profile: Profile, place: str) -> Told:

@@ -36,7 +36,7 @@ def named_profile(*iterations: dict[str, int], **fields: Any) -> Profile:
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
 
 
 def members_of(profile: Profile) -> list[tuple[str, list[str]]]:

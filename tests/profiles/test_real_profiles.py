@@ -308,6 +308,6 @@ def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> Non
     baseline = [profile] * (STYLES[style].profiles[0] - 1)
     report = load_name(STYLES[style].build)(profile, {}, *baseline)
     assert report.text
-    assert any(table.rows for table in report.tables)
+    assert any(table.records for table in report.tables)
     assert "GPU 0" not in report.text
     assert "cuda" not in report.text.lower() or style == "torch"

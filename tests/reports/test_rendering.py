@@ -10,28 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from lar.reports.document import Cell, ProfileReport, ReportTable
-from lar.reports.rendering import format_cell, format_csv, format_html, format_json
+from lar.reports.csv import format_csv
+from lar.reports.json import format_json
+from lar.reports.model import AnyTable, Cell, table_of_values
+from lar.reports.rendering import format_cell, format_html
+from lar.reports.report import Report
 from tests.profiles.browser import CHROMIUM, open_page
 
-TIMES = ReportTable(
-    name="times",
-    title="Times",
-    columns=("Name", "Total (ns)", "Share (%)"),
-    rows=(('a,"b"\nc', 12_345_678, 33.333333333333336), ("</td><script>", None, 0.0)),
-    notes=("Example:\n  |__|",),
+TIMES = table_of_values(
+    "times",
+    "Times",
+    ("Name", "Total (ns)", "Share (%)"),
+    (('a,"b"\nc', 12_345_678, 33.333333333333336), ("</td><script>", None, 0.0)),
+    ("Example:\n  |__|",),
 )
-CALLS = ReportTable(name="calls", title="Calls", columns=("Name", "Calls"), rows=(("a", 3),))
+CALLS = table_of_values("calls", "Calls", ("Name", "Calls"), (("a", 3),))
 
 
-def report_of(*tables: ReportTable) -> ProfileReport:
-    return ProfileReport(style="torch", text="", tables=tables)
+def report_of(*tables: AnyTable) -> Report:
+    return Report(style="torch", tables=tables)
 
 
 def test_one_table_is_plain_csv() -> None:
     rows = list(csv.reader(io.StringIO(format_csv(report_of(TIMES)))))
     assert rows == [
-        list(TIMES.columns),
+        list(TIMES.headings),
         ['a,"b"\nc', "12345678", "33.333333333333336"],
         ["</td><script>", "", "0.0"],
     ]
@@ -46,8 +49,8 @@ def test_several_tables_have_their_titles_in_csv() -> None:
 def test_json_has_what_the_tables_have() -> None:
     first, second = json.loads(format_json(report_of(TIMES, CALLS)))["tables"]
     assert (first["title"], second["name"]) == ("Times", "calls")
-    assert first["columns"] == list(TIMES.columns)
-    assert first["rows"] == [list(row) for row in TIMES.rows]
+    assert first["columns"] == list(TIMES.headings)
+    assert first["rows"] == [list(row) for row in TIMES.records]
     assert first["notes"] == list(TIMES.notes)
 
 

@@ -15,7 +15,7 @@ from lar.errors import UsageError
 from lar.profiles.run_differences import METRICS, Diff, DiffRow, diff_of
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
-from lar.reports.rendering import format_csv
+from lar.reports.csv import format_csv
 from lar.reports.styles import STYLES
 from lar.reports.styles.diff import build
 from tests.profiles.synthetic import operator_of, profile_of_times
@@ -149,7 +149,7 @@ def test_more_rows_make_wider_intervals() -> None:
 def test_one_iteration_has_differences_of_unknown_noise() -> None:
     report = build(run_of(TYPES, SECOND), {}, run_of(TYPES, FIRST[:1]))
     assert "noise: not known" in report.text
-    assert {row[-1] for row in report.tables[0].rows} == {None}
+    assert {row[-1] for row in report.tables[0].records} == {None}
 
 
 # The report.
@@ -201,7 +201,7 @@ def test_on_devices_the_devices_durations_matter() -> None:
     report = build(two, {}, one)
     assert "Device Duration (us)" in report.text
     assert "Host Duration" not in report.text
-    assert report.tables[0].columns[-2] == "Device Duration +- (us)"
+    assert report.tables[0].headings[-2] == "Device Duration +- (us)"
     rows = {row["Operator"]: row for row in table_of(one, two)}
     assert (rows["a"]["Baseline Device Duration (us)"], rows["a"]["Exp Host Duration (us)"]) == (
         "62.0",

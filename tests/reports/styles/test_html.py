@@ -25,8 +25,9 @@ from lar.records.profile import (
     ProfileFacts,
     Step,
 )
-from lar.reports.document import ProfileReport
-from lar.reports.rendering import format_csv, format_html
+from lar.reports.csv import format_csv
+from lar.reports.rendering import format_html
+from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.html import VIEWS, build
 from lar.reports.styles.html.series import bins_of, breakdowns_of, memory_curves
@@ -67,7 +68,7 @@ document.title = JSON.stringify(seen);
 """
 
 
-def figures_of(report: ProfileReport) -> dict[str, Any]:
+def figures_of(report: Report) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', report.page)
     assert found
     figures: dict[str, Any] = json.loads(found[1])
@@ -104,11 +105,11 @@ def evil_profile() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def page() -> ProfileReport:
+def page() -> Report:
     return build(profile_of_layers(), {})
 
 
-def test_the_page_needs_nothing_else(page: ProfileReport) -> None:
+def test_the_page_needs_nothing_else(page: Report) -> None:
     assert not re.search(r"""(src|href)=["'](?!#)""", page.page)
     assert "@import" not in page.page
     links = set(re.findall(r"https?://[^\s\"'<]+", page.page))
@@ -116,7 +117,7 @@ def test_the_page_needs_nothing_else(page: ProfileReport) -> None:
     assert format_html(page) == page.page
 
 
-def test_every_view_is_there_and_may_be_chosen(page: ProfileReport) -> None:
+def test_every_view_is_there_and_may_be_chosen(page: Report) -> None:
     names = [view.name for view in VIEWS]
     assert tuple(names) == STYLES["html"].views
     names.remove("comparison")  # takes two profiles
@@ -125,7 +126,7 @@ def test_every_view_is_there_and_may_be_chosen(page: ProfileReport) -> None:
     assert re.findall(r'<section id="(\w+)"', chosen) == ["overview", "roofline"]
 
 
-def test_the_facts_stand_in_the_page(page: ProfileReport) -> None:
+def test_the_facts_stand_in_the_page(page: Report) -> None:
     for text in (
         "models/layers.mge (SHA-256 0123456789ab)",
         "megengine 1.13.0 (lite)",
@@ -158,16 +159,16 @@ def test_names_are_escaped() -> None:
     assert EVIL in "".join(figures_of(report)["timeline"]["names"])
 
 
-def test_the_tables_are_the_same_in_csv(page: ProfileReport) -> None:
+def test_the_tables_are_the_same_in_csv(page: Report) -> None:
     figures = figures_of(page)
     assert [table.name for table in page.tables] == ["operators", "types", "kernels", "ranges"]
     for table in page.tables:
         rows = figures["tables"][table.name]["rows"]
-        assert [tuple(row) for row in rows] == list(table.rows)
+        assert [tuple(row) for row in rows] == list(table.records)
     assert "name,type,calls,total (ms),share (%)" in format_csv(page)
 
 
-def test_shares_sum_to_all_and_totals_to_each_other(page: ProfileReport) -> None:
+def test_shares_sum_to_all_and_totals_to_each_other(page: Report) -> None:
     tables = figures_of(page)["tables"]
     totals = []
     for name in ("operators", "types", "kernels"):
@@ -178,7 +179,7 @@ def test_shares_sum_to_all_and_totals_to_each_other(page: ProfileReport) -> None
     assert totals == pytest.approx([totals[0]] * 3, rel=1e-4)
 
 
-def test_columns_of_which_nothing_is_known_are_named(page: ProfileReport) -> None:
+def test_columns_of_which_nothing_is_known_are_named(page: Report) -> None:
     tables = figures_of(build(profile_of_times({"a": "A"}, [{"a": 10}], step_us=20), {}))["tables"]
     names = [column[0] for column in tables["operators"]["columns"]]
     assert "algorithm" not in names
@@ -193,7 +194,7 @@ def test_top_cuts_the_tables() -> None:
     assert (len(table["rows"]), table["total"]) == (3, 24)
 
 
-def test_the_breakdown_sums_to_the_iteration(page: ProfileReport) -> None:
+def test_the_breakdown_sums_to_the_iteration(page: Report) -> None:
     steps = profile_of_layers().timed_steps()
     for figure in figures_of(page)["breakdown"]:
         assert sum(figure["shares"]) == pytest.approx(100, abs=0.001)
@@ -232,7 +233,7 @@ def test_many_iterations_are_put_together() -> None:
     assert len(figures["breakdown"][0]["bins"]) <= 400
 
 
-def test_the_timeline_is_that_of_the_median_iteration(page: ProfileReport) -> None:
+def test_the_timeline_is_that_of_the_median_iteration(page: Report) -> None:
     profile = profile_of_layers()
     timeline = figures_of(page)["timeline"]
     durations = sorted(step.duration_ns for step in profile.timed_steps())
@@ -265,14 +266,14 @@ def test_a_stream_of_a_device_has_its_own_lane() -> None:
     assert figures_of(build(on_device(), {}))["kernels_told"] is True
 
 
-def test_nothing_on_a_cpu_is_called_a_device(page: ProfileReport) -> None:
+def test_nothing_on_a_cpu_is_called_a_device(page: Report) -> None:
     figures = figures_of(page)
     assert figures["kernels_told"] is False
     assert "GPU" not in page.page
     assert all("device" not in lane["name"] for lane in figures["timeline"]["lanes"])
 
 
-def test_the_roofline_shows_what_is_known(page: ProfileReport) -> None:
+def test_the_roofline_shows_what_is_known(page: Report) -> None:
     roofline = figures_of(page)["roofline"]
     assert roofline["peak"] == {"gflops": 200, "gbytes": 40, "threads": 2}
     assert (len(roofline["points"]), roofline["left_out"]) == (18, 6)  # relayouts are not known
@@ -341,7 +342,7 @@ def test_a_browser_draws_every_view(profile: Profile, drawn: set[str], tmp_path:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_what_goes_wrong_in_a_browser_is_seen(page: ProfileReport, tmp_path: Path) -> None:
+def test_what_goes_wrong_in_a_browser_is_seen(page: Report, tmp_path: Path) -> None:
     broken = page.page.replace("function drawRoofline(roofline) {", "function drawRoofline() {")
     dom, console = open_page(broken, tmp_path)
     assert len(console) == 1
@@ -350,7 +351,7 @@ def test_what_goes_wrong_in_a_browser_is_seen(page: ProfileReport, tmp_path: Pat
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_a_browser_sorts_filters_and_zooms(page: ProfileReport, tmp_path: Path) -> None:
+def test_a_browser_sorts_filters_and_zooms(page: Report, tmp_path: Path) -> None:
     dom, console = open_page(page.page.replace("</body>", f"{ACTIONS}</body>"), tmp_path)
     assert console == []
     title = re.search(r"<title>(.*?)</title>", dom)

@@ -16,7 +16,7 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
-from lar.reports.document import ProfileReport
+from lar.reports.report import Report
 from lar.reports.styles.html import VIEWS, build
 from tests.profiles.browser import CHROMIUM, open_page
 from tests.profiles.layers import profile_of_layers
@@ -49,18 +49,18 @@ def run_of(
     return profile_of_times(types, times, **{"step_us": 100, **fields})
 
 
-def compared(baseline: Profile, experiment: Profile, **options: Any) -> ProfileReport:
+def compared(baseline: Profile, experiment: Profile, **options: Any) -> Report:
     return build(experiment, options, baseline)
 
 
-def figures_of(report: ProfileReport) -> dict[str, Any]:
+def figures_of(report: Report) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', report.page)
     assert found
     figures: dict[str, Any] = json.loads(found[1])
     return figures
 
 
-def table_of(report: ProfileReport, name: str) -> dict[str, dict[str, Any]]:
+def table_of(report: Report, name: str) -> dict[str, dict[str, Any]]:
     """The rows of a table by their first cells, each by its columns."""
     table = figures_of(report)["tables"][name]
     columns = [" ".join(filter(None, column[:2])) for column in table["columns"]]

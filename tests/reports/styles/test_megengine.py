@@ -22,6 +22,7 @@ from lar.engines.megengine.profile_file import profile_of_raw
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
+from lar.reports.json import format_json
 from lar.reports.options import collect_report_options
 from lar.reports.styles import STYLES
 from lar.reports.styles.megengine import build
@@ -163,7 +164,7 @@ def test_operators_of_unknown_computation_come_last(own: Profile, order: str) ->
 
 def test_unknown_figures_are_no_part_of_what_is_put_together(own: Profile) -> None:
     table = build(own, {"aggregate": "max"}).tables[1]
-    row = dict(zip(table.columns, table.rows[0], strict=True))
+    row = dict(zip(table.headings, table.records[0], strict=True))
     assert row["computation_flo"] == max(each.flops or 0 for each in own.operators)
     assert (row["type"], row["count"], row["id"]) == ("all", 20, None)
     assert "all 20 N/A" in names_of(own, aggregate="max")
@@ -197,7 +198,7 @@ def test_no_time_at_all_has_no_shares() -> None:
     text = build(profile, {"type": ["ConvBiasForward"]}).text
     assert "%" not in text
     assert "inf" in text  # as the tool prints the speed of what took no time
-    columns, rows = build(profile, {}).tables[1].columns, build(profile, {}).tables[1].rows
+    columns, rows = build(profile, {}).tables[1].headings, build(profile, {}).tables[1].records
     assert rows[0][columns.index("flo_per_second")] is None
     assert rows[0][columns.index("time_percent")] is None
     assert build(profile, {"confluence": True}).text.count("#") == 1
@@ -242,7 +243,7 @@ def test_tables_have_plain_values(own: Profile) -> None:
     report = build(own, {"top": 1, "type": ["ConvBiasForward"], "show_host": True})
     assert [table.name for table in report.tables] == ["summary", "device", "host"]
     device = report.tables[1]
-    row = dict(zip(device.columns, device.rows[0], strict=True))
+    row = dict(zip(device.headings, device.records[0], strict=True))
     assert row["name"] == "conv_bias(data.int8,conv1.weight,conv1.bias)[10]"
     assert row["time_seconds"] == pytest.approx(121e-6)
     assert row["computation_flo"] == 19456
@@ -251,9 +252,7 @@ def test_tables_have_plain_values(own: Profile) -> None:
     assert row["bytes_per_second"] == pytest.approx(1296 / 121e-6)
     assert row["in_shapes"] == "{1,1,8,8}, {16,1,3,3}, {1,16,1,1}"
     assert "the device is what the engine computes on: here the CPU" in device.notes
-    assert msgspec.json.decode(msgspec.json.encode(report.tables))[0]["rows"][0][0] == (
-        "total device time"
-    )
+    assert json.loads(format_json(report))["tables"][0]["rows"][0][0] == ("total device time")
 
 
 MEANS = "times, computation and memory are the mean of 2 iterations"
@@ -273,7 +272,7 @@ def test_several_iterations_are_averaged_without_the_warm_up() -> None:
         "-----------------  -----",
     ]
     table = build(profile, {}).tables[1]
-    seconds = [row[table.columns.index("time_seconds")] for row in table.rows]
+    seconds = [row[table.headings.index("time_seconds")] for row in table.records]
     assert seconds == pytest.approx([25e-6, 5e-6])
     assert MEANS in table.notes
     assert names_of(profile) == ["conv Convolution conv", "relu Relu relu"]
@@ -283,7 +282,7 @@ def test_an_operator_that_is_not_in_every_iteration_counts_with_its_share() -> N
     profile = profile_of_times(TYPES, TIMES[1:], step_us=100)
     profile = replace(profile, executions=profile.executions[:3])
     table = build(profile, {"sort": "time"}).tables[1]
-    assert [row[table.columns.index("time_seconds")] for row in table.rows] == pytest.approx(
+    assert [row[table.headings.index("time_seconds")] for row in table.records] == pytest.approx(
         [25e-6, 3e-6]
     )
 
@@ -299,7 +298,7 @@ def test_its_speed_is_that_of_the_iterations_in_which_it_ran() -> None:
     beside = msgspec.structs.replace(first, thread=9)
     for ran, runs, flops in (((first, beside), 1, 1e11), ((first, second), 2, 1.2e11)):
         table = build(replace(profile, operators=(conv, relu), executions=ran), {}).tables[1]
-        (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        (row,) = (dict(zip(table.headings, row, strict=True)) for row in table.records)
         assert row["flo_per_second"] == pytest.approx(flops)
         assert row["bytes_per_second"] == pytest.approx(flops * 24_000 / 3_000_000)
         assert row["computation_flo"] == 3_000_000 * runs // 2
@@ -313,7 +312,7 @@ def test_an_operator_on_two_threads_takes_the_longer_time_on_one_their_sum() -> 
             Execution(0, 0, thread, 20, 50, 10, 0, 5, 1),
         )
         profile = Profile(operators=(operator,), steps=(Step(0, 0, 50),), executions=executions)
-        rows = build(profile, {}).tables[0].rows
+        rows = build(profile, {}).tables[0].records
         assert rows == (
             ("total device time", total / 1e9, None),
             ("total host time", 5 / 1e9, None),  # one dispatch for both

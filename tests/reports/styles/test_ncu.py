@@ -15,8 +15,9 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Execution, Profile, ProfileFacts, Step
-from lar.reports.document import ProfileReport
-from lar.reports.rendering import format_csv, format_json
+from lar.reports.csv import format_csv
+from lar.reports.json import format_json
+from lar.reports.report import Report
 from lar.reports.styles.ncu import build
 from tests.profiles.layers import PEAK, profile_of_layers, span_of
 from tests.profiles.synthetic import HOST, WORKER, operator_of, profile_of_times
@@ -98,7 +99,7 @@ def on_device() -> Profile:
     return replace(profile, facts=facts, spans=(*profile.spans, *kernels))
 
 
-def rows_of(report: ProfileReport) -> list[dict[str, Any]]:
+def rows_of(report: Report) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = msgspec.json.decode(format_json(report))["rows"]
     return rows
 

@@ -107,7 +107,7 @@ class TestSections:
     def test_loading_counts_and_the_warmup_does_not(self) -> None:
         load = span_of("runtime", "LITE_load", 0, 77_000, step=None)
         table = build(small_profile(load, warmup=1), {}).tables[0]
-        assert {row[-1]: row[2] for row in table.rows} == {
+        assert {row[-1]: row[2] for row in table.records} == {
             "LITE_load": 1,
             "LITE_forward": 1,
             "LITE_wait": 1,
@@ -127,18 +127,18 @@ class TestSections:
         """By an operator's name: percentages are of what is listed."""
         report = build(small_profile(), {"filter": "conv2|relu|wait"})
         api, kernels = report.tables
-        assert [row[-1] for row in api.rows] == ["LITE_wait"]
-        assert [(row[0], row[1], row[-1]) for row in kernels.rows] == [
+        assert [row[-1] for row in api.records] == ["LITE_wait"]
+        assert [(row[0], row[1], row[-1]) for row in kernels.records] == [
             (98.6, 1_000_000, "Convolution"),
             (1.4, 14_000, "Elemwise"),
         ]
 
     def test_order_and_top(self) -> None:
         kernels = build(small_profile(), {"sort": "name"}).tables[1]
-        assert [row[-1] for row in kernels.rows] == ["Convolution", "Elemwise"]
+        assert [row[-1] for row in kernels.records] == ["Convolution", "Elemwise"]
         kernels = build(small_profile(), {"sort": "+total"}).tables[1]
-        assert [row[-1] for row in kernels.rows] == ["Elemwise", "Convolution"]
-        (line,) = build(small_profile(), {"top": 1}).tables[1].rows
+        assert [row[-1] for row in kernels.records] == ["Elemwise", "Convolution"]
+        (line,) = build(small_profile(), {"top": 1}).tables[1].records
         assert line[0] == 99.1  # of all, also of those that are not shown
 
     def test_a_unit_is_refused(self) -> None:

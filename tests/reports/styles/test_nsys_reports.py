@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.records.profile import Profile
-from lar.reports.rendering import format_csv
+from lar.reports.csv import format_csv
 from lar.reports.styles.nsys import build
 from lar.reports.styles.nsys.groups import Group
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times
@@ -22,7 +22,7 @@ STATISTICS = "Avg ({0}),Med ({0}),Min ({0}),Max ({0}),StdDev ({0})"
 
 def table_of(profile: Profile, view: str, **options: Any) -> list[dict[str, Any]]:
     (table,) = build(profile, {"view": [view], **options}).tables
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
 
 
 def full_profile() -> Profile:
@@ -256,7 +256,7 @@ class TestReports:
         report = build(small_profile(), {"view": ["algorithm_sum"], "time_unit": unit})
         assert f"Total Time ({unit})" in report.text
         assert report.text.splitlines()[4].split()[1:4] == [total, "4", average]
-        assert report.tables[0].rows[0][1] == float(total)
+        assert report.tables[0].records[0][1] == float(total)
 
     @pytest.mark.parametrize(
         ("key", "first"),
@@ -284,7 +284,7 @@ class TestReports:
             small_profile(span_of("user_annotation", "n" * 150, 0, 9)), {"view": ["nvtx_sum"]}
         )
         assert report.text.splitlines()[-1].endswith("  " + "n" * 99 + "…")
-        assert report.tables[0].rows[0][-1] == "n" * 150
+        assert report.tables[0].records[0][-1] == "n" * 150
 
 
 @settings(max_examples=60, deadline=None)

@@ -167,13 +167,13 @@ def test_what_is_not_known_is_a_dash(profile: Profile) -> None:
     assert not any(line.startswith("Reader Ratio") for line in perf)
     assert [cell.strip() for cell in perf[3].split("|")[2:5]] == ["-"] * 3
     tables = {table.name: table for table in build(profile, {}).tables}
-    assert tables["device"].rows == (("CPU(Process)", None), ("CPU(System)", None))
-    assert tables["operator"].rows[0][-1] is None
+    assert tables["device"].records == (("CPU(Process)", None), ("CPU(System)", None))
+    assert tables["operator"].records[0][-1] is None
 
 
 def test_operations_are_summed_where_all_are_known() -> None:
     report = build(profile_of_layers(layers=2, iterations=3), {"view": ["operator"]})
-    flops = {row[2]: row[-1] for row in report.tables[0].rows if row[1] == 0}
+    flops = {row[2]: row[-1] for row in report.tables[0].records if row[1] == 0}
     assert flops["Convolution"] == 3 * (300 + 600) * 120_000
     assert flops["RelayoutFormat"] is None
 
@@ -311,19 +311,19 @@ def test_what_holds_of_any_profile(
 ) -> None:
     profile = profile_of_times(TYPES, times, step_us=1600, dispatch_us=dispatch, device=device)
     tables = {table.name: table for table in build(profile, {"group_by": "name"}).tables}
-    parents = [row for row in tables["operator"].rows if row[1] == 0]
+    parents = [row for row in tables["operator"].records if row[1] == 0]
     assert {row[2] for row in parents} == set(TYPES)
     for ratio in (8, 13):
         total = sum(float(row[ratio] or 0) for row in parents)
         assert total == pytest.approx(100) or total == 0
-    model = {row[0]: row for row in tables["model"].rows}
+    model = {row[0]: row for row in tables["model"].records}
     for column in (2, 7):
         whole, *parts = (float(row[column] or 0) for row in model.values())
         assert whole == pytest.approx(sum(parts), abs=1e-9)
-    overview = {row[1]: row for row in tables["overview"].rows}
+    overview = {row[1]: row for row in tables["overview"].records}
     merged = float(overview["Operator"][3] or 0) if "Operator" in overview else 0.0
     assert merged <= sum(float(row[4] or 0) for row in parents) + 1e-9
-    kernels = sum(float(row[6] or 0) for row in tables["kernel"].rows)
+    kernels = sum(float(row[6] or 0) for row in tables["kernel"].records)
     assert kernels == pytest.approx(100) or kernels == 0
     text = build(profile, {}).text
     assert ("\nGPU1 " in text) == (device == "cuda:1")

@@ -17,7 +17,8 @@ from lar.errors import UsageError
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, MemoryPlan, Profile
-from lar.reports.rendering import format_csv, format_json
+from lar.reports.csv import format_csv
+from lar.reports.json import format_json
 from lar.reports.styles import STYLES
 from lar.reports.styles.tensorboard import LINES, VIEWS, build
 from lar.reports.styles.tensorboard.operators import GROUPS, SORTS

@@ -15,7 +15,7 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
-from lar.reports.rendering import format_csv
+from lar.reports.csv import format_csv
 from lar.reports.styles.tensorboard import LINES, VIEWS, build
 from tests.profiles.synthetic import profile_of_times
 

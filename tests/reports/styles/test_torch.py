@@ -18,7 +18,7 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, Profile, Span
-from lar.reports.rendering import format_csv
+from lar.reports.csv import format_csv
 from lar.reports.styles.torch import build
 from lar.reports.styles.torch.calls import calls_of
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times
@@ -45,7 +45,7 @@ def annotation(name: str, start_us: int, end_us: int, **fields: Any) -> Span:
 def rows_of(profile: Profile, **options: Any) -> dict[str, dict[str, Any]]:
     """The rows of the report by name, a device's kernels by `kernel NAME`."""
     table = build(profile, options).tables[0]
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
     return {("kernel " if row["Kind"] == "kernel" else "") + str(row["Name"]): row for row in rows}
 
 
@@ -208,15 +208,15 @@ class TestRows:
 class TestOptions:
     def test_the_order(self) -> None:
         profile = small_profile(dispatch_us=10)
-        slowest = [row[0] for row in build(profile, {}).tables[0].rows]
+        slowest = [row[0] for row in build(profile, {}).tables[0].records]
         assert slowest == ["LITE_wait", "Convolution", "Elemwise", "LITE_forward"]
-        by_count = [row[0] for row in build(profile, {"sort": "count"}).tables[0].rows]
+        by_count = [row[0] for row in build(profile, {"sort": "count"}).tables[0].records]
         assert by_count[0] == "Convolution"
-        least = [row[0] for row in build(profile, {"sort": "+cpu_time"}).tables[0].rows]
+        least = [row[0] for row in build(profile, {"sort": "+cpu_time"}).tables[0].records]
         assert least == ["Elemwise", "LITE_forward", "Convolution", "LITE_wait"]
 
     def test_a_device_is_sorted_by_its_time(self) -> None:
-        rows = build(small_profile(dispatch_us=10, device="cuda0"), {}).tables[0].rows
+        rows = build(small_profile(dispatch_us=10, device="cuda0"), {}).tables[0].records
         assert [row[0] for row in rows][:4] == ["Convolution"] * 2 + ["Elemwise"] * 2
 
     def test_keys_of_cuda_are_those_of_the_device(self) -> None:
@@ -233,14 +233,14 @@ class TestOptions:
     def test_top(self) -> None:
         report = build(small_profile(), {"top": 1})
         assert len(report.text.splitlines()) == 6
-        assert len(report.tables[0].rows) == 1
+        assert len(report.tables[0].records) == 1
 
     def test_100_rows_unless_told(self) -> None:
         types = {f"op{number}": f"Type{number}" for number in range(120)}
         profile = profile_of_times(types, [dict.fromkeys(types, 1)], step_us=1000)
         assert len(build(profile, {}).text.splitlines()) == 105
         assert len(build(profile, {"top": 200}).text.splitlines()) == 127
-        assert len(build(profile, {}).tables[0].rows) == 122
+        assert len(build(profile, {}).tables[0].records) == 122
 
     def test_group_by_shape(self) -> None:
         profile = small_profile()
@@ -278,7 +278,7 @@ class TestOptions:
         report = build(small_profile(), {"time_unit": unit})
         (line,) = (line for line in report.text.splitlines() if "Convolution" in line)
         assert line.split()[4] == shown
-        assert f"CPU total ({unit})" in report.tables[0].columns
+        assert f"CPU total ({unit})" in report.tables[0].headings
 
 
 @settings(max_examples=60, deadline=None)

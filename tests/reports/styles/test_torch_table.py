@@ -6,17 +6,31 @@ Torch has summed up too many calls in its example to make a profile of them: the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from lar.reports.report import Report
 from lar.reports.styles.torch.averages import KeyAverage
-from lar.reports.styles.torch.table import TableTotals, format_table
+from lar.reports.styles.torch.table import TableTotals, body_of, table_of
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}
 BYTES = {"Gb": 1024**3, "Mb": 1024**2, "Kb": 1024, "b": 1}
 TOTALS = TableTotals(self_cpu_ns=1_905_440_000_000, device_ns=1_002_922_000_000)
+
+
+def format_table(
+    rows: Sequence[KeyAverage],
+    totals: TableTotals,
+    *,
+    device: str = "",
+    unit: str | None = None,
+    limit: int = 100,
+) -> str:
+    table = table_of(rows, totals, device, unit)
+    return Report(style="torch", body=body_of(table, totals, device, unit, limit)).text
 
 
 class TestLayout:

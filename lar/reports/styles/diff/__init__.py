@@ -8,7 +8,7 @@ durations that matter, those of the device where both runs have one; CSV, JSON a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lar.profiles.differences import Difference
@@ -26,7 +26,8 @@ from lar.profiles.run_differences import (
 )
 from lar.profiles.units import UNITS_NS
 from lar.records.profile import Profile
-from lar.reports.document import Cell, ProfileReport, ReportTable
+from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
+from lar.reports.report import Report
 
 TITLES: dict[Metric, str] = {
     "calls": "Calls",
@@ -36,9 +37,12 @@ TITLES: dict[Metric, str] = {
     "self_device": "Self Device Duration",
 }
 SIDES = {"both": "", "baseline": "baseline only", "experiment": "exp only"}
+JUDGED = {True: "yes", False: "no", None: None}
+RULE = Rule(middle="--")
+LAYOUT = Layout(under=RULE, total=RULE)
 
 
-def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) -> ProfileReport:
+def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) -> Report:
     """Compare two runs.
 
     Raises:
@@ -57,10 +61,13 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
     main = main_metric_of(baseline, experiment)
     rows = sort_rows(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
     unit = options.get("time_unit") or "us"
-    return ProfileReport(
+    views = options.get("view") or ("calls", main)
+    shown = [metric for metric in METRICS if metric in views]
+    table = operator_table(diff, rows, main, unit, shown)
+    return Report(
         style="diff",
-        text=format_text(baseline, experiment, diff, rows, main, unit, options.get("view") or ()),
-        tables=(operator_table(diff, rows, main, unit), iteration_table(diff, unit)),
+        body=body_of(baseline, experiment, diff, table, main, unit),
+        tables=(table, iteration_table(diff, unit)),
     )
 
 
@@ -99,23 +106,21 @@ def title_of(metric: Metric, unit: str) -> str:
     return TITLES[metric] + ("" if metric == "calls" else f" ({unit})")
 
 
-def format_text(
+def body_of(
     baseline: Profile,
     experiment: Profile,
     diff: Diff,
-    rows: Sequence[DiffRow],
+    table: Table[DiffRow],
     main: Metric,
     unit: str,
-    views: Sequence[str],
-) -> str:
+) -> tuple[str | AnyTable, ...]:
     """Return what is compared, the iterations' difference, the table, and what it rests on."""
-    metrics = [metric for metric in METRICS if metric in (views or ("calls", main))]
-    lines = [
+    lines: list[str | AnyTable] = [
         f"baseline: {describe_run(baseline)}",
         f"exp:      {describe_run(experiment)}",
         f"iteration: {format_change(diff.iteration, unit)}",
         "",
-        *format_rows(diff, rows, metrics, main, unit),
+        table,
         "",
     ]
     known = [row.values[main] for row in diff.rows]
@@ -129,7 +134,7 @@ def format_text(
     else:
         lines.append("noise: not known, which takes two timed iterations of each run")
     lines += caveats_of(baseline, experiment)
-    return "\n".join(lines) + "\n"
+    return tuple(lines)
 
 
 def format_change(change: Difference, unit: str) -> str:
@@ -144,110 +149,140 @@ def format_change(change: Difference, unit: str) -> str:
     return words + f" +- {change.error / scale:.3f}: {judgement}"
 
 
-def format_rows(
-    diff: Diff, rows: Sequence[DiffRow], metrics: Sequence[Metric], main: Metric, unit: str
-) -> list[str]:
-    """Return the lines of the table: two of header, the rows, the total."""
-    names = [f"{row.name} ({SIDES[row.side]})" if SIDES[row.side] else row.name for row in rows]
-    cells = [
-        [text for metric in metrics for text in format_difference(row.values[metric], metric, unit)]
-        for row in (*rows, diff.total)
-    ]
-    header = ["Baseline", "Exp", "Delta", "Delta%"] * len(metrics)
-    notes = [format_noise(row.values[main], main, unit) for row in (*rows, diff.total)]
-    cells = [[*own, *note] for own, note in zip(cells, notes, strict=True)]
-    header += [f"+- {unit}", "Noise"]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    first = max(map(len, ("Operator", *names, "Total")))
-    groups = [" " * first]
-    for index, metric in enumerate(metrics):
-        width = sum(widths[index * 4 : index * 4 + 4]) + 6
-        groups.append(title_of(metric, unit).center(width))
-    lines = ["  ".join(groups).rstrip()]
-    for name, own in zip(("Operator", *names, "Total"), (header, *cells), strict=True):
-        aligned = (cell.rjust(width) for cell, width in zip(own, widths, strict=True))
-        lines.append("  ".join((name.ljust(first), *aligned)))
-    rule = "-" * max(map(len, lines))
-    return [*lines[:2], rule, *lines[2:-1], rule, lines[-1]]
+def operator_table(
+    diff: Diff,
+    rows: Sequence[DiffRow],
+    main: Metric,
+    unit: str,
+    shown: Sequence[Metric] = METRICS,
+) -> Table[DiffRow]:
+    """Return all metrics of the rows and of the total, of which the text has those of `shown`."""
 
+    def name(row: DiffRow) -> str:
+        side = SIDES[row.side]
+        return "Total" if row is diff.total else f"{row.name} ({side})" if side else row.name
 
-def format_difference(difference: Difference | None, metric: Metric, unit: str) -> list[str]:
-    """Return the four cells of a metric."""
-    if difference is None:
-        return ["N/A"] * 4
-    figures = (difference.baseline, difference.experiment, difference.delta)
-    texts = [f"{scaled(figure, metric, unit):.3f}" for figure in figures]
-    if metric == "calls":
-        texts = [f"{figure:g}" for figure in figures]
-    percent = difference.percent
-    return [*texts, "N/A" if percent is None else f"{percent:.2f}%"]
-
-
-def format_noise(difference: Difference | None, metric: Metric, unit: str) -> list[str]:
-    """Return half the width of the interval, and the judgement."""
-    if difference is None or difference.error is None:
-        return ["N/A", "N/A"]
-    judgement = "exceeds" if difference.exceeds_noise else "within"
-    return [f"{scaled(difference.error, metric, unit):.3f}", judgement]
-
-
-def operator_table(diff: Diff, rows: Sequence[DiffRow], main: Metric, unit: str) -> ReportTable:
-    """Return all metrics of the rows and of the total."""
-    columns = ["Operator", "Type", "In"]
-    for metric in METRICS:
-        title, _, of_unit = title_of(metric, unit).partition(" (")
-        suffix = f" ({of_unit}" if of_unit else ""
-        columns += [f"{side} {title}{suffix}" for side in ("Baseline", "Exp", "Delta")]
-        columns.append(f"Delta {title}%")
-    columns += [f"{TITLES[main]} +- ({unit})", "Exceeds noise"]
-    cells: list[tuple[Cell, ...]] = []
-    for row in (*rows, diff.total):
-        own: list[Cell] = [row.name, row.type, SIDES[row.side] or "both"]
-        for metric in METRICS:
-            own += plain_difference(row.values[metric], metric, unit)
-        chief = row.values[main]
-        error = None if chief is None or chief.error is None else chief.error / UNITS_NS[unit]
-        exceeds = None if chief is None else chief.exceeds_noise
-        own += [error, exceeds if exceeds is None else ("yes" if exceeds else "no")]
-        cells.append(tuple(own))
-    return ReportTable(
+    operator: Column[DiffRow] = Column("Operator", lambda row: row.name, name, rank=0)
+    columns = {metric: metric_columns(metric, unit) for metric in METRICS}
+    noise = noise_columns(main, unit)
+    return Table(
         name="operators",
         title="Operators, mean of an iteration",
-        columns=tuple(columns),
-        rows=tuple(cells),
+        columns=(
+            operator,
+            Column("Type", lambda row: row.type),
+            Column("In", lambda row: SIDES[row.side] or "both"),
+            *(column for each in columns.values() for column in each),
+            *noise,
+        ),
+        shown=(operator, *(column for metric in shown for column in columns[metric]), *noise),
+        rows=(*rows, diff.total),
         notes=(f"+-: all rows together with {CONFIDENCE:.0%} confidence, the total on its own",),
+        layout=LAYOUT,
     )
 
 
-def plain_difference(difference: Difference | None, metric: Metric, unit: str) -> list[Cell]:
-    if difference is None:
-        return [None] * 4
-    figures = (difference.baseline, difference.experiment, difference.delta)
-    percent = difference.percent
-    return [
-        *(round(scaled(figure, metric, unit), 6) for figure in figures),
-        None if percent is None else round(percent, 2),
-    ]
+def metric_columns(metric: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
+    """Return the four columns of a metric."""
+    title, _, of_unit = title_of(metric, unit).partition(" (")
+    suffix = f" ({of_unit}" if of_unit else ""
+
+    def figure(head: str, take: Callable[[Difference], float], rank: int) -> Column[DiffRow]:
+        def value(row: DiffRow) -> Cell:
+            change = row.values[metric]
+            return None if change is None else round(scaled(take(change), metric, unit), 6)
+
+        def text(row: DiffRow) -> str:
+            change = row.values[metric]
+            if change is None:
+                return "N/A"
+            number = scaled(take(change), metric, unit)
+            return f"{number:g}" if metric == "calls" else f"{number:.3f}"
+
+        return metric_column(head, f"{head} {title}{suffix}", value, text, rank)
+
+    def percent(row: DiffRow) -> float | None:
+        change = row.values[metric]
+        return None if change is None else change.percent
+
+    def metric_column(
+        head: str,
+        key: str,
+        value: Callable[[DiffRow], Cell],
+        text: Callable[[DiffRow], str],
+        rank: int,
+    ) -> Column[DiffRow]:
+        group = title_of(metric, unit)
+        return Column(head, value, text, key=key, align="right", group=group, rank=rank)
+
+    return (
+        figure("Baseline", lambda it: it.baseline, 7 if metric == "calls" else 4),
+        figure("Exp", lambda it: it.experiment, 7 if metric == "calls" else 4),
+        figure("Delta", lambda it: it.delta, 6 if metric == "calls" else 1),
+        metric_column(
+            "Delta%",
+            f"Delta {title}%",
+            lambda row: rounded(percent(row), 2),
+            lambda row: "N/A" if (share := percent(row)) is None else f"{share:.2f}%",
+            6 if metric == "calls" else 3,
+        ),
+    )
 
 
-def iteration_table(diff: Diff, unit: str) -> ReportTable:
-    change, scale = diff.iteration, UNITS_NS[unit]
-    return ReportTable(
+def noise_columns(main: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
+    """Return half the width of the interval, and the judgement."""
+
+    def error(row: DiffRow) -> float | None:
+        change = row.values[main]
+        return None if change is None or change.error is None else change.error / UNITS_NS[unit]
+
+    def exceeds(row: DiffRow) -> bool | None:
+        change = row.values[main]
+        return None if change is None else change.exceeds_noise
+
+    def judgement(row: DiffRow) -> str:
+        if error(row) is None:
+            return "N/A"
+        return "exceeds" if exceeds(row) else "within"
+
+    return (
+        Column(
+            f"+- {unit}",
+            error,
+            lambda row: "N/A" if (found := error(row)) is None else f"{found:.3f}",
+            key=f"{TITLES[main]} +- ({unit})",
+            align="right",
+            rank=4,
+        ),
+        Column(
+            "Noise",
+            lambda row: JUDGED[exceeds(row)],
+            judgement,
+            key="Exceeds noise",
+            align="right",
+            rank=2,
+        ),
+    )
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def iteration_table(diff: Diff, unit: str) -> Table[Difference]:
+    scale = UNITS_NS[unit]
+    return Table(
         name="iteration",
         title="Iteration",
         columns=(
-            *(f"{side} ({unit})" for side in ("Baseline", "Exp", "Delta")),
-            *("Delta%", f"+- ({unit})", "Exceeds noise"),
-        ),
-        rows=(
-            (
-                *(
-                    round(figure / scale, 6)
-                    for figure in (change.baseline, change.experiment, change.delta)
-                ),
-                None if change.percent is None else round(change.percent, 2),
-                None if change.error is None else round(change.error / scale, 6),
-                {True: "yes", False: "no", None: None}[change.exceeds_noise],
+            Column("Baseline", lambda it: round(it.baseline / scale, 6), unit=unit),
+            Column("Exp", lambda it: round(it.experiment / scale, 6), unit=unit),
+            Column("Delta", lambda it: round(it.delta / scale, 6), unit=unit),
+            Column("Delta%", lambda it: rounded(it.percent, 2)),
+            Column(
+                "+-", lambda it: None if it.error is None else round(it.error / scale, 6), unit=unit
             ),
+            Column("Exceeds noise", lambda it: JUDGED[it.exceeds_noise]),
         ),
+        rows=(diff.iteration,),
     )

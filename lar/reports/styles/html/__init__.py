@@ -18,7 +18,8 @@ import msgspec
 
 from lar.errors import UsageError, printable
 from lar.records.profile import Profile
-from lar.reports.document import ProfileReport, ReportTable
+from lar.reports.page_tables import PageTable
+from lar.reports.report import Report
 from lar.reports.styles.html.comparison import comparison_of
 from lar.reports.styles.html.facts import format_cards, format_facts, format_recommendations
 from lar.reports.styles.html.series import (
@@ -28,7 +29,6 @@ from lar.reports.styles.html.series import (
     roofline_of,
 )
 from lar.reports.styles.html.tables import (
-    Table,
     kernel_table,
     operator_table,
     range_table,
@@ -89,9 +89,7 @@ VIEWS = (
 VIEW_NAMES = tuple(view.name for view in VIEWS)
 
 
-def build(
-    profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None
-) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
     """Make the page of a profile, compared with a baseline where one is given; `text` says how
     large it is and what it holds.
 
@@ -115,10 +113,10 @@ def build(
     page = format_page(profile, title, views, figures)
     size_kib = len(page.encode()) / 1024
     names = ", ".join(view.name for view in views)
-    return ProfileReport(
+    return Report(
         style="html",
-        text=f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it\n",
-        tables=tuple(report_table_of(name, table) for name, table in tables.items() if table.rows),
+        body=(f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it",),
+        tables=tuple(it.table for it in tables.values() if it.table.rows),
         page=page,
     )
 
@@ -128,7 +126,7 @@ def title_of(profile: Profile) -> str:
     return printable(" on ".join(filter(None, (model, profile.facts.engine))))
 
 
-def tables_of(profile: Profile, top: int) -> dict[str, Table]:
+def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
     return {
         "operators": operator_table(profile, top),
         "types": type_table(profile, top),
@@ -137,16 +135,10 @@ def tables_of(profile: Profile, top: int) -> dict[str, Table]:
     }
 
 
-def report_table_of(name: str, table: Table) -> ReportTable:
-    """Return a table of the page as CSV and JSON have it."""
-    columns = tuple(f"{it.name} ({it.unit})" if it.unit else it.name for it in table.columns)
-    return ReportTable(name=name, title=name.capitalize(), columns=columns, rows=table.rows)
-
-
-def figures_of(profile: Profile, tables: Mapping[str, Table]) -> dict[str, Any]:
+def figures_of(profile: Profile, tables: Mapping[str, PageTable]) -> dict[str, Any]:
     """Return all that is drawn."""
     return {
-        "tables": {name: table._asdict() for name, table in tables.items()},
+        "tables": {name: table.figures() for name, table in tables.items()},
         "latency": latency_of(profile),
         "breakdown": breakdowns_of(profile),
         "timeline": timeline_of(profile),

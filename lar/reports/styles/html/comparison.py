@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import printable
 from lar.profiles.differences import FEWEST_FOR_MEDIANS, Difference, median_difference_of
@@ -20,30 +20,57 @@ from lar.profiles.run_differences import (
     main_metric_of,
 )
 from lar.records.profile import Profile
-from lar.reports.styles.html.tables import Column, Table, known_table, rounded
+from lar.reports.model import Column
+from lar.reports.page_tables import PageTable, page_table, rounded
+
+Row = TypeVar("Row")
 
 MOST_BARS = 15
 SIDES = {"both": "both", "baseline": "baseline only", "experiment": "this run only"}
 JUDGEMENTS = {True: "exceeds", False: "within", None: None}
 
 
-def columns_of(unit: str) -> tuple[Column, ...]:
+def difference_columns(
+    unit: str, unit_ns: float, change: Callable[[Row], Difference]
+) -> tuple[Column[Row], ...]:
     """Return the columns of a difference."""
+
+    def error(row: Row) -> float | None:
+        found = change(row).error
+        return None if found is None else found / unit_ns
+
     return (
-        *(Column("baseline", unit, 3), Column("this run", unit, 3)),
-        *(Column("delta", unit, 3), Column("delta", "%", 2), Column("±", unit, 3)),
-        Column("noise"),
+        Column("baseline", lambda row: change(row).baseline / unit_ns, unit=unit, digits=3),
+        Column("this run", lambda row: change(row).experiment / unit_ns, unit=unit, digits=3),
+        Column("delta", lambda row: change(row).delta / unit_ns, unit=unit, digits=3),
+        Column("delta", lambda row: change(row).percent, unit="%", digits=2),
+        Column("±", error, unit=unit, digits=3),
+        Column("noise", lambda row: JUDGEMENTS[change(row).exceeds_noise]),
     )
 
 
-ITERATION_COLUMNS = (Column("of an iteration"), *columns_of("ms"))
-OPERATOR_COLUMNS = (Column("name"), Column("type"), Column("in"), *columns_of("µs"))
+OF_ITERATION: tuple[Column[tuple[str, Difference]], ...] = difference_columns(
+    "ms", 1e6, lambda row: row[1]
+)
+ITERATION_COLUMNS: tuple[Column[tuple[str, Difference]], ...] = (
+    Column("of an iteration", lambda row: row[0]),
+    *OF_ITERATION,
+)
+OF_OPERATOR: tuple[Column[tuple[DiffRow, Difference]], ...] = difference_columns(
+    "µs", 1e3, lambda row: row[1]
+)
+OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
+    Column("name", lambda row: row[0].name),
+    Column("type", lambda row: row[0].type),
+    Column("in", lambda row: SIDES[row[0].side]),
+    *OF_OPERATOR,
+)
 
 
 class Comparison(NamedTuple):
     """What the view shows: its tables by name, and what its script draws besides."""
 
-    tables: dict[str, Table]
+    tables: dict[str, PageTable]
     figures: dict[str, Any]
 
 
@@ -76,7 +103,9 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
     return Comparison(
         tables={
             "compared iterations": iteration_table(baseline, experiment, diff),
-            "compared operators": operator_table(rows, top),
+            "compared operators": page_table(
+                "compared operators", OPERATOR_COLUMNS, rows, top, "difference"
+            ),
         },
         figures={"about": about, "bars": bars, "notes": notes_of(baseline, experiment, main)},
     )
@@ -104,28 +133,8 @@ def notes_of(baseline: Profile, experiment: Profile, main: Metric) -> list[str]:
     return notes + [f"{each[0].upper()}{each[1:]}." for each in caveats_of(baseline, experiment)]
 
 
-def iteration_table(baseline: Profile, experiment: Profile, diff: Diff) -> Table:
+def iteration_table(baseline: Profile, experiment: Profile, diff: Diff) -> PageTable:
     """Return how the median and the mean iteration differ."""
     medians = median_difference_of(durations_of(baseline), durations_of(experiment), CONFIDENCE)
-    rows = [
-        (name, *cells_of(change, 1e6))
-        for name, change in (("median", medians), ("mean", diff.iteration))
-    ]
-    return known_table(ITERATION_COLUMNS, rows, len(rows))
-
-
-def operator_table(rows: Sequence[tuple[DiffRow, Difference]], top: int) -> Table:
-    """Return a row for each operator, that with the largest difference first."""
-    cells = [(row.name, row.type, SIDES[row.side], *cells_of(change, 1e3)) for row, change in rows]
-    return known_table(OPERATOR_COLUMNS, cells[:top], len(cells), order="difference")
-
-
-def cells_of(change: Difference, unit_ns: float) -> tuple[Any, ...]:
-    """Return the values of the columns of a difference."""
-    figures = (change.baseline, change.experiment, change.delta)
-    return (
-        *(figure / unit_ns for figure in figures),
-        change.percent,
-        None if change.error is None else change.error / unit_ns,
-        JUDGEMENTS[change.exceeds_noise],
-    )
+    rows = [("median", medians), ("mean", diff.iteration)]
+    return page_table("compared iterations", ITERATION_COLUMNS, rows)

@@ -2,65 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
 from lar.profiles.roofline import Work, host_peak_of, work_of
-from lar.profiles.totals import totals_of
-from lar.records.profile import Execution, Profile, TensorFact
+from lar.profiles.totals import Totals, totals_of
+from lar.records.profile import Execution, Peak, Profile, ProfiledOperator, TensorFact
+from lar.reports.model import Column
+from lar.reports.page_tables import PageTable, page_table
+
+Row = TypeVar("Row")
 
 
-class Column(NamedTuple):
-    """A column; one with `digits` holds numbers, printed with so many after the point."""
+class Times(NamedTuple):
+    """The durations of one row; `share` is in percent, None where there is nothing to share."""
+
+    totals: Totals
+    share: float | None
+
+
+class OperatorRow(NamedTuple):
+    """An operator that was executed."""
+
+    operator: ProfiledOperator
+    executions: Sequence[Execution]
+    times: Times
+    work: Work
+
+
+class GroupRow(NamedTuple):
+    """Launches that have a type, a kernel or a range in common; `operators` counts theirs."""
 
     name: str
-    unit: str = ""
-    digits: int | None = None
+    operators: int
+    times: Times
+    work: Work | None = None
 
 
-class Table(NamedTuple):
-    """Rows of plain values, the longest time first; None is what is not known.
-
-    `share` and `label` are the places of the columns that a pie shows; `missing` are the names of
-    the columns of which nothing is known: those are left out. `total` counts the rows that there
-    are, of which `rows` are the first by `order`.
-    """
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    total: int
-    missing: tuple[str, ...]
-    order: str = "time"
+def number_column(
+    title: str, unit: str, digits: int, value: Callable[[Row], float | None]
+) -> Column[Row]:
+    return Column(title, value, unit=unit, digits=digits)
 
 
-TIMES = (
-    Column("calls", "", 0),
-    Column("total", "ms", 3),
-    Column("share", "%", 2),
-    Column("mean", "µs", 2),
-    Column("min", "µs", 2),
-    Column("max", "µs", 2),
-)
-RATES = (
-    Column("rate", "GFLOP/s", 2),
-    Column("rate", "GB/s", 2),
-    Column("of peak compute", "%", 1),
-    Column("of peak memory", "%", 1),
-)
-OPERATOR_COLUMNS = (
-    *(Column("name"), Column("type"), *TIMES),
-    *(Column("wait, mean", "µs", 2), Column("dispatch, mean", "µs", 2)),
-    *(Column("work", "MFLOP", 3), Column("data", "KiB", 1), *RATES),
-    *(Column("intensity", "FLOP/byte", 2), Column("algorithm"), Column("workspace", "KiB", 1)),
-    *(Column("inputs"), Column("outputs"), Column("provider"), Column("module")),
-)
-TYPE_COLUMNS = (Column("type"), Column("operators", "", 0), *TIMES, *RATES)
-KERNEL_COLUMNS = (Column("name"), Column("operators", "", 0), *TIMES, *RATES)
-RANGE_COLUMNS = (Column("name"), *TIMES)
+def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
+    """Return the columns of durations."""
+    return (
+        number_column("calls", "", 0, lambda row: times(row).totals.calls),
+        number_column("total", "ms", 3, lambda row: times(row).totals.total_ns / 1e6),
+        number_column("share", "%", 2, lambda row: times(row).share),
+        number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3)),
+        number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3)),
+        number_column("max", "µs", 2, lambda row: scaled(times(row).totals.max_ns, 1e3)),
+    )
 
 
-def operator_table(profile: Profile, top: int) -> Table:
+def rates_columns(peak: Peak | None, work: Callable[[Row], Work | None]) -> tuple[Column[Row], ...]:
+    """Return the columns of speed; None where some of the work is not known."""
+
+    def of_flops(row: Row, value: Callable[[Work], float | None]) -> float | None:
+        own = work(row)
+        return value(own) if own is not None and own.flops_share == 1 else None
+
+    def of_bytes(row: Row, value: Callable[[Work], float | None]) -> float | None:
+        own = work(row)
+        return value(own) if own is not None and own.bytes_share == 1 else None
+
+    return (
+        number_column(
+            "rate",
+            *("GFLOP/s", 2),
+            lambda row: of_flops(row, lambda own: scaled(own.flops_per_second, 1e9)),
+        ),
+        number_column(
+            "rate",
+            *("GB/s", 2),
+            lambda row: of_bytes(row, lambda own: scaled(own.bytes_per_second, 1e9)),
+        ),
+        number_column(
+            "of peak compute",
+            *("%", 1),
+            lambda row: of_flops(row, lambda own: own.compute_percent(peak)),
+        ),
+        number_column(
+            "of peak memory",
+            *("%", 1),
+            lambda row: of_bytes(row, lambda own: own.memory_percent(peak)),
+        ),
+    )
+
+
+def operator_columns(peak: Peak | None) -> tuple[Column[OperatorRow], ...]:
+    times: tuple[Column[OperatorRow], ...] = times_columns(lambda row: row.times)
+    rates: tuple[Column[OperatorRow], ...] = rates_columns(peak, lambda row: row.work)
+    return (
+        Column("name", lambda row: row.operator.name),
+        Column("type", lambda row: row.operator.type),
+        *times,
+        number_column("wait, mean", "µs", 2, lambda row: mean_wait_us(row.executions)),
+        number_column("dispatch, mean", "µs", 2, lambda row: mean_dispatch_us(row.executions)),
+        number_column("work", "MFLOP", 3, lambda row: scaled(row.operator.flops, 1e6)),
+        number_column("data", "KiB", 1, lambda row: scaled(row.operator.size_bytes, 1024)),
+        *rates,
+        number_column("intensity", "FLOP/byte", 2, lambda row: row.work.intensity),
+        Column("algorithm", lambda row: row.operator.algorithm),
+        number_column(
+            "workspace", "KiB", 1, lambda row: scaled(row.operator.workspace_bytes, 1024)
+        ),
+        Column("inputs", lambda row: describe_tensors(row.operator.inputs)),
+        Column("outputs", lambda row: describe_tensors(row.operator.outputs)),
+        Column("provider", lambda row: row.operator.provider or None),
+        Column("module", lambda row: row.operator.module or None),
+    )
+
+
+GROUP_TIMES: tuple[Column[GroupRow], ...] = times_columns(lambda row: row.times)
+RANGE_COLUMNS: tuple[Column[GroupRow], ...] = (Column("name", lambda row: row.name), *GROUP_TIMES)
+
+
+def group_columns(name: str, peak: Peak | None) -> tuple[Column[GroupRow], ...]:
+    rates: tuple[Column[GroupRow], ...] = rates_columns(peak, lambda row: row.work)
+    return (
+        Column(name, lambda row: row.name),
+        number_column("operators", "", 0, lambda row: row.operators),
+        *GROUP_TIMES,
+        *rates,
+    )
+
+
+def operator_table(profile: Profile, top: int) -> PageTable:
     """Return a row for each operator that was executed."""
     groups: dict[int, list[Execution]] = {}
     for execution in profile.timed_executions():
@@ -70,39 +141,32 @@ def operator_table(profile: Profile, top: int) -> Table:
         for place, executions in groups.items()
     }
     whole_ns = total_ns_of(launch for group in launches.values() for launch in group)
-    rows = []
-    for place, executions in groups.items():
-        operator = profile.operators[place]
-        work = work_of(launch.piece for launch in launches[place])
-        waits = [each.wait_ns for each in executions if each.wait_ns is not None]
-        dispatches = [ns for each in executions if (ns := each.dispatch_ns) is not None]
-        rows.append(
-            (
-                *(operator.name, operator.type, *times_of(launches[place], whole_ns)),
-                *(mean_us(waits), mean_us(dispatches)),
-                *(scaled(operator.flops, 1e6), scaled(operator.size_bytes, 1024)),
-                *rates_of(profile, work),
-                *(work.intensity, operator.algorithm, scaled(operator.workspace_bytes, 1024)),
-                *(describe_tensors(operator.inputs), describe_tensors(operator.outputs)),
-                *(operator.provider or None, operator.module or None),
-            )
+    rows = [
+        OperatorRow(
+            profile.operators[place],
+            executions,
+            times_of(launches[place], whole_ns),
+            work_of(launch.piece for launch in launches[place]),
         )
-    return table_of(OPERATOR_COLUMNS, rows, top)
+        for place, executions in groups.items()
+    ]
+    rows.sort(key=lambda row: -row.times.totals.total_ns)
+    return page_table("operators", operator_columns(host_peak_of(profile)), rows, top)
 
 
-def type_table(profile: Profile, top: int) -> Table:
+def type_table(profile: Profile, top: int) -> PageTable:
     """Return a row for each type of operator."""
     launches = [launch_of(profile, execution) for execution in profile.timed_executions()]
-    return grouped_table(profile, TYPE_COLUMNS, launches, lambda launch: launch.type, top)
+    return grouped_table(profile, "types", "type", launches, lambda launch: launch.type, top)
 
 
-def kernel_table(profile: Profile, top: int) -> Table:
-    """Return a row for each kernel or, where the engine tells of none, each algorithm."""
+def kernel_table(profile: Profile, top: int) -> PageTable:
+    """Return a row for each kernel or, where the engine reports none, each algorithm."""
     launches = launches_of(profile)
-    return grouped_table(profile, KERNEL_COLUMNS, launches, lambda launch: launch.kernel, top)
+    return grouped_table(profile, "kernels", "name", launches, lambda launch: launch.kernel, top)
 
 
-def range_table(profile: Profile, top: int) -> Table:
+def range_table(profile: Profile, top: int) -> PageTable:
     """Return a row for each range that the user has named; its share is of the iterations."""
     steps_ns = sum(step.duration_ns for step in profile.timed_steps())
     rows = []
@@ -110,87 +174,41 @@ def range_table(profile: Profile, top: int) -> Table:
         totals = totals_of(span.duration_ns for span in spans)
         in_steps = all(span.step is not None for span in spans)
         share = 100 * totals.total_ns / steps_ns if in_steps and steps_ns else None
-        rows.append(
-            (
-                *(name, totals.calls, totals.total_ns / 1e6, share),
-                *(scaled(totals.average_ns, 1e3), scaled(totals.min_ns, 1e3)),
-                scaled(totals.max_ns, 1e3),
-            )
-        )
-    return table_of(RANGE_COLUMNS, rows, top)
+        rows.append(GroupRow(name, 0, Times(totals, share)))
+    rows.sort(key=lambda row: -row.times.totals.total_ns)
+    return page_table("ranges", RANGE_COLUMNS, rows, top)
 
 
 def grouped_table(
     profile: Profile,
-    columns: tuple[Column, ...],
+    name: str,
+    heading: str,
     launches: Sequence[Launch],
-    key: Callable[[Launch], Hashable],
+    key: Callable[[Launch], str],
     top: int,
-) -> Table:
+) -> PageTable:
     """Return a row for all launches that have the key in common."""
-    groups: dict[Hashable, list[Launch]] = {}
+    groups: dict[str, list[Launch]] = {}
     for launch in launches:
         groups.setdefault(key(launch), []).append(launch)
     whole_ns = total_ns_of(launches)
     rows = []
-    for name, group in groups.items():
+    for title, group in groups.items():
         work = work_of(launch.piece for launch in group)
         operators = len({launch.place for launch in group if launch.place is not None})
-        rows.append((name, operators, *times_of(group, whole_ns), *rates_of(profile, work)))
-    return table_of(columns, rows, top)
-
-
-def table_of(columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], top: int) -> Table:
-    """Return the first rows by time, without the columns of which nothing is known."""
-    total = next(place for place, column in enumerate(columns) if column.name == "total")
-    return known_table(columns, sorted(rows, key=lambda row: -row[total])[:top], len(rows))
-
-
-def known_table(
-    columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], total: int, order: str = "time"
-) -> Table:
-    """Return the rows as they come, without the columns of which nothing is known."""
-    known = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
-    return Table(
-        columns=tuple(columns[place] for place in known),
-        rows=tuple(tuple(rounded(row[place]) for place in known) for row in rows),
-        total=total,
-        missing=tuple(
-            " ".join(filter(None, (column.name, column.unit and f"({column.unit})")))
-            for place, column in enumerate(columns)
-            if rows and place not in known
-        ),
-        order=order,
-    )
+        rows.append(GroupRow(title, operators, times_of(group, whole_ns), work))
+    rows.sort(key=lambda row: -row.times.totals.total_ns)
+    return page_table(name, group_columns(heading, host_peak_of(profile)), rows, top)
 
 
 def total_ns_of(launches: Iterable[Launch]) -> int:
     return sum(launch.piece.duration_ns for launch in launches)
 
 
-def times_of(launches: Sequence[Launch], whole_ns: int) -> tuple[Any, ...]:
-    """Return the values of the columns TIMES."""
+def times_of(launches: Sequence[Launch], whole_ns: int) -> Times:
+    """Return the durations of launches, and their share of the whole."""
     totals = totals_of(launch.piece.duration_ns for launch in launches)
-    return (
-        totals.calls,
-        totals.total_ns / 1e6,
-        100 * totals.total_ns / whole_ns if whole_ns else None,
-        scaled(totals.average_ns, 1e3),
-        scaled(totals.min_ns, 1e3),
-        scaled(totals.max_ns, 1e3),
-    )
-
-
-def rates_of(profile: Profile, work: Work) -> tuple[float | None, ...]:
-    """Return the values of the columns RATES; None where some of the work is not known."""
-    peak = host_peak_of(profile)
-    flops_known, bytes_known = work.flops_share == 1, work.bytes_share == 1
-    return (
-        scaled(work.flops_per_second, 1e9) if flops_known else None,
-        scaled(work.bytes_per_second, 1e9) if bytes_known else None,
-        work.compute_percent(peak) if flops_known else None,
-        work.memory_percent(peak) if bytes_known else None,
-    )
+    return Times(totals, 100 * totals.total_ns / whole_ns if whole_ns else None)
 
 
 def describe_tensors(tensors: Iterable[TensorFact]) -> str | None:
@@ -204,14 +222,17 @@ def describe_tensors(tensors: Iterable[TensorFact]) -> str | None:
     )
 
 
+def mean_wait_us(executions: Iterable[Execution]) -> float | None:
+    return mean_us([each.wait_ns for each in executions if each.wait_ns is not None])
+
+
+def mean_dispatch_us(executions: Iterable[Execution]) -> float | None:
+    return mean_us([ns for each in executions if (ns := each.dispatch_ns) is not None])
+
+
 def mean_us(values_ns: Sequence[int]) -> float | None:
     return sum(values_ns) / len(values_ns) / 1e3 if values_ns else None
 
 
 def scaled(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
-
-
-def rounded(value: Any) -> Any:
-    """Return a number with the digits that anybody reads, to keep the page small."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value

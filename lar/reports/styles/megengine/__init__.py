@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from lar.records.profile import Profile
-from lar.reports.document import ProfileReport, ReportTable
-from lar.reports.styles.megengine.grid import GridCell, format_confluence, format_plain
+from lar.reports.model import AnyTable, Column, Layout, Rule, Table
+from lar.reports.report import Report
 from lar.reports.styles.megengine.records import (
     Record,
     TimeKey,
@@ -24,10 +24,16 @@ from lar.reports.styles.megengine.records import (
     records_of,
     select_records,
 )
-from lar.reports.styles.megengine.table import format_operators, operators_table_of
+from lar.reports.styles.megengine.table import (
+    CONFLUENCE,
+    confluence_table_of,
+    names_of,
+    operators_table_of,
+)
 
 # What is a copy from one device to another, for MegEngine and for ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
+LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
 ON_CPU = "the device is what the engine computes on: here the CPU"
 
 
@@ -40,7 +46,7 @@ class SummaryRow(NamedTuple):
     is_copy: bool = False
 
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Make the summary and the tables of the slowest operators.
 
     Raises:
@@ -52,22 +58,32 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     iterations = iterations_of(profile)
     means = f"times, computation and memory are the mean of {iterations} iterations"
     lines = [means] if iterations > 1 else []
-    parts = [] if options.get("dump_only_opr") else list(lines)
     notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
-    tables = []
+    body: list[list[str | AnyTable]] = [[*lines]] if lines else []
+    if options.get("dump_only_opr"):
+        body = []
+    tables: list[AnyTable] = []
     for part in parts_of(options):
         if part == "summary":
             rows = summary_rows_of(chosen, totals, bool(options.get("copy_time")))
-            parts.append(format_summary(rows, bool(options.get("confluence"))))
-            tables.append(summary_table_of(rows, notes))
+            table = summary_table_of(rows, notes, bool(options.get("confluence")))
+            body.append([table])
+            tables.append(table)
         else:
             key: TimeKey = part, options.get("top_end_key", "end")
             # Of the engine's own file the text is the tool's; in a profile of lar's unknown is N/A.
             is_infinite = not profile.facts.lar_version
             selected = select_records(chosen, key, options, is_infinite=is_infinite)
-            parts.append(format_operators(selected, part, totals[part], options))
-            tables.append(operators_table_of(selected, part, totals[part], notes))
-    return ProfileReport(style="megengine", text="\n\n".join(parts) + "\n", tables=tuple(tables))
+            operators = operators_table_of(selected, part, totals[part], notes)
+            if options.get("dump_only_opr"):
+                body.append([*names_of(selected)])
+            elif options.get("confluence"):
+                body.append([confluence_table_of(selected, totals[part])])
+            else:
+                body.append([operators])
+            tables.append(operators)
+    joined = [part for place, each in enumerate(body) for part in ([""] if place else []) + each]
+    return Report(style="megengine", body=tuple(joined), tables=tuple(tables))
 
 
 def parts_of(options: Mapping[str, Any]) -> tuple[Literal["summary", "device", "host"], ...]:
@@ -99,21 +115,25 @@ def summary_rows_of(
     return rows
 
 
-def format_summary(rows: Sequence[SummaryRow], confluence: bool) -> str:
-    cells: list[tuple[str, GridCell]] = []
-    for row in rows:
-        value: GridCell = "N/A" if row.total is None else row.total
+def summary_table_of(
+    rows: Sequence[SummaryRow], notes: tuple[str, ...], in_confluence: bool
+) -> Table[SummaryRow]:
+    """Return the totals; in the text, a copy's cell has its average too."""
+
+    def text(row: SummaryRow) -> str:
         if row.is_copy and row.total is not None:
-            value = f"tot={row.total:.4f} avg={row.average:.4f}"
-        cells.append((row.name, value))
-    return format_confluence(("name", "value"), cells) if confluence else format_plain(cells)
+            return f"tot={row.total:.4f} avg={row.average:.4f}"
+        return "N/A" if row.total is None else str(row.total)
 
-
-def summary_table_of(rows: Sequence[SummaryRow], notes: tuple[str, ...]) -> ReportTable:
-    return ReportTable(
+    return Table(
         name="summary",
         title="Summary",
-        columns=("name", "total_seconds", "average_seconds"),
-        rows=tuple((row.name, row.total, row.average) for row in rows),
+        columns=(
+            Column("name", lambda row: row.name, align="point"),
+            Column("value", lambda row: row.total, text, key="total_seconds", align="point"),
+            Column("average_seconds", lambda row: row.average, in_text=False),
+        ),
+        rows=tuple(rows),
         notes=notes,
+        layout=CONFLUENCE if in_confluence else LINES,
     )

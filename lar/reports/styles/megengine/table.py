@@ -4,90 +4,208 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from lar.reports.document import Cell, ReportTable
-from lar.reports.styles.megengine.grid import GridCell, format_confluence, format_fancy
+from lar.reports.model import Cell, Column, Layout, Rule, Table
 from lar.reports.styles.megengine.records import Record, Shapes, TimedRecord
 
-FANCY_COLUMNS = (
-    *("cumulative", "operator info", "computation", "FLOPS", "memory", "bandwidth"),
-    *("in_shapes", "out_shapes"),
+# Two layouts of the `tabulate` package, which MegEngine's tool has its tables made by.
+FANCY = Layout(
+    start="│ ",
+    gap=" │ ",
+    end=" │",
+    over=Rule("═", "╤", "╒", "╕", added=2),
+    under=Rule("═", "╪", "╞", "╡", added=2),
+    between=Rule("─", "┼", "├", "┤", added=2),
+    closing=Rule("═", "╧", "╘", "╛", added=2),
+    header_room=2,
+    has_lines=True,
+)
+CONFLUENCE = Layout(
+    start="| ",
+    gap=" | ",
+    end=" |",
+    under=Rule("-", "|", "|", "|", added=2),
+    header_room=2,
+    has_lines=True,
 )
 PREFIXES = ("", "K", "M", "G", "T", "P")
 BAR_LENGTH = 15
 
 
-class Share(NamedTuple):
-    """An operator's time and all up to it in seconds, and in percent of the total."""
+class Unit(NamedTuple):
+    """The unit of an amount, alone and after a prefix; `base` is the step between prefixes."""
 
+    base: int
+    name: str
+    prefixed: str
+
+
+FLO, FLOPS = Unit(1000, "FLO", "FLO"), Unit(1000, "FLOPS", "FLOPS")
+BYTES, BANDWIDTH = Unit(1024, "byte", "iB"), Unit(1024, "byte/s", "iB/s")
+
+
+class Row(NamedTuple):
+    """A record at its place; `cumulative` is the time of all up to it in seconds, the percentages
+    are of the total."""
+
+    place: int
+    timed: TimedRecord
     percent: float | None
     cumulative: float
     cumulative_percent: float | None
 
+    @property
+    def record(self) -> Record:
+        return self.timed.record
 
-def shares_of(selected: Sequence[TimedRecord], total: float | None) -> Iterator[Share]:
-    """Yield the shares, one after the other."""
+
+def rows_of(selected: Sequence[TimedRecord], total: float | None) -> Iterator[Row]:
+    """Yield the records with their shares, one after the other."""
     cumulative = 0.0
-    for each in selected:
+    for place, each in enumerate(selected):
         cumulative += each.time
         if total:
-            yield Share(each.time / total * 100, cumulative, cumulative / total * 100)
+            yield Row(*(place, each, each.time / total * 100, cumulative, cumulative / total * 100))
         else:
-            yield Share(None, cumulative, None)
+            yield Row(place, each, None, cumulative, None)
 
 
-def format_operators(
-    selected: Sequence[TimedRecord], place: str, total: float | None, options: Mapping[str, Any]
-) -> str:
-    """Return the operators as the options say; `place` is device or host."""
-    if options.get("dump_only_opr"):
-        return "\n".join(" ".join(each.record.info.values()) for each in selected)
-    if options.get("confluence"):
-        return format_confluence_operators(selected, total)
-    rows = [
-        (
-            f"#{index}\n{each.time:.3}\n{format_percent(share.percent)}",
-            f"{share.cumulative:.3}\n{format_percent(share.cumulative_percent)}",
-            format_info(each.record),
-            format_amount(each.record.computation, 1000, "FLO", "FLO"),
-            format_amount(each.flops, 1000, "FLOPS", "FLOPS"),
-            format_amount(each.record.memory, 1024, "byte", "iB"),
-            format_amount(each.bandwidth, 1024, "byte/s", "iB/s"),
-            format_inputs(each.record, "\n"),
-            format_shapes(each.record, each.record.out_shapes, "\n"),
-        )
-        for index, (each, share) in enumerate(
-            zip(selected, shares_of(selected, total), strict=True)
-        )
-    ]
-    return format_fancy((f"{place} self time", *FANCY_COLUMNS), rows)
+def operators_table_of(
+    selected: Sequence[TimedRecord], place: str, total: float | None, notes: tuple[str, ...]
+) -> Table[Row]:
+    """Return the operators; `place` is device or host. The text has several lines a cell."""
+    time = Column[Row](
+        f"{place} self time",
+        parts=(
+            Column("", text=lambda row: f"#{row.place}", in_records=False),
+            Column("time_seconds", lambda row: row.timed.time, lambda row: f"{row.timed.time:.3}"),
+            Column(
+                "time_percent", lambda row: row.percent, lambda row: format_percent(row.percent)
+            ),
+        ),
+        align="point",
+        rank=0,
+    )
+    cumulative = Column[Row](
+        "cumulative",
+        parts=(
+            Column(
+                "cumulative_seconds", lambda row: row.cumulative, lambda row: f"{row.cumulative:.3}"
+            ),
+            Column(
+                "cumulative_percent",
+                lambda row: row.cumulative_percent,
+                lambda row: format_percent(row.cumulative_percent),
+            ),
+        ),
+        align="point",
+        rank=4,
+    )
+    info = Column[Row](
+        "operator info",
+        parts=tuple(map(info_column, keys_of(selected))),
+        align="point",
+        rank=0,
+    )
+    amounts = (
+        amount_column(
+            "computation", "computation_flo", lambda row: row.record.computation, FLO, rank=4
+        ),
+        amount_column("FLOPS", "flo_per_second", lambda row: row.timed.flops, FLOPS, rank=2),
+        amount_column("memory", "memory_bytes", lambda row: row.record.memory, BYTES, rank=4),
+        amount_column(
+            "bandwidth", "bytes_per_second", lambda row: row.timed.bandwidth, BANDWIDTH, rank=2
+        ),
+    )
+    shapes = (
+        shapes_column("in_shapes", format_inputs, lambda record: record.in_shapes),
+        shapes_column("out_shapes", format_outputs, lambda record: record.out_shapes),
+    )
+    return Table(
+        name=place,
+        title=f"Operators: {place} time",
+        columns=(info, time, cumulative, *amounts, *shapes),
+        shown=(time, cumulative, info, *amounts, *shapes),
+        rows=tuple(rows_of(selected, total)),
+        notes=notes,
+        layout=FANCY,
+    )
+
+
+def keys_of(selected: Sequence[TimedRecord]) -> tuple[str, ...]:
+    """Return what is known of each record: of an operator its name, type and id."""
+    return tuple(selected[0].record.info) if selected else ("name", "type", "id")
+
+
+def info_column(key: str) -> Column[Row]:
+    """Return the column of one fact of a record; operators put together have no id."""
+
+    def value(row: Row) -> Cell:
+        record = row.record
+        if key == "count":
+            return record.count
+        return None if key == "id" and record.count is not None else record.info[key]
+
+    return Column(key, value, lambda row: "\n-  ".join(textwrap.wrap(row.record.info[key], 30)))
+
+
+def amount_column(
+    title: str,
+    key: str,
+    amount: Callable[[Row], float | None],
+    unit: Unit,
+    rank: int,
+) -> Column[Row]:
+    return Column(
+        title,
+        lambda row: finite(amount(row)),
+        lambda row: format_amount(amount(row), unit),
+        key=key,
+        align="point",
+        rank=rank,
+    )
+
+
+def shapes_column(
+    title: str, text: Callable[[Record, str], str], shapes: Callable[[Record], Shapes | None]
+) -> Column[Row]:
+    return Column(
+        title,
+        lambda row: None if shapes(row.record) is None else text(row.record, ", "),
+        lambda row: text(row.record, "\n").replace("\n ", "\n"),
+        align="point",
+    )
+
+
+def names_of(selected: Sequence[TimedRecord]) -> list[str]:
+    """Return the operators' names, types and ids alone, a line each."""
+    return [" ".join(each.record.info.values()) for each in selected] or [""]
 
 
 def format_percent(percent: float | None) -> str:
     return "N/A" if percent is None else f"{percent:.1f}%"
 
 
-def format_info(record: Record) -> str:
-    """Return name, type and id a line each, the lines wrapped."""
-    return "\n".join("\n-  ".join(textwrap.wrap(text, 30)) for text in record.info.values())
-
-
-def format_amount(amount: float | None, base: int, unit: str, prefixed_unit: str) -> str:
+def format_amount(amount: float | None, unit: Unit) -> str:
     """Return an amount and, on a line of its own, its unit with the prefix that fits."""
     if amount is None:
-        return f"N/A\n{unit}"
+        return f"N/A\n{unit.name}"
     prefix = 0
-    while math.isfinite(amount) and amount >= base and prefix + 1 < len(PREFIXES):
-        amount /= base
+    while math.isfinite(amount) and amount >= unit.base and prefix + 1 < len(PREFIXES):
+        amount /= unit.base
         prefix += 1
-    return f"{amount:.2f}\n{PREFIXES[prefix]}{prefixed_unit if prefix else unit}"
+    return f"{amount:.2f}\n{PREFIXES[prefix]}{unit.prefixed if prefix else unit.name}"
 
 
 def format_inputs(record: Record, separator: str) -> str:
     """Return the shapes of the inputs, with their layouts where the engine tells them."""
     return format_shapes(record, record.in_shapes, separator, record.in_layouts or ())
+
+
+def format_outputs(record: Record, separator: str) -> str:
+    return format_shapes(record, record.out_shapes, separator)
 
 
 def format_shapes(
@@ -106,41 +224,44 @@ def format_shapes(
     return separator.join(texts)
 
 
-def format_confluence_operators(selected: Sequence[TimedRecord], total: float | None) -> str:
-    """Return the operators in Confluence markup, with bars."""
-    keys = list(selected[0].record.info) if selected else ["name", "type", "id"]
-    headers = (
-        *("#", "time", "ratio", "time bar", "cum-time", "cum-time ratio"),
-        *(f"opr {key}" for key in keys),
-        *("computation (MFLO)", "MFLOPS", "MFLOPS-bar", "memory (MB)", "bandwidth (MiB/s)"),
-        *("bandwidth bar", "in_shapes", "out_shapes"),
-    )
+def confluence_table_of(selected: Sequence[TimedRecord], total: float | None) -> Table[Row]:
+    """Return the operators for a page in Confluence markup, with bars."""
     longest = greatest([each.time for each in selected])
     fastest = greatest([each.flops for each in selected])
     widest = greatest([each.bandwidth for each in selected])
-    rows: list[tuple[GridCell, ...]] = []
-    for index, (each, share) in enumerate(zip(selected, shares_of(selected, total), strict=True)):
-        record = each.record
-        rows.append(
-            (
-                index,
-                f"{each.time:.3}",
-                format_percent(share.percent),
-                bar_of(each.time, longest),
-                share.cumulative,
-                share.cumulative / total if total else "N/A",
-                *record.info.values(),
-                format_scaled(record.computation, 1000**2),
-                format_scaled(each.flops, 1000**2),
-                bar_of(each.flops, fastest),
-                format_scaled(record.memory, 1024**2),
-                format_scaled(each.bandwidth, 1024**2),
-                bar_of(each.bandwidth, widest),
-                format_inputs(record, ", "),
-                format_shapes(record, record.out_shapes, ", "),
-            )
-        )
-    return format_confluence(headers, rows)
+
+    def column(title: str, text: Callable[[Row], str]) -> Column[Row]:
+        return Column(title, text=lambda row: text(row).strip(), align="point")
+
+    def share(row: Row) -> str:
+        return str(row.cumulative / total) if total else "N/A"
+
+    def info(key: str) -> Column[Row]:
+        return column(f"opr {key}", lambda row: row.record.info[key])
+
+    return Table(
+        name="operators",
+        title="Operators",
+        columns=(
+            column("#", lambda row: str(row.place)),
+            column("time", lambda row: f"{row.timed.time:.3}"),
+            column("ratio", lambda row: format_percent(row.percent)),
+            column("time bar", lambda row: bar_of(row.timed.time, longest)),
+            column("cum-time", lambda row: str(row.cumulative)),
+            column("cum-time ratio", share),
+            *map(info, keys_of(selected)),
+            column("computation (MFLO)", lambda row: format_scaled(row.record.computation, 10**6)),
+            column("MFLOPS", lambda row: format_scaled(row.timed.flops, 10**6)),
+            column("MFLOPS-bar", lambda row: bar_of(row.timed.flops, fastest)),
+            column("memory (MB)", lambda row: format_scaled(row.record.memory, 2**20)),
+            column("bandwidth (MiB/s)", lambda row: format_scaled(row.timed.bandwidth, 2**20)),
+            column("bandwidth bar", lambda row: bar_of(row.timed.bandwidth, widest)),
+            column("in_shapes", lambda row: format_inputs(row.record, ", ")),
+            column("out_shapes", lambda row: format_outputs(row.record, ", ")),
+        ),
+        rows=tuple(rows_of(selected, total)),
+        layout=CONFLUENCE,
+    )
 
 
 def format_scaled(amount: float | None, scale: int) -> str:
@@ -160,43 +281,3 @@ def finite(value: float | None) -> float | None:
 def bar_of(value: float | None, longest: float) -> str:
     value = finite(value)
     return "#" * int(value / longest * BAR_LENGTH) if value and longest else ""
-
-
-def operators_table_of(
-    selected: Sequence[TimedRecord], place: str, total: float | None, notes: tuple[str, ...]
-) -> ReportTable:
-    """Return the operators with plain values; computation in floating point operations."""
-    keys = tuple(selected[0].record.info) if selected else ("name", "type", "id")
-    rows: list[tuple[Cell, ...]] = []
-    for each, share in zip(selected, shares_of(selected, total), strict=True):
-        record = each.record
-        info = record.info if record.count is None else {**record.info, "id": None}
-        rows.append(
-            (
-                *(record.count if key == "count" else info[key] for key in keys),
-                each.time,
-                share.percent,
-                share.cumulative,
-                share.cumulative_percent,
-                record.computation,
-                finite(each.flops),
-                record.memory,
-                finite(each.bandwidth),
-                None if record.in_shapes is None else format_inputs(record, ", "),
-                None
-                if record.out_shapes is None
-                else format_shapes(record, record.out_shapes, ", "),
-            )
-        )
-    return ReportTable(
-        name=place,
-        title=f"Operators: {place} time",
-        columns=(
-            *keys,
-            *("time_seconds", "time_percent", "cumulative_seconds", "cumulative_percent"),
-            *("computation_flo", "flo_per_second", "memory_bytes", "bytes_per_second"),
-            *("in_shapes", "out_shapes"),
-        ),
-        rows=tuple(rows),
-        notes=notes,
-    )

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.profiles.roofline import host_peak_of
 from lar.records.profile import Peak, Profile
-from lar.reports.document import ProfileReport, ReportTable
-from lar.reports.styles.ncu.metrics import Metric, metrics_of
+from lar.reports.model import Column, Table
+from lar.reports.report import Report
+from lar.reports.styles.ncu.metrics import METRIC_COLUMNS, Metric, format_size, metrics_of
 from lar.reports.styles.ncu.rows import Row, first_rows, rows_of, section_of
-from lar.reports.styles.ncu.text import format_size, lines_of
+from lar.reports.styles.ncu.text import body_of
 
-COLUMNS = (
-    *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"),
-    *("Block Size", "Grid Size", "Device", "CC", "Section Name"),
-    *("Metric Name", "Metric Unit", "Metric Value"),
+
+class Line(NamedTuple):
+    """One metric of a row, as a line of ncu's table."""
+
+    number: int
+    row: Row
+    metric: Metric
+
+
+def metric_column(column: Column[Metric]) -> Column[Line]:
+    """Return a column of a metric as one of a line."""
+    return Column(column.title, lambda line: column.value(line.metric))
+
+
+# What a process is, a profile does not record.
+COLUMNS: tuple[Column[Line], ...] = (
+    Column("ID", lambda line: line.number),
+    Column("Process ID"),
+    Column("Process Name"),
+    Column("Host Name"),
+    Column("Kernel Name", lambda line: line.row.name),
+    Column("Context"),
+    Column("Stream", lambda line: line.row.stream),
+    Column("Block Size", lambda line: format_size(line.row.block)),
+    Column("Grid Size", lambda line: format_size(line.row.grid)),
+    Column("Device", lambda line: line.row.device),
+    Column("CC"),
+    Column("Section Name", lambda line: section_of(line.row)),
+    *map(metric_column, METRIC_COLUMNS),
 )
 
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Make the report.
 
     Raises:
@@ -37,9 +63,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     shown = first_rows(rows, options.get("top", len(rows)))
     unit = options.get("time_unit", "")
     metrics = [metrics_of(row, profile.on_device, peak, unit or "ns") for row in shown]
-    return ProfileReport(
+    return Report(
         style="ncu",
-        text="\n".join(lines_of(profile, rows, peak, options)) + "\n",
+        body=body_of(profile, rows, peak, options),
         tables=(table_of(shown, metrics),),
         document=document_of(peak, shown, metrics),
     )
@@ -68,16 +94,14 @@ def sort_rows(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
     return sorted(rows, key=place)
 
 
-def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]) -> ReportTable:
-    """Return ncu's table: a line for each metric of each row; the process is not told."""
-    lines = []
-    for number, row in enumerate(rows):
-        about = (
-            *(number, None, None, None, row.name, None, row.stream),
-            *(format_size(row.block), format_size(row.grid), row.device, None, section_of(row)),
-        )
-        lines += [(*about, *metric) for metric in metrics[number]]
-    return ReportTable(name="metrics", title="Metrics", columns=COLUMNS, rows=tuple(lines))
+def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]) -> Table[Line]:
+    """Return ncu's table: a line for each metric of each row."""
+    lines = (
+        Line(number, row, metric)
+        for number, (row, own) in enumerate(zip(rows, metrics, strict=True))
+        for metric in own
+    )
+    return Table(name="metrics", title="Metrics", columns=COLUMNS, rows=tuple(lines))
 
 
 def document_of(

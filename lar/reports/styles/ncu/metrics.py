@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lar.profiles.units import UNITS_NS
 from lar.records.profile import Peak
-from lar.reports.document import Cell
+from lar.reports.model import Cell, Column
 from lar.reports.styles.ncu.rows import Row
 
 DEVICE_METRICS = (
@@ -33,6 +33,13 @@ class Metric(NamedTuple):
     name: str
     unit: str
     value: Cell
+
+
+METRIC_COLUMNS = (
+    Column[Metric]("Metric Name", lambda it: it.name, rank=0),
+    Column[Metric]("Metric Unit", lambda it: it.unit, align="right"),
+    Column[Metric]("Metric Value", lambda it: it.value, lambda it: format_value(it), align="right"),
+)
 
 
 def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[Metric]:
@@ -73,3 +80,18 @@ def scale_time(nanoseconds: float, unit: str) -> tuple[float, str]:
     fitting = [each for each, size in UNITS_NS.items() if nanoseconds >= size]
     unit = unit or (fitting or ["ns"])[-1]
     return nanoseconds / UNITS_NS[unit], unit
+
+
+def format_value(metric: Metric) -> str:
+    """Return the text of a metric's value."""
+    if isinstance(metric.value, str):
+        return metric.value
+    return "(!) n/a" if metric.value is None else format_number(metric.value)
+
+
+def format_number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def format_size(size: tuple[int, int, int] | None) -> str | None:
+    return None if size is None else f"({size[0]}, {size[1]}, {size[2]})"

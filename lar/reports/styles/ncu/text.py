@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from lar.profiles.roofline import ridge_of
 from lar.records.profile import Peak, Profile
-from lar.reports.styles.ncu.metrics import Metric, giga, metrics_of, scale_time
+from lar.reports.model import AnyTable, Column, Layout, Rule, Table
+from lar.reports.styles.ncu.metrics import (
+    METRIC_COLUMNS,
+    Metric,
+    format_number,
+    format_size,
+    giga,
+    metrics_of,
+    scale_time,
+)
 from lar.reports.styles.ncu.rows import Row, first_rows, section_of
 
 # How many rows are printed unless it is said; CSV and JSON have all.
 PRINTED_ROWS = 10
 
-HEADINGS = (
-    *("ID", "Name", "Of", "Calls", "Duration", "Time%", "GFLOP/s", "Compute%", "GB/s", "Memory%"),
-    *("FLOP/byte", "Bound"),
-)
-LEFT = ("Name", "Of", "Bound")
 LONGEST_NAME = 48
+ROOFLINE = Layout(under=Rule(), is_stripped=True)
+BLOCK = Layout(
+    start="    ",
+    gap=" ",
+    header_align="left",
+    over=Rule(left="    ", middle=" "),
+    closing=Rule(left="    ", middle=" "),
+)
 
 
-def lines_of(
+def body_of(
     profile: Profile, rows: Sequence[Row], peak: Peak | None, options: Mapping[str, Any]
-) -> list[str]:
+) -> tuple[str | AnyTable, ...]:
     """Return the text: what is measured, the roofline's table, ncu's block for each row."""
     shown = first_rows(rows, options.get("top", PRINTED_ROWS))
     unit, views = options.get("time_unit", ""), options.get("view", ("roofline", "metrics"))
-    lines = [*describe_profile(profile), describe_peak(profile, peak)]
+    body: list[str | AnyTable] = [*describe_profile(profile), describe_peak(profile, peak)]
     if "roofline" in views:
-        lines += ["", *format_roofline(shown, peak, unit)]
-        lines += describe_figures(shown, peak)
+        body += ["", roofline_of(shown, peak, unit), *describe_figures(shown, peak)]
     if len(shown) < len(rows):
-        lines.append(f"{len(shown)} of {len(rows)} rows; --top {len(rows)} shows all")
+        body.append(f"{len(shown)} of {len(rows)} rows; --top {len(rows)} shows all")
     if "metrics" in views:
         for row in shown:
-            lines += ["", *format_metrics(row, metrics_of(row, profile.on_device, peak, unit))]
-    return lines
+            metrics = metrics_of(row, profile.on_device, peak, unit)
+            body += ["", *describe_row(row), block_of(metrics)]
+    return tuple(body)
 
 
 def describe_profile(profile: Profile) -> list[str]:
@@ -83,41 +95,51 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
     return notes
 
 
-def format_roofline(rows: Sequence[Row], peak: Peak | None, unit: str) -> list[str]:
+class NumberedRow(NamedTuple):
+    number: int
+    row: Row
+
+
+def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[NumberedRow]:
     """Return the table of the rows."""
-    cells = [
-        HEADINGS,
-        *(roofline_cells(number, row, peak, unit) for number, row in enumerate(rows)),
-    ]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(HEADINGS))]
-    aligned = [
-        "  ".join(
-            text.ljust(width) if heading in LEFT else text.rjust(width)
-            for heading, text, width in zip(HEADINGS, line, widths, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
-    return [aligned[0], "  ".join("-" * width for width in widths), *aligned[1:]]
 
+    def duration(it: NumberedRow) -> str:
+        time, chosen = scale_time(it.row.work.average_ns, unit)
+        return f"{format_number(time)} {chosen}"
 
-def roofline_cells(number: int, row: Row, peak: Peak | None, unit: str) -> tuple[str, ...]:
-    work = row.work
-    duration, unit = scale_time(work.average_ns, unit)
-    flops_part, bytes_part = 0 < work.flops_share < 1, 0 < work.bytes_share < 1
-    return (
-        str(number),
-        shorten(f"range {row.name}" if row.kind == "range" else row.name),
-        shorten(row.detail),
-        str(work.calls),
-        f"{format_number(duration)} {unit}",
-        format_cell(None if row.share is None else 100 * row.share),
-        format_cell(giga(work.flops_per_second), flops_part),
-        format_cell(work.compute_percent(peak), flops_part),
-        format_cell(giga(work.bytes_per_second), bytes_part),
-        format_cell(work.memory_percent(peak), bytes_part),
-        format_cell(work.intensity, flops_part),
-        work.bound(peak) or "n/a",
+    def of_flops(it: NumberedRow, value: float | None) -> str:
+        return format_cell(value, 0 < it.row.work.flops_share < 1)
+
+    def of_bytes(it: NumberedRow, value: float | None) -> str:
+        return format_cell(value, 0 < it.row.work.bytes_share < 1)
+
+    def right(title: str, text: Callable[[NumberedRow], str], rank: int) -> Column[NumberedRow]:
+        return Column(title, text=text, align="right", rank=rank)
+
+    return Table(
+        name="roofline",
+        title="Roofline",
+        layout=ROOFLINE,
+        columns=(
+            right("ID", lambda it: str(it.number), 0),
+            Column("Name", text=lambda it: shorten(name_of(it.row)), rank=0),
+            Column("Of", text=lambda it: shorten(it.row.detail)),
+            right("Calls", lambda it: str(it.row.work.calls), 6),
+            right("Duration", duration, 0),
+            right("Time%", lambda it: format_cell(it.row.share and 100 * it.row.share), 2),
+            right("GFLOP/s", lambda it: of_flops(it, giga(it.row.work.flops_per_second)), 3),
+            right("Compute%", lambda it: of_flops(it, it.row.work.compute_percent(peak)), 4),
+            right("GB/s", lambda it: of_bytes(it, giga(it.row.work.bytes_per_second)), 3),
+            right("Memory%", lambda it: of_bytes(it, it.row.work.memory_percent(peak)), 4),
+            right("FLOP/byte", lambda it: of_flops(it, it.row.work.intensity), 5),
+            Column("Bound", text=lambda it: it.row.work.bound(peak) or "n/a", rank=3),
+        ),
+        rows=tuple(NumberedRow(number, row) for number, row in enumerate(rows)),
     )
+
+
+def name_of(row: Row) -> str:
+    return f"range {row.name}" if row.kind == "range" else row.name
 
 
 def shorten(text: str) -> str:
@@ -129,16 +151,8 @@ def format_cell(value: float | None, is_part: bool = False) -> str:
     return "n/a" if value is None else f"{'>=' if is_part else ''}{format_number(value)}"
 
 
-def format_number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-
-
-def format_size(size: tuple[int, int, int] | None) -> str | None:
-    return None if size is None else f"({size[0]}, {size[1]}, {size[2]})"
-
-
-def format_metrics(row: Row, metrics: Sequence[Metric]) -> list[str]:
-    """Return ncu's block of one row: name, unit and value of each metric."""
+def describe_row(row: Row) -> list[str]:
+    """Return the lines above ncu's block of a row: what was launched how, and the section."""
     launch = (
         ""
         if row.grid is None or row.block is None
@@ -146,25 +160,11 @@ def format_metrics(row: Row, metrics: Sequence[Metric]) -> list[str]:
     )
     places = (("Stream", row.stream), ("Device", row.device))
     about = [row.name + launch, *(f"{what} {it}" for what, it in places if it is not None)]
-    values = [
-        metric.value
-        if isinstance(metric.value, str)
-        else "(!) n/a"
-        if metric.value is None
-        else format_number(metric.value)
-        for metric in metrics
-    ]
-    names, units = [metric.name for metric in metrics], [metric.unit for metric in metrics]
-    columns = (("Metric Name", *names), ("Metric Unit", *units), ("Metric Value", *values))
-    widths = [max(map(len, column)) for column in columns]
-    name, unit, value = widths
-    dashes = "    " + " ".join("-" * width for width in widths)
-    heading, *lines = zip(*columns, strict=True)
-    return [
-        f"  {', '.join(about)}",
-        f"    Section: {section_of(row)}",
-        dashes,
-        "    " + " ".join(text.ljust(width) for text, width in zip(heading, widths, strict=True)),
-        *(f"    {line[0]:<{name}} {line[1]:>{unit}} {line[2]:>{value}}" for line in lines),
-        dashes,
-    ]
+    return [f"  {', '.join(about)}", f"    Section: {section_of(row)}"]
+
+
+def block_of(metrics: Sequence[Metric]) -> Table[Metric]:
+    """Return ncu's block of one row: name, unit and value of each metric."""
+    return Table(
+        name="metrics", title="Metrics", columns=METRIC_COLUMNS, rows=tuple(metrics), layout=BLOCK
+    )

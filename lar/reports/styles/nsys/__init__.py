@@ -11,12 +11,12 @@ from typing import Any
 
 from lar.errors import UsageError
 from lar.records.profile import Profile
-from lar.reports.document import ProfileReport
+from lar.reports.report import Report
 from lar.reports.styles.nsys.reports import build_reports
 from lar.reports.styles.nsys.sections import build_sections
 
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Make the sections, or the reports that --view names.
 
     Raises:
@@ -30,7 +30,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
             "name a report: --view cuda_api_sum --time-unit us",
         )
     if views:
-        text, tables = build_reports(profile, views, sort, top, pattern, unit or "ns")
+        body, tables = build_reports(profile, views, sort, top, pattern, unit or "ns")
     else:
-        text, tables = build_sections(profile, sort, top, pattern)
-    return ProfileReport(style="nsys", text=text, tables=tuple(tables))
+        body, tables = build_sections(profile, sort, top, pattern)
+    return Report(style="nsys", body=tuple(body), tables=tuple(tables))

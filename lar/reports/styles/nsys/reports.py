@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lar.records.profile import Profile
-from lar.reports.document import Cell, ReportTable
+from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.styles.nsys.groups import (
     api_events,
     kernel_events,
@@ -30,7 +30,7 @@ from lar.reports.styles.nsys.rows import (
     PROJECTION_COLUMNS,
     RANGE_KERNEL_COLUMNS,
     SIZE_COLUMNS,
-    Column,
+    Heading,
     MakeRows,
     Row,
     Value,
@@ -48,9 +48,15 @@ MEGABYTE = 1_000_000
 # Of each unit the nanoseconds, and the decimals of times in it. Those of seconds are ours: what
 # nsys prints of them was not seen.
 UNITS = {"ns": (1, 1), "us": (1_000, 3), "ms": (1_000_000, 4), "s": (1_000_000_000, 5)}
+LAYOUT = Layout(start=" ", under=Rule(left=" "), header_align="middle")
+# Which columns are left out first on a narrow terminal; of the others, the last.
+RANKS = {
+    **{"StdDev": 6, "Med": 5, "Min": 4, "Max": 4, "PID": 8, "DevId": 7, "QCount": 6},
+    **{"Name": 0, "Range": 0, "Operation": 0, "Kernel Name": 0, "NVTX Range": 0},
+}
 
 
-class Report(NamedTuple):
+class NamedReport(NamedTuple):
     """A report; `missing` is what a profile without rows lacks.
 
     `host_name`, `host_title` and `host_missing` are those on a CPU, where they differ.
@@ -58,15 +64,15 @@ class Report(NamedTuple):
 
     title: str
     missing: str
-    columns: tuple[Column, ...]
+    columns: tuple[Heading, ...]
     rows: MakeRows
     host_name: str = ""
     host_title: str = ""
     host_missing: str = ""
 
 
-REPORTS: Mapping[str, Report] = {
-    "cuda_api_sum": Report(
+REPORTS: Mapping[str, NamedReport] = {
+    "cuda_api_sum": NamedReport(
         "CUDA API Summary",
         "CUDA trace data",
         time_columns("Num Calls", "Name"),
@@ -75,7 +81,7 @@ REPORTS: Mapping[str, Report] = {
         "Engine API Summary",
         "calls of the engine's API",
     ),
-    "cuda_gpu_kern_sum": Report(
+    "cuda_gpu_kern_sum": NamedReport(
         "CUDA GPU Kernel Summary",
         "CUDA kernel data",
         time_columns("Instances", "Name"),
@@ -84,13 +90,13 @@ REPORTS: Mapping[str, Report] = {
         "Operator Algorithm Summary",
         "executions of operators",
     ),
-    "cuda_gpu_kern_gb_sum": Report(
+    "cuda_gpu_kern_gb_sum": NamedReport(
         "CUDA GPU Kernel/Grid/Block Summary",
         "CUDA kernel data",
         time_columns("Instances", "GridXYZ", "BlockXYZ", "Name"),
         time_rows(grid_events),
     ),
-    "cuda_kern_exec_sum": Report(
+    "cuda_kern_exec_sum": NamedReport(
         "CUDA Kernel Launch & Exec Time Summary",
         "CUDA kernel data",
         LAUNCH_COLUMNS,
@@ -99,7 +105,7 @@ REPORTS: Mapping[str, Report] = {
         "Operator Dispatch & Exec Time Summary",
         "dispatches of operators",
     ),
-    "cuda_gpu_mem_time_sum": Report(
+    "cuda_gpu_mem_time_sum": NamedReport(
         "CUDA GPU MemOps Summary (by Time)",
         "GPU memory data",
         time_columns("Count", "Operation"),
@@ -108,7 +114,7 @@ REPORTS: Mapping[str, Report] = {
         "MemOps Summary (by Time)",
         "memory operations",
     ),
-    "cuda_gpu_mem_size_sum": Report(
+    "cuda_gpu_mem_size_sum": NamedReport(
         "CUDA GPU MemOps Summary (by Size)",
         "GPU memory data",
         SIZE_COLUMNS,
@@ -117,37 +123,37 @@ REPORTS: Mapping[str, Report] = {
         "MemOps Summary (by Size)",
         "sizes of memory operations",
     ),
-    "osrt_sum": Report(
+    "osrt_sum": NamedReport(
         "OS Runtime Summary",
         "OS Runtime trace data",
         time_columns("Num Calls", "Name"),
         time_rows(os_events),
     ),
-    "syscall_sum": Report(
+    "syscall_sum": NamedReport(
         "Syscall Summary",
         "syscall data",
         time_columns("Num Calls", "Name"),
         time_rows(system_call_events),
     ),
-    "nvtx_sum": Report(
+    "nvtx_sum": NamedReport(
         "NVTX Range Summary",
         "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Style", "Range"),
         time_rows(range_events),
     ),
-    "nvtx_pushpop_sum": Report(
+    "nvtx_pushpop_sum": NamedReport(
         "NVTX Push/Pop Range Summary",
         "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Range"),
         time_rows(push_pop_events),
     ),
-    "nvtx_startend_sum": Report(
+    "nvtx_startend_sum": NamedReport(
         "NVTX Start/End Range Summary",
         "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Range"),
         time_rows(start_end_events),
     ),
-    "nvtx_kern_sum": Report(
+    "nvtx_kern_sum": NamedReport(
         "NVTX Range Kernel Summary",
         "kernels within NVTX ranges",
         RANGE_KERNEL_COLUMNS,
@@ -156,7 +162,7 @@ REPORTS: Mapping[str, Report] = {
         "NVTX Range Algorithm Summary",
         "operators within ranges",
     ),
-    "nvtx_gpu_proj_sum": Report(
+    "nvtx_gpu_proj_sum": NamedReport(
         "NVTX GPU Projection Summary",
         "operations of a GPU within NVTX ranges",
         PROJECTION_COLUMNS,
@@ -173,26 +179,27 @@ def build_reports(
     top: int | None,
     pattern: str | None,
     unit: str,
-) -> tuple[str, list[ReportTable]]:
-    """Return the named reports as text, and the tables of those that have rows."""
-    parts = []
-    tables = []
+) -> tuple[list[str | AnyTable], list[AnyTable]]:
+    """Return the text of the named reports, and the tables of those that have rows."""
+    body: list[str | AnyTable] = []
+    tables: list[AnyTable] = []
     for name in dict.fromkeys(BY_HOST_NAME.get(name, name) for name in names):
         report = REPORTS[name]
+        body += [""] if body else []
         shown_name = name if profile.on_device else report.host_name or name
         title = report.title if profile.on_device else report.host_title or report.title
         rows = sort_rows(report.rows(profile, pattern), sort or "total")[:top]
         if rows:
             title = f"{title} ({shown_name})"
             table = table_of(shown_name, title, report, rows, unit, notes_of(profile, name))
-            parts.append(format_report(title, report, rows, unit, table.notes))
+            body += [f" ** {title}:", "", table, *(f" {note}" for note in table.notes)]
             tables.append(table)
         elif pattern is not None and report.rows(profile, None):
-            parts.append(f"SKIPPED: nothing in {shown_name} matches --filter.\n")
+            body.append(f"SKIPPED: nothing in {shown_name} matches --filter.")
         else:
             missing = report.missing if profile.on_device else report.host_missing
-            parts.append(f"SKIPPED: the profile does not contain {missing or report.missing}.\n")
-    return "\n".join(parts), tables
+            body.append(f"SKIPPED: the profile does not contain {missing or report.missing}.")
+    return body, tables
 
 
 def sort_rows(rows: Sequence[Row], key: str) -> list[Row]:
@@ -206,36 +213,48 @@ def notes_of(profile: Profile, name: str) -> tuple[str, ...]:
     return tuple(f"Source: {source}" for source in sources_of_os_events(profile))
 
 
-def header_of(column: Column, unit: str) -> str:
-    """Return a column's header with its unit."""
-    if column.kind in ("time", "mean"):
-        return f"{column.header} ({unit})"
-    units = {"percent": " (%)", "size": " (MB)"}
-    return column.header + units.get(column.kind, "")
+def table_of(
+    name: str,
+    title: str,
+    report: NamedReport,
+    rows: Sequence[Row],
+    unit: str,
+    notes: tuple[str, ...],
+) -> Table[Row]:
+    """Return the table; the values of records are rounded as they are printed."""
+    return Table(
+        name=name,
+        title=title,
+        columns=tuple(
+            column_of(heading, place, unit) for place, heading in enumerate(report.columns)
+        ),
+        rows=tuple(rows),
+        notes=notes,
+        layout=LAYOUT,
+    )
 
 
-def format_report(
-    title: str, report: Report, rows: Sequence[Row], unit: str, notes: Sequence[str]
-) -> str:
-    """Return the title and the table."""
-    headers = [header_of(column, unit) for column in report.columns]
-    kinds = [column.kind for column in report.columns]
-    lines = [
-        [format_value(value, kind, unit) for value, kind in zip(row.values, kinds, strict=True)]
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(headers, *lines, strict=True)]
-    centred = (f"{header:^{width}}" for header, width in zip(headers, widths, strict=True))
-    rules = ("-" * width for width in widths)
-    aligned = [
-        [
-            f"{cell:<{width}}" if kind == "text" else f"{cell:>{width}}"
-            for cell, kind, width in zip(line, kinds, widths, strict=True)
-        ]
-        for line in lines
-    ]
-    text = [f" {'  '.join(cells)}" for cells in (centred, rules, *aligned)]
-    return "\n".join([f" ** {title}:", "", *text, *(f" {note}" for note in notes)]) + "\n"
+def column_of(heading: Heading, place: int, unit: str) -> Column[Row]:
+    """Return the column of the values at a place of the rows."""
+    title, kind = heading
+    if kind in ("time", "mean"):
+        title += f" ({unit})"
+    title += {"percent": " (%)", "size": " (MB)"}.get(kind, "")
+
+    def value(row: Row) -> Cell:
+        known = row.values[place]
+        if known is None or isinstance(known, str) or kind == "number":
+            return known
+        text = format_value(known, kind, unit)
+        return float(text) if "." in text else int(text)
+
+    return Column(
+        title,
+        value,
+        lambda row: format_value(row.values[place], kind, unit),
+        align="left" if kind == "text" else "right",
+        rank=RANKS.get(heading.title, 1),
+    )
 
 
 def format_value(value: Value, kind: str, unit: str) -> str:
@@ -254,34 +273,3 @@ def format_value(value: Value, kind: str, unit: str) -> str:
             return f"{value:.0f}"
         return f"{value / nanoseconds:.{decimals}f}"
     return str(value)
-
-
-def table_of(
-    name: str,
-    title: str,
-    report: Report,
-    rows: Sequence[Row],
-    unit: str,
-    notes: tuple[str, ...],
-) -> ReportTable:
-    """Return the rows as values, rounded as they are printed."""
-
-    def cell(value: Value, kind: str) -> Cell:
-        if value is None or isinstance(value, str) or kind == "number":
-            return value
-        formatted = format_value(value, kind, unit)
-        return float(formatted) if "." in formatted else int(formatted)
-
-    return ReportTable(
-        name=name,
-        title=title,
-        columns=tuple(header_of(column, unit) for column in report.columns),
-        rows=tuple(
-            tuple(
-                cell(value, column.kind)
-                for value, column in zip(row.values, report.columns, strict=True)
-            )
-            for row in rows
-        ),
-        notes=notes,
-    )

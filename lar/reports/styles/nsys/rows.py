@@ -1,9 +1,9 @@
-"""The rows and columns of the reports of `nsys stats`, with values as they are known."""
+"""The rows of the reports of `nsys stats`, with values as they are known, and their headings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lar.profiles.devices import device_number
 from lar.profiles.kernels import kernel_name_of, kernel_runs
@@ -26,12 +26,15 @@ from lar.reports.styles.nsys.launches import (
 Value = str | int | float | None
 
 
-class Column(NamedTuple):
-    """A column; `kind` is text, number (an integer), percent and decimal (one decimal), size
-    (bytes), time (whole nanoseconds) or mean (nanoseconds that may have a fraction)."""
+Kind = Literal["text", "number", "percent", "decimal", "size", "time", "mean"]
 
-    header: str
-    kind: str
+
+class Heading(NamedTuple):
+    """What a column holds: `kind` is text, number (an integer), percent and decimal (one
+    decimal), size (bytes), time (whole nanoseconds) or mean (nanoseconds with a fraction)."""
+
+    title: str
+    kind: Kind
 
 
 class Row(NamedTuple):
@@ -45,15 +48,15 @@ class Row(NamedTuple):
 MakeRows = Callable[[Profile, str | None], list[Row]]
 
 TIMES = (
-    *(Column("Avg", "mean"), Column("Med", "mean"), Column("Min", "time")),
-    *(Column("Max", "time"), Column("StdDev", "mean")),
+    *(Heading("Avg", "mean"), Heading("Med", "mean"), Heading("Min", "time")),
+    *(Heading("Max", "time"), Heading("StdDev", "mean")),
 )
 
 
-def time_columns(count: str, *names: str) -> tuple[Column, ...]:
+def time_columns(count: str, *names: str) -> tuple[Heading, ...]:
     """Return the columns of a report of times; the last are texts."""
-    texts = (Column(name, "text") for name in names)
-    totals = (Column("Time", "percent"), Column("Total Time", "time"), Column(count, "number"))
+    texts = (Heading(name, "text") for name in names)
+    totals = (Heading("Time", "percent"), Heading("Total Time", "time"), Heading(count, "number"))
     return (*totals, *TIMES, *texts)
 
 
@@ -85,9 +88,9 @@ def time_rows(events: Callable[[Profile], list[Event]]) -> MakeRows:
 
 
 SIZE_COLUMNS = (
-    *(Column("Total", "size"), Column("Count", "number"), Column("Avg", "size")),
-    *(Column("Med", "size"), Column("Min", "size"), Column("Max", "size")),
-    *(Column("StdDev", "size"), Column("Operation", "text")),
+    *(Heading("Total", "size"), Heading("Count", "number"), Heading("Avg", "size")),
+    *(Heading("Med", "size"), Heading("Min", "size"), Heading("Max", "size")),
+    *(Heading("StdDev", "size"), Heading("Operation", "text")),
 )
 
 
@@ -116,14 +119,14 @@ def format_extent(extent: Sequence[int]) -> str:
 
 
 LAUNCH_COLUMNS = (
-    *(Column("PID", "number"), Column("TID", "number"), Column("DevId", "number")),
-    *(Column("Count", "number"), Column("QCount", "number")),
+    *(Heading("PID", "number"), Heading("TID", "number"), Heading("DevId", "number")),
+    *(Heading("Count", "number"), Heading("QCount", "number")),
     *(
-        Column(phase + column.header, column.kind)
+        Heading(phase + column.title, column.kind)
         for phase in ("T", "A", "Q", "K")
         for column in TIMES
     ),
-    *(Column("API Name", "text"), Column("Kernel Name", "text")),
+    *(Heading("API Name", "text"), Heading("Kernel Name", "text")),
 )
 
 
@@ -150,11 +153,11 @@ def launch_rows(profile: Profile, pattern: str | None) -> list[Row]:
 
 
 PROJECTION_COLUMNS = (
-    *(Column("Range", "text"), Column("Style", "text"), Column("Total Proj Time", "time")),
-    *(Column("Total Range Time", "time"), Column("Range Instances", "number")),
-    *(Column(f"Proj {column.header}", column.kind) for column in TIMES),
-    *(Column("Total GPU Ops", "number"), Column("Avg GPU Ops", "decimal")),
-    *(Column("Avg Range Lvl", "decimal"), Column("Avg Num Child", "decimal")),
+    *(Heading("Range", "text"), Heading("Style", "text"), Heading("Total Proj Time", "time")),
+    *(Heading("Total Range Time", "time"), Heading("Range Instances", "number")),
+    *(Heading(f"Proj {column.title}", column.kind) for column in TIMES),
+    *(Heading("Total GPU Ops", "number"), Heading("Avg GPU Ops", "decimal")),
+    *(Heading("Avg Range Lvl", "decimal"), Heading("Avg Num Child", "decimal")),
 )
 
 
@@ -183,11 +186,12 @@ def projection_rows(profile: Profile, pattern: str | None) -> list[Row]:
 
 
 RANGE_KERNEL_COLUMNS = (
-    *(Column("NVTX Range", "text"), Column("Style", "text")),
-    *(Column("PID", "number"), Column("TID", "number")),
-    *(Column("NVTX Inst", "number"), Column("Kern Inst", "number"), Column("Total Time", "time")),
+    *(Heading("NVTX Range", "text"), Heading("Style", "text")),
+    *(Heading("PID", "number"), Heading("TID", "number")),
+    *(Heading("NVTX Inst", "number"), Heading("Kern Inst", "number")),
+    Heading("Total Time", "time"),
     *TIMES,
-    Column("Kernel Name", "text"),
+    Heading("Kernel Name", "text"),
 )
 
 

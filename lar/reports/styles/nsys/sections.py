@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from lar.records.profile import Profile
-from lar.reports.document import ReportTable
+from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.styles.nsys.groups import (
     Event,
     Group,
@@ -27,11 +27,11 @@ from lar.reports.styles.nsys.groups import (
     sources_of_os_events,
 )
 
-TIME_WIDTHS = (7, 14, 10, 14, 14, 14)
-SIZE_WIDTHS = (19, 14, 19, 17, 19)
 NAME_WIDTH = 80
 NAME_LIMIT = 333
-RULE_LIMIT = 116
+LAYOUT = Layout(under=Rule(longest=116))
+# Which columns are left out first on a narrow terminal.
+RANKS = {"Minimum": 4, "Maximum": 4, "Average": 3}
 
 
 class Section(NamedTuple):
@@ -118,10 +118,10 @@ SECTIONS = (
 
 def build_sections(
     profile: Profile, sort: str | None, top: int | None, pattern: str | None
-) -> tuple[str, list[ReportTable]]:
-    """Return all sections as text, and the tables of those that have rows."""
-    lines: list[str] = []
-    tables = []
+) -> tuple[list[str | AnyTable], list[AnyTable]]:
+    """Return the text of all sections, and the tables of those that have rows."""
+    lines: list[str | AnyTable] = []
+    tables: list[AnyTable] = []
     for section in SECTIONS:
         title = title_of(section, profile)
         if section.banner:
@@ -134,15 +134,15 @@ def build_sections(
         total = sum(group.total for group in groups)
         notes = notes_of(section, profile)
         if shown:
-            lines += format_section(section, shown, total)
-            lines += notes
-            tables.append(table_of(section, title, shown, total, notes))
+            table = table_of(section, title, shown, total, notes)
+            lines += [table, *notes]
+            tables.append(table)
         else:
             lines.append(skipped_line(events, missing_of(section, profile)))
         lines += [""] * section.gap
     while lines and not lines[-1]:
         lines.pop()
-    return "\n".join(lines) + "\n", tables
+    return lines, tables
 
 
 def title_of(section: Section, profile: Profile) -> str:
@@ -166,93 +166,79 @@ def notes_of(section: Section, profile: Profile) -> tuple[str, ...]:
     return tuple(f"Source: {source}" for source in sources_of_os_events(profile))
 
 
-def format_section(section: Section, shown: Sequence[Group], total: int) -> list[str]:
-    """Return header, rule and rows."""
-    longest = max(len(group.name) for group in shown)
-    name_width = min(max(NAME_WIDTH, longest), NAME_LIMIT)
-    if section.counted:
-        header = ["Time(%)", "Total Time", section.counted, "Average", "Minimum", "Maximum"]
-    else:
-        header = ["Total", "Operations", "Average", "Minimum", "Maximum"]
-    widths = TIME_WIDTHS if section.counted else SIZE_WIDTHS
-    rule = ["-" * width for width in widths]
-    lines = [
-        format_line(header, widths, section.label, name_width),
-        format_line(rule, widths, "-" * min(name_width, RULE_LIMIT), name_width),
-    ]
-    for group in shown:
-        cells = time_cells(group, total) if section.counted else size_cells(group)
-        lines.append(format_line(cells, widths, group.name[:NAME_LIMIT], name_width))
-    return lines
-
-
-def format_line(cells: Sequence[str], widths: Sequence[int], name: str, name_width: int) -> str:
-    numbers = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-    return "  ".join((*numbers, f"{name:<{name_width}}"))
-
-
-def time_cells(group: Group, total: int) -> tuple[str, ...]:
-    return (
-        f"{share_of(group, total):.1f}",
-        str(group.total),
-        str(group.count),
-        f"{group.average:.1f}",
-        str(group.minimum),
-        str(group.maximum),
-    )
-
-
-def size_cells(group: Group) -> tuple[str, ...]:
-    total, average, least, most = (
-        f"{size / 1024:.3f}" for size in (group.total, group.average, group.minimum, group.maximum)
-    )
-    return total, str(group.count), average, least, most
-
-
 def table_of(
     section: Section,
     title: str,
     shown: Sequence[Group],
     total: int,
     notes: tuple[str, ...],
-) -> ReportTable:
-    """Return the rows as values, rounded as they are printed."""
-    columns: tuple[str, ...]
-    rows: list[tuple[str | int | float, ...]]
-    if section.counted:
-        columns = ("Time(%)", "Total Time (ns)", section.counted)
-        columns += ("Average (ns)", "Minimum (ns)", "Maximum (ns)", section.label)
-        rows = [
-            (
-                round(share_of(group, total), 1),
-                group.total,
-                group.count,
-                round(group.average, 1),
-                group.minimum,
-                group.maximum,
-                group.name,
-            )
-            for group in shown
-        ]
-    else:
-        columns = ("Total (KiB)", "Operations")
-        columns += ("Average (KiB)", "Minimum (KiB)", "Maximum (KiB)", section.label)
-        rows = [
-            (
-                round(group.total / 1024, 3),
-                group.count,
-                round(group.average / 1024, 3),
-                round(group.minimum / 1024, 3),
-                round(group.maximum / 1024, 3),
-                group.name,
-            )
-            for group in shown
-        ]
+) -> Table[Group]:
+    """Return the table; the values of records are rounded as they are printed."""
     unit = "nanoseconds" if section.counted else "KiB"
-    return ReportTable(
+    columns = time_columns(section, total) if section.counted else size_columns()
+    return Table(
         name=section.name,
         title=f"{title} ({unit})",
-        columns=columns,
-        rows=tuple(rows),
+        columns=(*columns, name_column(section.label)),
+        rows=tuple(shown),
         notes=notes,
+        layout=LAYOUT,
+    )
+
+
+def name_column(label: str) -> Column[Group]:
+    return Column(
+        label, lambda it: it.name, lambda it: it.name[:NAME_LIMIT], width=NAME_WIDTH, rank=0
+    )
+
+
+def time_columns(section: Section, total: int) -> tuple[Column[Group], ...]:
+    """Return the columns of a section of times."""
+
+    def share(group: Group) -> float:
+        return share_of(group, total)
+
+    return (
+        number_column("Time(%)", lambda it: round(share(it), 1), lambda it: f"{share(it):.1f}", 7),
+        number_column("Total Time", lambda it: it.total, None, 14, "Total Time (ns)"),
+        number_column(section.counted, lambda it: it.count, None, 10),
+        number_column(
+            "Average",
+            lambda it: round(it.average, 1),
+            lambda it: f"{it.average:.1f}",
+            *(14, "Average (ns)"),
+        ),
+        number_column("Minimum", lambda it: it.minimum, None, 14, "Minimum (ns)"),
+        number_column("Maximum", lambda it: it.maximum, None, 14, "Maximum (ns)"),
+    )
+
+
+def size_columns() -> tuple[Column[Group], ...]:
+    """Return the columns of a section of sizes."""
+    return (
+        size_column("Total", lambda it: it.total, 19),
+        number_column("Operations", lambda it: it.count, None, 14),
+        size_column("Average", lambda it: it.average, 19),
+        size_column("Minimum", lambda it: it.minimum, 17),
+        size_column("Maximum", lambda it: it.maximum, 19),
+    )
+
+
+def number_column(
+    title: str,
+    value: Callable[[Group], Cell],
+    text: Callable[[Group], str] | None,
+    width: int,
+    key: str = "",
+) -> Column[Group]:
+    rank = RANKS.get(title, 1)
+    return Column(title, value, text, key=key, align="right", width=width, is_fixed=True, rank=rank)
+
+
+def size_column(title: str, size: Callable[[Group], float], width: int) -> Column[Group]:
+    return number_column(
+        title,
+        lambda it: round(size(it) / 1024, 3),
+        lambda it: f"{size(it) / 1024:.3f}",
+        *(width, f"{title} (KiB)"),
     )

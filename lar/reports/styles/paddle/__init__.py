@@ -11,7 +11,7 @@ from typing import Any
 
 from lar.errors import UsageError
 from lar.records.profile import Profile
-from lar.reports.document import ProfileReport
+from lar.reports.report import Report
 from lar.reports.styles.paddle.kernels import kernel_section
 from lar.reports.styles.paddle.layout import Section
 from lar.reports.styles.paddle.memory import memory_section
@@ -39,7 +39,7 @@ SECTIONS: tuple[tuple[str, Callable[[TimedRun, Settings], list[Section]]], ...] 
 ON_REQUEST = "log"
 
 
-def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Return the summaries of the timed iterations.
 
     Raises:
@@ -59,9 +59,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> ProfileReport:
     if not sections:
         asked = ", ".join(f"--view {view}" for view in settings.views)
         raise UsageError(f"{asked}: the profile has nothing of it", "leave --view out")
-    text = "".join(line + "\n" for section in sections for line in section.lines)
-    return ProfileReport(
-        style="paddle", text=text, tables=tuple(section.table for section in sections)
+    return Report(
+        style="paddle",
+        body=tuple(part for each in sections for part in each.body or (each.table,)),
+        tables=tuple(section.table for section in sections),
     )
 
 

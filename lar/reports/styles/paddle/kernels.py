@@ -8,23 +8,16 @@ from collections.abc import Iterator
 from lar.profiles.kernels import kernel_name_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.totals import totals_of
-from lar.reports.document import ReportTable
+from lar.reports.model import Table
 from lar.reports.styles.paddle.layout import (
-    CALLS_WIDTH,
-    CPU_TIMES,
-    GPU_TIMES,
-    TIMES_WIDTH,
-    Block,
+    CALLS,
+    LAYOUT,
     Section,
     TimeRow,
-    format_count,
-    format_table,
-    format_times,
+    both_times,
     format_unit,
-    time_cells,
-    time_columns,
+    name_column,
     times_of,
-    widths_of,
 )
 from lar.reports.styles.paddle.run import Settings, TimedRun
 from lar.reports.styles.paddle.sorting import sort_rows
@@ -42,35 +35,28 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the table of kernels, none where nothing was executed; a note says what stands in
     their place."""
     on_device, unit = run.profile.on_device, settings.unit
-    where, header = ("gpu", GPU_TIMES) if on_device else ("cpu", CPU_TIMES)
+    where = "gpu" if on_device else "cpu"
     key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_total"
     rows = sort_rows(kernel_rows(run, settings.filter or ""), key, lambda row: row)[: settings.top]
     if not rows:
         return []
-    times = [row.gpu if on_device else row.cpu for row in rows]
-    lines = [
-        (format_kernel(row.name), format_count(row.calls), format_times(cell, unit))
-        for row, cell in zip(rows, times, strict=True)
+    return [
+        Section(
+            Table(
+                name="kernel",
+                title=TITLE,
+                columns=(
+                    name_column(NAME_WIDTH, lambda row: format_kernel(row.name)),
+                    CALLS,
+                    both_times(unit)[on_device],
+                ),
+                rows=tuple(rows),
+                notes=kernel_notes(run),
+                layout=LAYOUT,
+                above=(format_unit(unit),),
+            )
+        )
     ]
-    notes = kernel_notes(run)
-    text = format_table(
-        TITLE,
-        (NAME_WIDTH, *widths_of([(1, CALLS_WIDTH), (2, TIMES_WIDTH)], lines)),
-        [Block(("Name", "Calls", header), lines)],
-        above=[format_unit(unit)],
-        notes=notes,
-    )
-    table = ReportTable(
-        name="kernel",
-        title=TITLE,
-        columns=("Name", "Calls", *time_columns(where.upper(), unit)),
-        rows=tuple(
-            (row.name, row.calls, *time_cells(cell, unit))
-            for row, cell in zip(rows, times, strict=True)
-        ),
-        notes=notes,
-    )
-    return [Section(text, table)]
 
 
 def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:

@@ -1,33 +1,30 @@
-"""The tables of Paddle's profiler as text: titles amid dashes, cells, truncated names."""
+"""What the tables of Paddle's profiler have in common: layout, columns of times, names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from lar.profiles.totals import Totals
 from lar.profiles.units import UNITS_NS
-from lar.reports.document import Cell, ReportTable
+from lar.reports.model import AnyTable, Column, Layout, Rule
 
-GAP = "  "
 TIMES_WIDTH, CALLS_WIDTH = 40, 6
-CPU_TIMES = "CPU Total / Avg / Max / Min / Ratio(%)"
-GPU_TIMES = "GPU Total / Avg / Max / Min / Ratio(%)"
+DASHES = Rule(right="  ")
+# The layout of every table, and that of those without dashes after the last row.
+LAYOUT = Layout(
+    end="  ", over=DASHES, under=DASHES, closing=DASHES, fill="-", note="Note:", empty_lines=2
+)
+OPEN = replace(LAYOUT, closing=None)
 PARTS = ("Total", "Avg", "Max", "Min")
 
 
 class Section(NamedTuple):
-    """One table: as lines, and as plain values."""
+    """One table, and what text prints of it where that is more."""
 
-    lines: tuple[str, ...]
-    table: ReportTable
-
-
-class Block(NamedTuple):
-    """Rows under a header; a row that is a text alone becomes a title within the table."""
-
-    headers: Sequence[str]
-    rows: Sequence[Sequence[str] | str]
+    table: AnyTable
+    body: tuple[str | AnyTable, ...] = ()
 
 
 class Times(NamedTuple):
@@ -43,7 +40,7 @@ class Times(NamedTuple):
 class TimeRow(NamedTuple):
     """A row with the times of a host and of a device; of a cell that is None nothing is known.
 
-    `level` is how deep it stands below its parent.
+    `level` is how deep it stands below its parent, `thread` the title that it stands under.
     """
 
     name: str
@@ -52,6 +49,7 @@ class TimeRow(NamedTuple):
     gpu: Times | None
     level: int = 0
     flops: int | None = None
+    thread: str = ""
 
 
 def times_of(totals: Totals, whole_ns: int) -> Times:
@@ -68,12 +66,6 @@ def format_ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{100 * ratio:.2f}"
 
 
-def format_times(times: Times | None, unit: str) -> str:
-    """Return a cell: total, average, maximum, minimum, ratio."""
-    *parts, ratio = times or Times(None)
-    return " / ".join([*(format_time(part, unit) for part in parts), format_ratio(ratio)])
-
-
 def format_count(count: int | None) -> str:
     return "-" if count is None else str(count)
 
@@ -86,63 +78,56 @@ def truncate_name(name: str, level: int, width: int) -> str:
     return " " * indent + name
 
 
-def widths_of(columns: Sequence[tuple[int, int]], rows: Sequence[Sequence[str] | str]) -> list[int]:
-    """Return the widths of columns that are at least that wide: (column, width)."""
-    return [
-        max([least, *(len(row[column]) for row in rows if not isinstance(row, str))])
-        for column, least in columns
-    ]
-
-
-def centre_title(title: str, length: int, fill: str = "-") -> str:
-    """Return a title amid dashes, of which the right side takes the odd one."""
-    left = max(length - len(title), 0) // 2
-    return fill * left + title + fill * max(length - len(title) - left, 0)
-
-
-def format_table(
-    title: str,
-    widths: Sequence[int],
-    blocks: Sequence[Block],
-    *,
-    above: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    closed: bool = True,
-) -> tuple[str, ...]:
-    """Return a table's lines and the two empty ones after it.
-
-    `above` stands under the title, `notes` below the table, with dashes after them. A table that
-    is not closed has no dashes after its last row.
-    """
-    length = sum(widths) + len(GAP) * (len(widths) - 1)
-    dashes = "".join("-" * width + GAP for width in widths)
-
-    def line(cells: Sequence[str]) -> str:
-        return "".join(cell.ljust(w) + GAP for cell, w in zip(cells, widths, strict=True))
-
-    lines = [centre_title(title, length), *above]
-    for block in blocks:
-        lines += [dashes, line(block.headers), dashes]
-        for row in block.rows:
-            lines.append(centre_title(row, length) if isinstance(row, str) else line(row))
-    if closed:
-        lines.append(dashes)
-    if notes:
-        lines += ["Note:", *notes, "-" * length]
-    return (*lines, "", "")
-
-
 def format_unit(unit: str) -> str:
     return f"Time unit: {unit}"
 
 
-def time_columns(kind: str, unit: str) -> tuple[str, ...]:
-    """Return the names of the five parts of a cell, as columns of their own."""
-    return (*(f"{kind} {part} ({unit})" for part in PARTS), f"{kind} Ratio (%)")
+def name_column(width: int, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
+    """Return the column of names; without a width it is as wide as the longest."""
+    return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=width > 0, rank=0)
 
 
-def time_cells(times: Times | None, unit: str) -> tuple[Cell, ...]:
-    """Return the values of the five parts of a cell."""
-    *parts, ratio = times or Times(None)
-    scaled = (None if part is None else part / UNITS_NS[unit] for part in parts)
-    return (*scaled, None if ratio is None else 100 * ratio)
+CALLS = Column[TimeRow](
+    "Calls", lambda row: row.calls, lambda row: format_count(row.calls), width=CALLS_WIDTH
+)
+THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
+
+
+def times_column(
+    side: Literal["CPU", "GPU"], unit: str, times_of_row: Callable[[TimeRow], Times | None]
+) -> Column[TimeRow]:
+    """Return the column of times: one cell of five parts, which are columns of records."""
+
+    def part(place: int) -> Column[TimeRow]:
+        def value(row: TimeRow) -> float | None:
+            return (times_of_row(row) or Times(None))[place]
+
+        if place == len(PARTS):
+            return Column(
+                f"{side} Ratio (%)",
+                lambda row: None if (ratio := value(row)) is None else 100 * ratio,
+                lambda row: format_ratio(value(row)),
+            )
+        return Column(
+            f"{side} {PARTS[place]}",
+            lambda row: None if (time := value(row)) is None else time / UNITS_NS[unit],
+            lambda row: format_time(value(row), unit),
+            unit,
+        )
+
+    return Column(
+        f"{side} Total / Avg / Max / Min / Ratio(%)",
+        parts=tuple(map(part, range(len(PARTS) + 1))),
+        joint=" / ",
+        width=TIMES_WIDTH,
+        shortest=TIMES_WIDTH,
+        rank=6 if side == "CPU" else 5,
+    )
+
+
+def both_times(unit: str) -> tuple[Column[TimeRow], Column[TimeRow]]:
+    """Return the columns of the host's times and of the device's."""
+    return (
+        times_column("CPU", unit, lambda row: row.cpu),
+        times_column("GPU", unit, lambda row: row.gpu),
+    )

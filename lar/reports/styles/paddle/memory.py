@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from lar.profiles.devices import device_number
 from lar.records.profile import Allocation, Profile
-from lar.reports.document import ReportTable
-from lar.reports.styles.paddle.layout import Block, Section, format_table
+from lar.reports.model import Column, Table
+from lar.reports.styles.paddle.layout import OPEN, Section
 from lar.reports.styles.paddle.run import Settings, TimedRun
 
 # What is derived from shapes or from the plan was not measured.
 MEASURED = "engine"
-COLUMNS = (
-    *("Name", "Type", "Allocation Count", "Free Count"),
-    *("Allocation Size", "Free Size", "Increased Size"),
-)
-WIDTHS = (50, 12, 15, 15, 15, 15, 15)
 UNATTRIBUTED = "(no operator)"
 
 
@@ -29,6 +26,10 @@ class MemoryUse:
     taken_bytes: int = 0
     freed_bytes: int = 0
 
+    @property
+    def increase(self) -> int:
+        return self.taken_bytes - self.freed_bytes
+
     def add(self, size_bytes: int) -> None:
         if size_bytes > 0:
             self.taken_count += 1
@@ -36,6 +37,24 @@ class MemoryUse:
         else:
             self.freed_count += 1
             self.freed_bytes -= size_bytes
+
+
+Row = tuple[str, MemoryUse]
+
+
+def size_column(title: str, size: Callable[[MemoryUse], int]) -> Column[Row]:
+    return Column(title, lambda row: size(row[1]), key=f"{title} (bytes)", width=15, is_fixed=True)
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("Name", itemgetter(0), width=50, is_fixed=True, rank=0),
+    Column("Type", lambda row: "Allocated", width=12, is_fixed=True),
+    Column("Allocation Count", lambda row: row[1].taken_count, width=15, is_fixed=True),
+    Column("Free Count", lambda row: row[1].freed_count, width=15, is_fixed=True),
+    size_column("Allocation Size", lambda use: use.taken_bytes),
+    size_column("Free Size", lambda use: use.freed_bytes),
+    size_column("Increased Size", lambda use: use.increase),
+)
 
 
 def memory_section(run: TimedRun, settings: Settings) -> list[Section]:
@@ -74,32 +93,14 @@ def place_section(
             operator = profile.operators[each.operator]
             name = operator.name if settings.group_by == "name" else operator.type
         uses.setdefault(name, MemoryUse()).add(each.size_bytes)
-    rows = [
-        (
-            name,
-            "Allocated",
-            use.taken_count,
-            use.freed_count,
-            use.taken_bytes,
-            use.freed_bytes,
-            use.taken_bytes - use.freed_bytes,
-        )
-        for name, use in uses.items()
-    ]
-    rows = sorted(rows, key=lambda row: -row[-1])[: settings.top]
-    title = f"Memory Summary - {place}"
-    text = format_table(
-        title,
-        WIDTHS,
-        [Block(COLUMNS, [[str(cell) for cell in row] for row in rows])],
-        above=[f"Peak Allocated Memory: {peak_bytes}", "Peak Reserved Memory: -"],
-        closed=False,
-    )
-    table = ReportTable(
+    rows = sorted(uses.items(), key=lambda row: -row[1].increase)[: settings.top]
+    table = Table(
         name=f"memory_{place.lower()}",
-        title=title,
-        columns=(*COLUMNS[:4], *(f"{column} (bytes)" for column in COLUMNS[4:])),
+        title=f"Memory Summary - {place}",
+        columns=COLUMNS,
         rows=tuple(rows),
         notes=(f"Peak Allocated Memory: {peak_bytes} bytes",),
+        layout=replace(OPEN, note=""),
+        above=(f"Peak Allocated Memory: {peak_bytes}", "Peak Reserved Memory: -"),
     )
-    return Section(text, table)
+    return Section(table)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lar.profiles.totals import totals_of
 from lar.records.profile import Span, Step
-from lar.reports.document import ReportTable
+from lar.reports.model import Table
 from lar.reports.styles.paddle.device import WorkSums
 from lar.reports.styles.paddle.layout import (
-    CALLS_WIDTH,
-    CPU_TIMES,
-    GPU_TIMES,
-    TIMES_WIDTH,
-    Block,
+    CALLS,
+    LAYOUT,
     Section,
     TimeRow,
     Times,
-    format_count,
-    format_table,
-    format_times,
+    both_times,
     format_unit,
-    time_cells,
-    time_columns,
+    name_column,
     times_of,
-    widths_of,
 )
 from lar.reports.styles.paddle.run import Settings, TimedRun
 
@@ -135,31 +130,17 @@ def model_section(run: TimedRun, settings: Settings) -> list[Section]:
     rows, unit = model_rows(run), settings.unit
     if not phase_rows(run):
         return []
-    lines = [
-        (
-            "  " * row.level + row.name,
-            format_count(row.calls),
-            format_times(row.cpu, unit),
-            format_times(row.gpu, unit),
-        )
-        for row in rows
-    ]
-    widths = widths_of([(1, CALLS_WIDTH), (2, TIMES_WIDTH), (3, TIMES_WIDTH)], lines)
-    text = format_table(
-        "Model Summary",
-        (NAME_WIDTH, *widths),
-        [Block(("Name", "Calls", CPU_TIMES, GPU_TIMES), lines)],
-        above=[format_unit(unit)],
-        notes=MODEL_NOTES,
-    )
-    table = ReportTable(
+    table = Table(
         name="model",
         title="Model Summary",
-        columns=("Name", "Calls", *time_columns("CPU", unit), *time_columns("GPU", unit)),
-        rows=tuple(
-            (row.name, row.calls, *time_cells(row.cpu, unit), *time_cells(row.gpu, unit))
-            for row in rows
+        columns=(
+            name_column(NAME_WIDTH, lambda row: "  " * row.level + row.name),
+            CALLS,
+            *both_times(unit),
         ),
+        rows=tuple(rows),
         notes=MODEL_NOTES[:-1],
+        layout=LAYOUT,
+        above=(format_unit(unit),),
     )
-    return [Section(text, table)]
+    return [Section(table, (replace(table, notes=MODEL_NOTES),))]

@@ -23,32 +23,30 @@ from lar.profiles.device_times import execution_of, places_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.totals import totals_of
 from lar.records.profile import Execution, Profile, Span
-from lar.reports.document import Cell, ReportTable
+from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.device import Activity
 from lar.reports.styles.paddle.layout import (
-    CALLS_WIDTH,
-    CPU_TIMES,
-    GPU_TIMES,
-    TIMES_WIDTH,
-    Block,
+    CALLS,
+    LAYOUT,
+    THREAD,
     Section,
     TimeRow,
+    both_times,
     format_count,
-    format_table,
-    format_times,
     format_unit,
-    time_cells,
-    time_columns,
+    name_column,
     times_of,
     truncate_name,
-    widths_of,
 )
 from lar.reports.styles.paddle.run import Settings, TimedRun
 from lar.reports.styles.paddle.sorting import sort_rows
 
 TITLE = "Operator Summary"
 MERGED = "All threads merged"
-NAME_WIDTH, FLOPS_WIDTH = 52, 10
+NAME_WIDTH = 52
+FLOPS = Column[TimeRow](
+    "FLOPs", lambda row: row.flops, lambda row: format_count(row.flops), width=10
+)
 
 
 @dataclass
@@ -110,34 +108,39 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
     if not blocks:
         return []
     unit = settings.unit
-    lines: list[tuple[str, ...] | str] = []
-    values: list[tuple[Cell, ...]] = []
-    for block in blocks:
-        lines.append(f"Thread: {block.thread}")
-        for rows in block.operators:
-            for row in rows:
-                lines.append(operator_line(row, unit))
-                cells = *time_cells(row.cpu, unit), *time_cells(row.gpu, unit)
-                values.append((block.thread, row.level, row.name, row.calls, *cells, row.flops))
-    columns = [(1, CALLS_WIDTH), (2, TIMES_WIDTH), (3, TIMES_WIDTH), (4, FLOPS_WIDTH)]
-    text = format_table(
-        TITLE,
-        (NAME_WIDTH, *widths_of(columns, lines)),
-        [Block(("Name", "Calls", CPU_TIMES, GPU_TIMES, "FLOPs"), lines)],
-        above=[format_unit(unit)],
+    rows, breaks = under_threads(
+        (block.thread, [row for rows in block.operators for row in rows]) for block in blocks
     )
-    names = ("Thread", "Level", "Name", "Calls")
-    times = *time_columns("CPU", unit), *time_columns("GPU", unit)
-    table = ReportTable(
-        name="operator", title=TITLE, columns=(*names, *times, "FLOPs"), rows=tuple(values)
+    table = Table(
+        name="operator",
+        title=TITLE,
+        columns=(
+            THREAD,
+            Column("Level", lambda row: row.level, in_text=False),
+            name_column(NAME_WIDTH, lambda row: truncate_name(row.name, row.level, NAME_WIDTH)),
+            CALLS,
+            *both_times(unit),
+            FLOPS,
+        ),
+        rows=rows,
+        layout=LAYOUT,
+        above=(format_unit(unit),),
+        breaks=breaks,
     )
-    return [Section(text, table)]
+    return [Section(table)]
 
 
-def operator_line(row: TimeRow, unit: str) -> tuple[str, ...]:
-    times = format_times(row.cpu, unit), format_times(row.gpu, unit)
-    name = truncate_name(row.name, row.level, NAME_WIDTH)
-    return (name, format_count(row.calls), *times, format_count(row.flops))
+def under_threads(
+    blocks: Iterable[tuple[str, Iterable[TimeRow]]],
+) -> tuple[tuple[TimeRow, ...], dict[int, str]]:
+    """Return the rows of all blocks with their threads, and the titles by the row after them."""
+    rows: list[TimeRow] = []
+    titles = {}
+    for thread, own in blocks:
+        if thread:
+            titles[len(rows)] = f"Thread: {thread}"
+        rows += (row._replace(thread=thread) for row in own)
+    return tuple(rows), titles
 
 
 def operator_blocks(run: TimedRun, settings: Settings) -> list[OperatorBlock]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
 
 from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
 from lar.profiles.units import UNITS_NS
 from lar.records.profile import Span
-from lar.reports.document import Cell, ReportTable
+from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
-    Block,
+    LAYOUT,
     Section,
     format_ratio,
-    format_table,
     format_time,
     format_unit,
 )
@@ -60,19 +62,25 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
     for number, intervals in sorted(kernels.items()):
         percent = 100 * total_of(merge_intervals(intervals)) / run.step_ns
         rows.append((f"GPU{number}", percent))
-    columns = ("Device", "Utilization (%)")
-    lines = [(name, "-" if value is None else f"{value:.2f}") for name, value in rows]
-    text = format_table("Device Summary", (30, 20), [Block(columns, lines)], notes=DEVICE_NOTES)
     return [
         Section(
-            text,
-            ReportTable(
+            Table(
                 name="device",
                 title="Device Summary",
-                columns=columns,
+                columns=(
+                    Column("Device", itemgetter(0), width=30, is_fixed=True),
+                    Column(
+                        "Utilization (%)",
+                        itemgetter(1),
+                        lambda row: "-" if row[1] is None else f"{row[1]:.2f}",
+                        width=20,
+                        is_fixed=True,
+                    ),
+                ),
                 rows=tuple(rows),
                 notes=DEVICE_NOTES,
-            ),
+                layout=LAYOUT,
+            )
         )
     ]
 
@@ -90,41 +98,59 @@ def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
     host.sort(key=lambda row: -row[2])
     device = device_events(run)
 
-    def line(row: tuple[str, int, float], indent: str) -> tuple[str, ...]:
-        name, calls, time_ns = row
-        cells = format_time(time_ns, unit), format_ratio(time_ns / run.step_ns)
-        return (indent + name, str(calls), *cells)
+    rows = [EventKind("CPU", "  " if number else "", *row) for number, row in enumerate(host)]
+    rows += [EventKind("GPU", "  ", *row) for row in device]
+    table = Table(
+        name="overview",
+        title="Overview Summary",
+        columns=kind_columns(unit, run.step_ns),
+        rows=tuple(rows),
+        notes=OVERVIEW_NOTES[:-1],
+        layout=LAYOUT,
+        above=(format_unit(unit),),
+        breaks={len(host): ("", "Calls", "GPU Time", "Ratio (%)")},
+    )
+    return [Section(table, (replace(table, notes=OVERVIEW_NOTES),))]
 
-    first = Block(
-        ("Event Type", "Calls", "CPU Time", "Ratio (%)"),
-        [line(row, "  " if number else "") for number, row in enumerate(host)],
+
+class EventKind(NamedTuple):
+    """A kind of events, which stands `indent` from the left."""
+
+    where: str
+    indent: str
+    name: str
+    calls: int
+    time_ns: float
+
+
+def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
+    """Return the columns of the overview; the ratio is that to the steps."""
+    return (
+        Column("Where", lambda row: row.where, in_text=False),
+        Column(
+            "Event Type",
+            lambda row: row.name,
+            lambda row: row.indent + row.name,
+            width=25,
+            is_fixed=True,
+        ),
+        Column("Calls", lambda row: row.calls, width=25, is_fixed=True),
+        Column(
+            "CPU Time",
+            lambda row: row.time_ns / UNITS_NS[unit],
+            lambda row: format_time(row.time_ns, unit),
+            key=f"Time ({unit})",
+            width=25,
+            is_fixed=True,
+        ),
+        Column(
+            "Ratio (%)",
+            lambda row: 100 * row.time_ns / step_ns,
+            lambda row: format_ratio(row.time_ns / step_ns),
+            width=25,
+            is_fixed=True,
+        ),
     )
-    second = Block(("", "Calls", "GPU Time", "Ratio (%)"), [line(row, "  ") for row in device])
-    text = format_table(
-        "Overview Summary",
-        (25, 25, 25, 25),
-        [first, second],
-        above=[format_unit(unit)],
-        notes=OVERVIEW_NOTES,
-    )
-    rows: list[tuple[Cell, ...]] = []
-    for where, events in (("CPU", host), ("GPU", device)):
-        for name, calls, time_ns in events:
-            ratio = 100 * time_ns / run.step_ns
-            rows.append((where, name, calls, time_ns / UNITS_NS[unit], ratio))
-    columns = ("Where", "Event Type", "Calls", f"Time ({unit})", "Ratio (%)")
-    return [
-        Section(
-            text,
-            ReportTable(
-                name="overview",
-                title="Overview Summary",
-                columns=columns,
-                rows=tuple(rows),
-                notes=OVERVIEW_NOTES[:-1],
-            ),
-        )
-    ]
 
 
 def host_events(run: TimedRun) -> list[tuple[str, int, float]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from statistics import fmean
 from typing import NamedTuple
 
-from lar.reports.document import ReportTable
-from lar.reports.styles.paddle.layout import Section, centre_title
+from lar.reports.model import AnyTable, Column, Layout, Table
+from lar.reports.styles.paddle.layout import Section
 from lar.reports.styles.paddle.run import Settings, TimedRun
+from lar.reports.text import centre_title
 
 TITLE = "Perf Summary"
-LENGTH, CELL_WIDTH = 100, 15
+LENGTH = 100
+BARS = Layout(start="| ", gap=" | ", end=" |")
 
 
 class StepCost(NamedTuple):
@@ -26,6 +29,23 @@ class Spread(NamedTuple):
     average: float | None
     largest: float | None
     smallest: float | None
+
+
+Row = tuple[str, str, Spread]
+
+
+def cost_column(title: str, place: int) -> Column[Row]:
+    def text(row: Row) -> str:
+        return "-" if (value := row[2][place]) is None else f"{value:.5f}"
+
+    return Column(title, lambda row: row[2][place], text, align="centre", width=15, is_fixed=True)
+
+
+PERF_COLUMNS: tuple[Column[Row], ...] = (
+    Column("", itemgetter(0), key="Name", align="centre", width=15, is_fixed=True),
+    Column("Unit", itemgetter(1), in_text=False),
+    *(cost_column(title, place) for place, title in enumerate(("avg", "max", "min"))),
+)
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
@@ -64,28 +84,22 @@ def perf_section(run: TimedRun, settings: Settings) -> list[Section]:
         )
     )
     kind = "samples" if run.profile.facts.batch else "steps"
-    rows = [("reader_cost", *reader), ("batch_cost", *batch), ("ips", *rates)]
-    lines = [centre_title(TITLE, LENGTH, "=")]
+    body: list[str | AnyTable] = [centre_title(TITLE, LENGTH, "=")]
     if reader.average is not None and batch.average:
-        lines.append(f"Reader Ratio: {100 * reader.average / batch.average:.3f}%")
-    lines.append(f"Time Unit: s, IPS Unit: {kind}/s")
-    lines.append(format_line(("", "avg", "max", "min")))
-    for name, *values in rows:
-        cells = ("-" if value is None else f"{value:.5f}" for value in values)
-        lines.append(format_line((name, *cells)))
-    table = ReportTable(
+        body.append(f"Reader Ratio: {100 * reader.average / batch.average:.3f}%")
+    body.append(f"Time Unit: s, IPS Unit: {kind}/s")
+    table = Table(
         name="perf",
         title=TITLE,
-        columns=("Name", "Unit", "avg", "max", "min"),
-        rows=tuple(
-            (name, f"{kind}/s" if name == "ips" else "s", *values) for name, *values in rows
+        columns=PERF_COLUMNS,
+        rows=(
+            ("reader_cost", "s", reader),
+            ("batch_cost", "s", batch),
+            ("ips", f"{kind}/s", rates),
         ),
+        layout=BARS,
     )
-    return [Section(tuple(lines), table)]
-
-
-def format_line(cells: Sequence[str]) -> str:
-    return "|" + "|".join(f" {cell.center(CELL_WIDTH)} " for cell in cells) + "|"
+    return [Section(table, (*body, table))]
 
 
 def log_section(run: TimedRun, settings: Settings) -> list[Section]:
@@ -93,11 +107,11 @@ def log_section(run: TimedRun, settings: Settings) -> list[Section]:
     costs = costs_of(run)
     batch, kind = run.profile.facts.batch or 1, "images" if run.profile.facts.batch else "steps"
     width = max(5, len(str(len(costs))))
-    rows: list[tuple[int, float | None, float, float | None]] = []
+    rows = []
     lines = []
     for index, cost in enumerate(costs[: settings.top]):
         ips = batch / cost.batch_seconds if cost.batch_seconds else None
-        rows.append((cost.number, cost.reader_seconds, cost.batch_seconds, ips))
+        rows.append((cost, ips))
         read, rate = (
             "-" if value is None else f"{value:.4f}" for value in (cost.reader_seconds, ips)
         )
@@ -105,10 +119,15 @@ def log_section(run: TimedRun, settings: Settings) -> list[Section]:
             f"iter: [{index:>{width}}/{len(costs)}] batch_cost: {cost.batch_seconds:.4f} "
             f"data_cost: {read} ips: {rate} {kind}/s"
         )
-    table = ReportTable(
+    table = Table(
         name="log",
         title="Log",
-        columns=("Step", "data_cost (s)", "batch_cost (s)", f"ips ({kind}/s)"),
+        columns=(
+            Column("Step", lambda row: row[0].number),
+            Column("data_cost", lambda row: row[0].reader_seconds, unit="s"),
+            Column("batch_cost", lambda row: row[0].batch_seconds, unit="s"),
+            Column("ips", itemgetter(1), unit=f"{kind}/s"),
+        ),
         rows=tuple(rows),
     )
-    return [Section(tuple(lines), table)]
+    return [Section(table, tuple(lines))]

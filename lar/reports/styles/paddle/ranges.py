@@ -8,26 +8,21 @@ from typing import NamedTuple
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.totals import totals_of
 from lar.records.profile import Span
-from lar.reports.document import ReportTable
+from lar.reports.model import Table
 from lar.reports.styles.paddle.layout import (
-    CALLS_WIDTH,
-    CPU_TIMES,
-    GPU_TIMES,
-    TIMES_WIDTH,
-    Block,
+    CALLS,
+    LAYOUT,
+    OPEN,
+    THREAD,
     Section,
     TimeRow,
-    format_count,
-    format_table,
-    format_times,
+    both_times,
     format_unit,
-    time_cells,
-    time_columns,
+    name_column,
     times_of,
-    widths_of,
 )
 from lar.reports.styles.paddle.model import camel_case
-from lar.reports.styles.paddle.operators import MERGED, thread_title
+from lar.reports.styles.paddle.operators import MERGED, thread_title, under_threads
 from lar.reports.styles.paddle.run import Settings, TimedRun
 from lar.reports.styles.paddle.sorting import sort_rows
 
@@ -125,27 +120,21 @@ def time_section(
     closed: bool = True,
 ) -> list[Section]:
     """Return a table as wide as its longest name: blocks of rows, each under its title if any."""
-    unit = settings.unit
-    lines: list[tuple[str, ...] | str] = []
-    values = []
-    for heading, rows in blocks:
-        lines += [f"Thread: {heading}"] if heading else []
-        for row in rows:
-            times = format_times(row.cpu, unit), format_times(row.gpu, unit)
-            lines.append((row.name, format_count(row.calls), *times))
-            cells = *time_cells(row.cpu, unit), *time_cells(row.gpu, unit)
-            values.append((*((heading,) if heading else ()), row.name, row.calls, *cells))
-    if not values:
+    found, breaks = under_threads(blocks)
+    if not found:
         return []
-    columns = [(0, len("Name")), (1, CALLS_WIDTH), (2, TIMES_WIDTH), (3, TIMES_WIDTH)]
-    text = format_table(
-        title,
-        widths_of(columns, lines),
-        [Block(("Name", "Calls", CPU_TIMES, GPU_TIMES), lines)],
-        above=[format_unit(unit)],
-        closed=closed,
+    table = Table(
+        name=name,
+        title=title,
+        columns=(
+            *((THREAD,) if blocks[0][0] else ()),
+            name_column(0),
+            CALLS,
+            *both_times(settings.unit),
+        ),
+        rows=found,
+        layout=LAYOUT if closed else OPEN,
+        above=(format_unit(settings.unit),),
+        breaks=breaks,
     )
-    names = ("Thread", "Name", "Calls") if blocks[0][0] else ("Name", "Calls")
-    columns_of_table = (*names, *time_columns("CPU", unit), *time_columns("GPU", unit))
-    table = ReportTable(name=name, title=title, columns=columns_of_table, rows=tuple(values))
-    return [Section(text, table)]
+    return [Section(table)]

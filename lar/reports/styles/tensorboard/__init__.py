@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,8 +23,9 @@ from lar.profiles.export import chrome_trace_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.run_differences import check_timed
 from lar.records.profile import Profile
-from lar.reports.document import Cell, ProfileReport, ReportTable
-from lar.reports.styles.tensorboard.diff import Side, diff_report_table, diff_view_of
+from lar.reports.model import AnyTable, Cell, table_of_values
+from lar.reports.report import Report
+from lar.reports.styles.tensorboard.diff import Side, diff_view_of, notes_of
 from lar.reports.styles.tensorboard.memory import memory_of
 from lar.reports.styles.tensorboard.modules import modules_of
 from lar.reports.styles.tensorboard.operators import (
@@ -42,9 +43,7 @@ LINES = ("overview", "operator_pie", "operator_table", "kernel_table", "kernel_p
 VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations", "diff")
 
 
-def build(
-    profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None
-) -> ProfileReport:
+def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
     """Make the views of a profile, and its diff from a baseline.
 
     Raises:
@@ -67,9 +66,9 @@ def build(
         )
     printed = (*LINES, "diff")
     lines = [json.dumps(view) for name, view in views.items() if asked or name in printed]
-    return ProfileReport(
+    return Report(
         style="tensorboard",
-        text="".join(f"{line}\n" for line in lines),
+        body=tuple(lines),
         tables=tables_of(views),
         document=views,
     )
@@ -124,64 +123,64 @@ def kernel_filter(
     )
 
 
-def tables_of(views: Mapping[str, Any]) -> tuple[ReportTable, ...]:
+def tables_of(views: Mapping[str, Any]) -> tuple[AnyTable, ...]:
     """Return the views that are tables; times are in microseconds, as the views' are."""
-    tables = []
+    tables: list[AnyTable] = []
     if overview := views.get("overview"):
-        tables.append(steps_report_table(overview))
+        tables.append(steps_table_of(overview))
     if table := views.get("operator_table"):
         keys = [key for key in (table["data"] or [{"name": ""}])[0] if not key.startswith("has_")]
-        rows = tuple(tuple(row[key] for key in keys) for row in table["data"])
-        columns = tuple(key + "_us" if key.endswith("duration") else key for key in keys)
-        tables.append(ReportTable(name="operators", title="Operators", columns=columns, rows=rows))
+        rows = ([row[key] for key in keys] for row in table["data"])
+        headings = [key + "_us" if key.endswith("duration") else key for key in keys]
+        tables.append(table_of_values("operators", "Operators", headings, rows))
     if table := views.get("kernel_table"):
-        columns = tuple(column["name"] for column in table["data"]["columns"])
-        rows = tuple(map(tuple, table["data"]["rows"]))
-        tables.append(ReportTable(name="kernels", title="Kernels", columns=columns, rows=rows))
+        tables.append(table_of_view("kernels", "Kernels", **table["data"]))
     if found := views.get("recommendations"):
         tables.append(
-            ReportTable(
-                name="recommendations",
-                title="Recommendations",
-                columns=("Rule", "Share (%)", "Limit (%)", "Recommendation"),
-                rows=tuple(
+            table_of_values(
+                "recommendations",
+                "Recommendations",
+                ("Rule", "Share (%)", "Limit (%)", "Recommendation"),
+                (
                     (each["rule"], round(each["share"] * 100, 2), each["limit"] * 100, each["text"])
                     for each in found
                 ),
             )
         )
     if modules := views.get("module"):
-        tables.append(module_report_table(modules))
+        tables.append(modules_table_of(modules))
     if memory := views.get("memory"):
+        columns = memory["statistics"]["columns"]
         for device, rows in memory["statistics"]["rows"].items():
-            columns = tuple(column["name"] for column in memory["statistics"]["columns"])
-            tables.append(
-                ReportTable(
-                    name=f"memory {device}",
-                    title=f"Memory {device}",
-                    columns=columns,
-                    rows=tuple(map(tuple, rows)),
-                )
-            )
+            name = f"memory {device}"
+            tables.append(table_of_view(name, f"Memory {device}", columns, rows))
     if diff := views.get("diff"):
-        tables.append(diff_report_table(diff))
+        tables.append(table_of_view("diff", "Diff", **diff["table"], notes=notes_of(diff)))
     return tuple(tables)
 
 
-def steps_report_table(overview: Mapping[str, Any]) -> ReportTable:
+def table_of_view(
+    name: str,
+    title: str,
+    columns: Sequence[Mapping[str, Any]],
+    rows: Iterable[Sequence[Cell]],
+    notes: Iterable[str] = (),
+) -> AnyTable:
+    """Return the table of a view that has columns and rows."""
+    return table_of_values(name, title, [column["name"] for column in columns], rows, notes)
+
+
+def steps_table_of(overview: Mapping[str, Any]) -> AnyTable:
     """Return the steps without the tooltips."""
     columns = overview["steps"]["columns"]
     shown = [index for index, column in enumerate(columns) if "name" in column]
     names = [columns[index]["name"] for index in shown]
-    return ReportTable(
-        name="steps",
-        title="Steps",
-        columns=(names[0], *(f"{name} (us)" for name in names[1:])),
-        rows=tuple(tuple(row[index] for index in shown) for row in overview["steps"]["rows"]),
-    )
+    rows = ([row[index] for index in shown] for row in overview["steps"]["rows"])
+    headings = [names[0], *(f"{name} (us)" for name in names[1:])]
+    return table_of_values("steps", "Steps", headings, rows)
 
 
-def module_report_table(modules: Mapping[str, Any]) -> ReportTable:
+def modules_table_of(modules: Mapping[str, Any]) -> AnyTable:
     """Return the tree of modules with its depth as spaces before the names."""
     keys = [column["key"] for column in modules["columns"]]
     rows: list[tuple[Cell, ...]] = []
@@ -192,8 +191,6 @@ def module_report_table(modules: Mapping[str, Any]) -> ReportTable:
             add(part["children"], depth + 1)
 
     add(modules["data"], 0)
-    columns = tuple(
-        column["name"] + (" (us)" if column["name"].endswith("Time") else "")
-        for column in modules["columns"]
-    )
-    return ReportTable(name="modules", title="Modules", columns=columns, rows=tuple(rows))
+    names = [column["name"] for column in modules["columns"]]
+    headings = [name + (" (us)" if name.endswith("Time") else "") for name in names]
+    return table_of_values("modules", "Modules", headings, rows)

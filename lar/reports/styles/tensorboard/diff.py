@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lar.profiles.activities import HostActivity
 from lar.profiles.differences import Difference
 from lar.records.profile import Profile
-from lar.reports.document import Cell, ReportTable
+from lar.reports.model import Cell
 from lar.reports.styles.tensorboard.operators import (
     HostWork,
     OperatorTotals,
@@ -205,8 +205,8 @@ def format_percent(baseline: int, experiment: int) -> str:
     return "Infinity%" if change.delta else "N/A"
 
 
-def diff_report_table(view: Mapping[str, Any]) -> ReportTable:
-    """Return the table, with how many iterations the sums are of."""
+def notes_of(view: Mapping[str, Any]) -> list[str]:
+    """Return how many iterations the sums of the table are of."""
     steps = view["metadata"]
     notes = [
         f"sums of all timed iterations: {steps['baseline_steps']} of the baseline, "
@@ -214,10 +214,4 @@ def diff_report_table(view: Mapping[str, Any]) -> ReportTable:
     ]
     if steps["baseline_steps"] != steps["exp_steps"]:
         notes.append("runs of different length: --style diff compares means of an iteration")
-    return ReportTable(
-        name="diff",
-        title="Diff",
-        columns=tuple(column["name"] for column in view["table"]["columns"]),
-        rows=tuple(map(tuple, view["table"]["rows"])),
-        notes=tuple(notes),
-    )
+    return notes

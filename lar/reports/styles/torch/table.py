@@ -1,4 +1,4 @@
-"""The table of key averages, laid out as torch's profiler prints it.
+"""The columns of the key averages, and their table as torch's profiler prints it.
 
 Columns are 12 wide and the name at most 55, all right-aligned and each followed by two spaces. A
 header of 13 characters shifts those after it. Sums and percentages are over all rows, also over
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from lar.profiles.units import UNITS_NS
+from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.torch.averages import KeyAverage
 
 WIDTH = 12
@@ -20,25 +20,21 @@ NAME_WIDTH = 55
 SHAPES_WIDTH = 80
 UNKNOWN = "--"
 FLOP_PREFIXES = ("", "K", "M", "G", "T", "P")
+RULE = Rule(right="  ")
+LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
+
+KeyColumn = Column[KeyAverage]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableTotals:
-    """What is written below the table and what percentages are of, in nanoseconds.
+    """What is printed below the table and what percentages are of, in nanoseconds.
 
     `device_ns` is the time of device rows alone, since those of operators have it again.
     """
 
     self_cpu_ns: int
     device_ns: int
-
-
-class Column(NamedTuple):
-    """A column: what is in a row's cell, and how wide it is at least."""
-
-    header: str
-    cell: Callable[[KeyAverage], str]
-    width: int = WIDTH
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
@@ -49,108 +45,155 @@ def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
     )
 
 
-def format_table(
-    rows: Sequence[KeyAverage],
-    totals: TableTotals,
-    *,
-    device: str = "",
-    unit: str | None = None,
-    limit: int | None = None,
-) -> str:
+def table_of(
+    rows: Sequence[KeyAverage], totals: TableTotals, device: str = "", unit: str | None = None
+) -> Table[KeyAverage]:
     """Return the table; without the name of a `device`, such as CUDA, the columns of its times
-    and its memory vanish, and those of what no row knows.
+    and its memory vanish, and from the text those of what no row knows.
 
-    `unit` fixes the unit of times, one of UNITS_NS; `limit` is how many rows are shown.
+    `unit` fixes the unit of times, one of UNITS_NS; without it records are in microseconds.
     """
-    columns = [
-        name_column(rows),
-        *cpu_columns(totals, unit),
-        *(device_columns(device, totals, unit) if device else []),
-        *memory_columns(rows, device),
-        Column("# of Calls", lambda row: str(row.count)),
-        *shapes_columns(rows),
-        *flops_columns(rows),
+    name = name_column(rows)
+    kind = KeyColumn("Kind", lambda row: row.kind)
+    cpu = [
+        share_column("Self CPU %", lambda row: row.self_cpu_ns, totals.self_cpu_ns),
+        time_column("Self CPU", lambda row: row.self_cpu_ns, unit),
+        share_column("CPU total %", lambda row: row.cpu_ns, totals.self_cpu_ns),
+        time_column("CPU total", lambda row: row.cpu_ns, unit),
+        time_column("CPU time avg", lambda row: row.average_cpu_ns, unit),
     ]
-    rule = "".join("-" * column.width + "  " for column in columns)
-    lines = [rule, format_line([column.header for column in columns], columns), rule]
-    lines += [
-        format_line([column.cell(row) for column in columns], columns) for row in rows[:limit]
+    times = [
+        time_column(f"Self {device}", lambda row: row.self_device_ns, unit),
+        share_column(f"Self {device} %", lambda row: row.self_device_ns, totals.device_ns),
+        time_column(f"{device} total", lambda row: row.device_ns, unit),
+        time_column(f"{device} time avg", lambda row: row.average_device_ns, unit),
     ]
-    lines += [rule, f"Self CPU time total: {format_time(totals.self_cpu_ns, unit)}"]
-    if device:
-        lines.append(f"Self {device} time total: {format_time(totals.device_ns, unit)}")
-    return "\n".join(lines) + "\n"
+    memory = [
+        memory_column("CPU Mem", lambda row: row.cpu_memory_bytes),
+        memory_column("Self CPU Mem", lambda row: row.self_cpu_memory_bytes),
+    ]
+    device_memory = [
+        memory_column(f"{device} Mem", lambda row: row.device_memory_bytes),
+        memory_column(f"Self {device} Mem", lambda row: row.self_device_memory_bytes),
+    ]
+    calls = plain_column("# of Calls", lambda row: row.count)
+    shapes = shapes_columns(rows)
+    flops = flops_column(rows)
+    # That a device's rows take no memory says nothing.
+    known = [row for row in rows if row.kind != "kernel"]
+    has_memory = any(row.cpu_memory_bytes is not None for row in known)
+    has_device_memory = has_memory and any(row.device_memory_bytes for row in known)
+    return Table(
+        name="key_averages",
+        title="Key averages",
+        columns=(
+            *(name, kind, *cpu, *((*times, *device_memory) if device else ())),
+            *(*memory, calls, *shapes, flops),
+        ),
+        shown=(
+            *(name, *cpu, *(times if device else ())),
+            *(memory if has_memory else ()),
+            *(device_memory if device and has_device_memory else ()),
+            *(calls, *shapes, *((flops,) if any(row.flops for row in rows) else ())),
+        ),
+        rows=tuple(rows),
+        notes=notes_of(totals, device, unit or "us"),
+        layout=LAYOUT,
+    )
 
 
-def name_column(rows: Sequence[KeyAverage]) -> Column:
+def notes_of(totals: TableTotals, device: str, unit: str) -> tuple[str, ...]:
+    times = [("CPU", totals.self_cpu_ns), *([(device, totals.device_ns)] if device else [])]
+    return tuple(f"Self {where} time total: {in_unit(ns, unit)} {unit}" for where, ns in times)
+
+
+def body_of(
+    table: Table[KeyAverage], totals: TableTotals, device: str, unit: str | None, limit: int
+) -> tuple[str | AnyTable, ...]:
+    """Return the text: the first rows, and the totals below them."""
+    times = [("CPU", totals.self_cpu_ns), *([(device, totals.device_ns)] if device else [])]
+    return (
+        replace(table, rows=table.rows[:limit]),
+        *(f"Self {where} time total: {format_time(ns, unit)}" for where, ns in times),
+    )
+
+
+def plain_column(
+    title: str,
+    value: Callable[[KeyAverage], str | int | float | None],
+    text: Callable[[KeyAverage], str] | None = None,
+    key: str = "",
+    width: int = WIDTH,
+    rank: int = 5,
+) -> KeyColumn:
+    """Return a column of torch's width."""
+    return KeyColumn(
+        title, value, text, key=key, align="right", width=width, is_fixed=True, rank=rank
+    )
+
+
+def name_column(rows: Sequence[KeyAverage]) -> KeyColumn:
     def cell(row: KeyAverage) -> str:
         cut = len(row.name) >= NAME_WIDTH - 3
         return row.name[: NAME_WIDTH - 3] + "..." if cut else row.name
 
     longest = max((len(row.name) for row in rows), default=0)
-    return Column("Name", cell, min(longest + 4, NAME_WIDTH))
+    width = min(longest + 4, NAME_WIDTH)
+    return plain_column("Name", lambda row: row.name, cell, width=width, rank=0)
 
 
-def cpu_columns(totals: TableTotals, unit: str | None) -> list[Column]:
-    return [
-        Column("Self CPU %", lambda row: format_share(row.self_cpu_ns, totals.self_cpu_ns)),
-        Column("Self CPU", lambda row: format_time(row.self_cpu_ns, unit)),
-        Column("CPU total %", lambda row: format_share(row.cpu_ns, totals.self_cpu_ns)),
-        Column("CPU total", lambda row: format_time(row.cpu_ns, unit)),
-        Column("CPU time avg", lambda row: format_time(row.average_cpu_ns, unit)),
-    ]
+def time_column(
+    title: str, time_ns: Callable[[KeyAverage], float | None], unit: str | None
+) -> KeyColumn:
+    return plain_column(
+        title,
+        lambda row: in_unit(time_ns(row), unit or "us"),
+        lambda row: format_time(time_ns(row), unit),
+        f"{title} ({unit or 'us'})",
+        rank=2 if title.startswith("Self") else 4,
+    )
 
 
-def device_columns(device: str, totals: TableTotals, unit: str | None) -> list[Column]:
-    return [
-        Column(f"Self {device}", lambda row: format_time(row.self_device_ns, unit)),
-        Column(f"Self {device} %", lambda row: format_share(row.self_device_ns, totals.device_ns)),
-        Column(f"{device} total", lambda row: format_time(row.device_ns, unit)),
-        Column(f"{device} time avg", lambda row: format_time(row.average_device_ns, unit)),
-    ]
+def share_column(title: str, part: Callable[[KeyAverage], int | None], whole: int) -> KeyColumn:
+    return plain_column(
+        title,
+        lambda row: percent(part(row), whole),
+        lambda row: format_share(part(row), whole),
+        rank=3 if title.startswith("Self") else 6,
+    )
 
 
-def memory_columns(rows: Sequence[KeyAverage], device: str) -> list[Column]:
-    """Return those of what is known; that a device's rows take none says nothing."""
-    known = [row for row in rows if row.kind != "kernel"]
-    columns = []
-    if any(row.cpu_memory_bytes is not None for row in known):
-        columns += [
-            Column("CPU Mem", lambda row: format_memory(row.cpu_memory_bytes)),
-            Column("Self CPU Mem", lambda row: format_memory(row.self_cpu_memory_bytes)),
-        ]
-        if device and any(row.device_memory_bytes for row in known):
-            columns += [
-                Column(f"{device} Mem", lambda row: format_memory(row.device_memory_bytes)),
-                Column(
-                    f"Self {device} Mem", lambda row: format_memory(row.self_device_memory_bytes)
-                ),
-            ]
-    return columns
+def memory_column(title: str, size: Callable[[KeyAverage], int | None]) -> KeyColumn:
+    return plain_column(title, size, lambda row: format_memory(size(row)), f"{title} (bytes)")
 
 
-def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column]:
+def shapes_columns(rows: Sequence[KeyAverage]) -> list[KeyColumn]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
-    return [Column("Input Shapes", lambda row: row.shapes[:width], width)] if longest else []
+    shapes = plain_column(
+        "Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width], width=width
+    )
+    return [shapes] if longest else []
 
 
-def flops_columns(rows: Sequence[KeyAverage]) -> list[Column]:
+def flops_column(rows: Sequence[KeyAverage]) -> KeyColumn:
     """Return the column of FLOPs in the unit in which the smallest count is readable."""
     counts = [row.flops for row in rows if row.flops]
-    if not counts:
-        return []
-    power = min(int(math.log10(min(counts)) / 3), len(FLOP_PREFIXES) - 1)
-    return [
-        Column(
-            f"Total {FLOP_PREFIXES[power]}FLOPs",
-            lambda row: f"{row.flops / 1000**power:8.3f}" if row.flops else UNKNOWN,
-        )
-    ]
+    power = min(int(math.log10(min(counts, default=1)) / 3), len(FLOP_PREFIXES) - 1)
+    return plain_column(
+        f"Total {FLOP_PREFIXES[power]}FLOPs",
+        lambda row: row.flops,
+        lambda row: f"{row.flops / 1000**power:8.3f}" if row.flops else UNKNOWN,
+        "Total FLOPs",
+    )
 
 
-def format_line(cells: Sequence[str], columns: Sequence[Column]) -> str:
-    return "".join(f"{cell:>{column.width}}  " for cell, column in zip(cells, columns, strict=True))
+def in_unit(time_ns: float | None, unit: str) -> float | None:
+    return None if time_ns is None else time_ns / UNITS_NS[unit]
+
+
+def percent(part_ns: int | None, total_ns: int) -> float | None:
+    return None if part_ns is None or not total_ns else 100 * part_ns / total_ns
 
 
 def format_time(time_ns: float | None, unit: str | None = None) -> str:

@@ -1,0 +1,28 @@
+"""Reports as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lar.reports.model import AnyTable
+from lar.reports.report import Report
+
+
+def format_json(report: Report) -> str:
+    """Return the style's own document, or the tables: name, title, columns, rows, notes."""
+    document: Any = report.document
+    if document is None:
+        document = {"style": report.style, "tables": [*map(document_of, report.tables)]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+
+
+def document_of(table: AnyTable) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": table.headings,
+        "rows": table.records,
+        "notes": table.notes,
+    }

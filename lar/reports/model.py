@@ -1,0 +1,175 @@
+"""The model of every table that lar prints or writes: columns, rows, and a layout for the text.
+
+A column is declared once: its heading, the value that CSV, JSON and HTML have, the text that a
+person reads. A layout says how text is drawn: rules, gaps, frames. The renderers are
+`lar.reports.text`, `lar.reports.records` (CSV and JSON) and `lar.reports.page` (HTML).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+Cell = str | int | float | None
+Row = TypeVar("Row")
+AnyRow = TypeVar("AnyRow", contravariant=True)
+
+# `centre` and `middle` differ in where the odd space goes: as `str.center` and as `format` have it.
+# `point` aligns numbers at their decimal points, and anything else to the left.
+Align = Literal["left", "right", "centre", "middle", "point"]
+
+
+@dataclass(frozen=True)
+class Column(Generic[AnyRow]):
+    """One column: `title` is its heading in text, `value` its plain value of a row.
+
+    In CSV, JSON and pages the heading is `key`, or the title and `unit`. In text a cell is `text`
+    of the row, or the plain value. A column with `parts` is one cell of several values: text joins
+    them by `joint`, records have a column for each part.
+    """
+
+    title: str
+    value: Callable[[AnyRow], Cell] = lambda row: None
+    text: Callable[[AnyRow], str] | None = None
+    unit: str = ""
+    key: str = ""
+    align: Align = "left"
+    width: int = 0  # at least
+    is_fixed: bool = False  # that wide, even where a cell is longer
+    group: str = ""  # a heading above this column and its neighbours of the same group
+    parts: tuple[Column[AnyRow], ...] = ()
+    joint: str = "\n"
+    in_text: bool = True
+    in_records: bool = True
+    digits: int | None = None  # after the point, in pages; None where it holds text
+    shortest: int = 12  # a cell of text may be cut to that on a narrow terminal
+    rank: int = 5  # the columns of the highest rank go first on a narrow terminal; 0 never goes
+
+    @property
+    def heading(self) -> str:
+        """The heading in CSV and JSON."""
+        return self.key or (f"{self.title} ({self.unit})" if self.unit else self.title)
+
+    def cell(self, row: AnyRow) -> str:
+        """Return the text of a row's cell."""
+        if self.text is not None:
+            return self.text(row)
+        if self.parts:
+            return self.joint.join(part.cell(row) for part in self.parts if part.in_text)
+        value = self.value(row)
+        return "" if value is None else str(value)
+
+
+class Rule(NamedTuple):
+    """A line across a table: `fill` as long as each column, and what stands between.
+
+    `added` is how much longer than the column each piece is, `longest` its limit, `fixed` its
+    length whatever the column's.
+    """
+
+    fill: str = "-"
+    middle: str = "  "
+    left: str = ""
+    right: str = ""
+    added: int = 0
+    longest: int = 0
+    fixed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a table is drawn as text."""
+
+    start: str = ""
+    gap: str = "  "
+    end: str = ""
+    over: Rule | None = None  # above the header
+    under: Rule | None = None  # below the header
+    between: Rule | None = None  # between rows
+    total: Rule | None = None  # before the last row
+    closing: Rule | None = None  # after the last row
+    has_header: bool = True
+    header_align: Align | None = None  # as the column, if None
+    header_room: int = 0  # a column is that much wider than its header, at least
+    is_stripped: bool = False  # no spaces at the ends of lines
+    is_padded: bool = True
+    has_lines: bool = False  # cells may have several lines
+    escaped: str = ""  # a backslash stands before these characters in cells
+    fill: str = ""  # the title stands above the table amid these
+    note: str = ""  # stands before the notes, which a line of `fill` ends
+    empty_lines: int = 0  # after the table
+
+
+PLAIN = Layout(is_stripped=True)
+MARKDOWN = Layout(
+    start="| ",
+    gap=" | ",
+    end=" |",
+    under=Rule("-", "|", "|", "|", fixed=3),
+    is_padded=False,
+    escaped="|",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Generic[Row]):
+    """Rows, and the columns made of them.
+
+    `shown` are the columns of the text where they are in another order or fewer. `above` stands
+    between the title and the header. `breaks` are lines before the row of that number: a text is
+    a title across the table, a tuple another header. `color` names that of a row's line, if any.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column[Row], ...]
+    rows: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    layout: Layout = PLAIN
+    shown: tuple[Column[Row], ...] = ()
+    above: tuple[str, ...] = ()
+    breaks: Mapping[int, str | tuple[str, ...]] = field(default_factory=dict)
+    color: Callable[[Row], str] | None = None
+
+    @property
+    def text_columns(self) -> tuple[Column[Row], ...]:
+        return self.shown or tuple(column for column in self.columns if column.in_text)
+
+    @property
+    def record_columns(self) -> tuple[Column[Row], ...]:
+        """The columns of CSV, JSON and pages, with a column for each part."""
+        return tuple(
+            part
+            for column in self.columns
+            for part in column.parts or (column,)
+            if column.in_records and part.in_records
+        )
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(column.heading for column in self.record_columns)
+
+    @property
+    def records(self) -> tuple[tuple[Cell, ...], ...]:
+        """The plain values of each row; None is what is not known."""
+        values = [column.value for column in self.record_columns]
+        return tuple(tuple(value(row) for value in values) for row in self.rows)
+
+
+AnyTable = Table[Any]
+
+
+def table_of_values(
+    name: str,
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    notes: Iterable[str] = (),
+) -> Table[Sequence[Cell]]:
+    """Return a table of rows that are values already."""
+    columns = (Column[Sequence[Cell]](it, itemgetter(at)) for at, it in enumerate(headings))
+    return Table(
+        name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=tuple(notes)
+    )

@@ -1,0 +1,312 @@
+"""Tables as text: one renderer for every layout, as wide as the terminal where that is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
+
+EMPTY, INTEGER, FRACTION, TEXT = range(4)
+BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
+COLORS = {"red": RED, "green": GREEN}
+CUT = "..."
+
+
+class Screen(NamedTuple):
+    """What text is printed on: how wide a line may be, None for any width; whether in colour."""
+
+    width: int | None = None
+    has_color: bool = False
+
+    def paint(self, line: str, code: str) -> str:
+        return f"{code}{line}{NORMAL}" if self.has_color and line and code else line
+
+
+PAPER = Screen()
+
+
+def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
+    """Return the lines of a table."""
+    layout = table.layout
+    columns = table.text_columns
+    drawing = Drawing(
+        columns, [[column.cell(row) for column in columns] for row in table.rows], layout, screen
+    )
+    lines = []
+    if layout.fill:
+        title = centre_title(table.title, drawing.length, layout.fill)
+        lines.append(screen.paint(title, BOLD))
+    lines += [*table.above, *drawing.head()]
+    colors = [COLORS.get(table.color(row), "") for row in table.rows] if table.color else ()
+    lines += drawing.body(table.breaks, colors)
+    if layout.note and table.notes:
+        lines += [layout.note, *table.notes, layout.fill * drawing.length]
+    return lines + drawing.omitted() + [""] * layout.empty_lines
+
+
+def format_rows(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    layout: Layout = PLAIN,
+    screen: Screen = PAPER,
+) -> list[str]:
+    """Return the lines of a table whose cells are texts."""
+    table = table_of_values("", "", header, rows)
+    if any(len(row) != len(header) for row in table.rows):
+        raise ValueError(f"a row has not {len(header)} cells")
+    return format_table(replace(table, layout=layout), screen)
+
+
+class Drawing:
+    """The texts of a table in the widths of its columns."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column[object]],
+        rows: Sequence[Sequence[str]],
+        layout: Layout,
+        screen: Screen,
+    ) -> None:
+        self.layout, self.screen = layout, screen
+        self.dropped: list[str] = []
+        if layout.escaped:
+            rows = [[escape(cell, layout.escaped) for cell in row] for row in rows]
+            columns = [replace(it, title=escape(it.title, layout.escaped)) for it in columns]
+        parts = [split_lines(row) if layout.has_lines else [row] for row in rows]
+        lines = [line for part in parts for line in part]
+        texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
+        aligned = [
+            align_points(cells) if column.align == "point" else (cells, column.align)
+            for column, cells in zip(columns, texts, strict=True)
+        ]
+        widths: Sequence[int] = [
+            width_of(column, cells, layout)
+            for column, (cells, _) in zip(columns, aligned, strict=True)
+        ]
+        shown: Sequence[int] = range(len(columns))
+        if screen.width is not None:
+            room = screen.width - len(layout.start) - len(layout.end.rstrip())
+            can_cut = [align == "left" for _, align in aligned]
+            shown, widths = fit_columns(columns, widths, can_cut, room, len(layout.gap))
+            self.dropped = [it.title for place, it in enumerate(columns) if place not in shown]
+        self.shown = shown
+        self.widths = [widths[place] for place in shown]
+        self.columns = [columns[place] for place in shown]
+        self.aligns = [aligned[place][1] for place in shown]
+        padded = [
+            [self.pad(cell, widths[place], aligned[place][1]) for cell in aligned[place][0]]
+            for place in shown
+        ]
+        flat = iter(zip(*padded, strict=True))
+        self.rows = [[*itertools.islice(flat, len(part))] for part in parts]
+
+    @property
+    def length(self) -> int:
+        """The length of a line, without what stands at its ends."""
+        return sum(self.widths) + len(self.layout.gap) * (len(self.widths) - 1)
+
+    def pad(self, text: str, width: int, align: str) -> str:
+        if self.screen.width is not None:
+            text = shorten(text, width)
+        if not self.layout.is_padded:
+            return text
+        if align == "left":
+            return text.ljust(width)
+        if align == "right":
+            return text.rjust(width)
+        return text.center(width) if align == "centre" else f"{text:^{width}}"
+
+    def line(self, cells: Iterable[str], color: str = "") -> str:
+        layout = self.layout
+        text = f"{layout.start}{layout.gap.join(cells)}{layout.end}"
+        return self.screen.paint(text.rstrip() if layout.is_stripped else text, color)
+
+    def rule(self, rule: Rule | None) -> Iterator[str]:
+        if rule is not None:
+            pieces = (rule_piece(rule, width) for width in self.widths)
+            yield self.screen.paint(f"{rule.left}{rule.middle.join(pieces)}{rule.right}", DIM)
+
+    def head(self) -> Iterator[str]:
+        """Yield the header between its rules."""
+        layout = self.layout
+        if any(column.group for column in self.columns):
+            yield self.screen.paint(layout.gap.join(self.groups()).rstrip(), BOLD)
+        titles = [column.title for column in self.columns]
+        yield from self.header(titles) if layout.has_header else self.rule(layout.over)
+
+    def header(self, titles: Iterable[str]) -> Iterator[str]:
+        yield from self.rule(self.layout.over)
+        aligns = (self.layout.header_align or align for align in self.aligns)
+        cells = map(self.pad, titles, self.widths, aligns)
+        yield self.line(cells, BOLD)
+        yield from self.rule(self.layout.under)
+
+    def groups(self) -> Iterator[str]:
+        """Yield the headings above columns, each centred over those that it is of."""
+        pairs = zip(self.columns, self.widths, strict=True)
+        for group, members in itertools.groupby(pairs, key=lambda pair: pair[0].group):
+            widths = [width for _, width in members]
+            yield group.center(sum(widths) + len(self.layout.gap) * (len(widths) - 1))
+
+    def body(
+        self, breaks: Mapping[int, str | tuple[str, ...]], colors: Sequence[str]
+    ) -> Iterator[str]:
+        """Yield the rows, what stands between them, and the rule after them."""
+        for place in range(len(self.rows) + 1):
+            if (line := breaks.get(place)) is not None:
+                yield from self.break_line(line)
+            if place == len(self.rows):
+                break
+            if place and self.layout.between is not None:
+                yield from self.rule(self.layout.between)
+            if place == len(self.rows) - 1:
+                yield from self.rule(self.layout.total)
+            for cells in self.rows[place]:
+                yield self.line(cells, colors[place] if colors else "")
+        yield from self.rule(self.layout.closing)
+
+    def break_line(self, line: str | tuple[str, ...]) -> Iterator[str]:
+        if isinstance(line, str):
+            yield self.screen.paint(centre_title(line, self.length, self.layout.fill or "-"), BOLD)
+        else:
+            yield from self.header([line[place] for place in self.shown])
+
+    def omitted(self) -> list[str]:
+        """Return the line that names the columns for which there was no room."""
+        if not self.dropped:
+            return []
+        names = ", ".join(" ".join(title.split()) for title in self.dropped if title)
+        return [self.screen.paint(f"(too narrow to show: {names})", DIM)]
+
+
+def width_of(column: Column[object], cells: Sequence[str], layout: Layout) -> int:
+    """Return how wide a column is: as its widest cell, where it is not fixed."""
+    if column.is_fixed:
+        return column.width
+    least = len(column.title) + layout.header_room if layout.has_header else 0
+    return max([column.width, least, *map(len, cells)])
+
+
+def rule_piece(rule: Rule, width: int) -> str:
+    if rule.fixed:
+        return rule.fill * rule.fixed
+    if rule.longest:
+        return (rule.fill * min(width, rule.longest)).ljust(width)
+    return rule.fill * (width + rule.added)
+
+
+def fit_columns(
+    columns: Sequence[Column[object]],
+    widths: Sequence[int],
+    can_cut: Sequence[bool],
+    room: int,
+    gap: int,
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the places of the columns for which there is room, and the widths of all.
+
+    Text is shortened first, from the widest column down; where that is not enough, the columns of
+    the highest rank are left out, from the right.
+    """
+    shown = [*range(len(columns))]
+    while True:
+        fitted, excess = [*widths], sum(widths[place] for place in shown)
+        excess += gap * (len(shown) - 1) - room
+        if excess <= 0:
+            return shown, fitted
+        can_shrink = [place for place in shown if can_cut[place]]
+        while excess > 0 and can_shrink:
+            widest = max(can_shrink, key=lambda place: fitted[place])
+            if fitted[widest] <= columns[widest].shortest:
+                break
+            fitted[widest] -= 1
+            excess -= 1
+        droppable = [place for place in shown[1:] if columns[place].rank]
+        if excess <= 0 or not droppable:
+            return shown, fitted
+        shown.remove(max(droppable, key=lambda place: (columns[place].rank, place)))
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text without its middle if it is longer than that."""
+    if len(text) <= width:
+        return text
+    if width <= len(CUT) + 2:
+        return text[:width]
+    head = (width - len(CUT) + 1) // 2
+    return text[:head] + CUT + text[len(text) - (width - len(CUT) - head) :]
+
+
+def escape(text: str, letters: str) -> str:
+    return "".join(f"\\{letter}" if letter in letters else letter for letter in text)
+
+
+def centre_title(title: str, length: int, fill: str = "-") -> str:
+    """Return a title amid dashes, of which the right side takes the odd one."""
+    left = max(length - len(title), 0) // 2
+    return fill * left + title + fill * max(length - len(title) - left, 0)
+
+
+def split_lines(row: Sequence[str]) -> list[list[str]]:
+    """Return the lines of a row, of which the cells with fewer lines leave the last empty."""
+    cells = [cell.split("\n") for cell in row]
+    return [[*line] for line in itertools.zip_longest(*cells, fillvalue="")]
+
+
+def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:
+    """Return the cells of a column and how they are aligned, as the `tabulate` package has them.
+
+    A column of nothing but numbers is aligned to the right at its decimal points, with six
+    significant digits where one has a fraction; any other is aligned to the left.
+    """
+    kind = max(map(kind_of, cells), default=EMPTY)
+    if kind not in (INTEGER, FRACTION):
+        return cells, "left"
+    texts = [format(float(cell), "g") if kind == FRACTION and cell else cell for cell in cells]
+    places = [places_of(text) for text in texts]
+    padded = [text + " " * (max(places) - place) for text, place in zip(texts, places, strict=True)]
+    return padded, "right"
+
+
+def kind_of(cell: str) -> int:
+    """Return what a cell holds: nothing, an integer, a fraction or text."""
+    if not cell:
+        return EMPTY
+    try:
+        int(cell)
+        return INTEGER
+    except ValueError:
+        pass
+    try:
+        value = float(cell)
+    except ValueError:
+        return TEXT
+    return FRACTION if math.isfinite(value) or cell.lower() in ("inf", "-inf", "nan") else TEXT
+
+
+def places_of(number: str) -> int:
+    """Return how many characters stand behind the point, or behind the `e`; -1 without either."""
+    if kind_of(number) != FRACTION:
+        return -1
+    point = number.rfind(".")
+    place = point if point >= 0 else number.rfind("e")
+    return len(number) - place - 1 if place >= 0 else -1
+
+
+def format_count(value: float | None) -> str:
+    """Format a count with its thousands apart, N/A for None."""
+    return "N/A" if value is None else f"{value:,.0f}"
+
+
+def format_bytes(size: float | None) -> str:
+    """Format a size in the largest binary unit below it."""
+    if size is None:
+        return "N/A"
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
