@@ -14,9 +14,15 @@ import pytest
 from lar.cli import cache as command
 from lar.cli.main import dispatch
 from lar.cli.parser import Parser
-from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, bytes_of, read_cache
+from lar.engines.megengine.cache import (
+    AlgorithmCache,
+    Category,
+    Entry,
+    bytes_of,
+    read_cache,
+    write_cache_merged,
+)
 from lar.engines.megengine.cache_choices import operators_of
-from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from lar.cli import cache as command
 from lar.cli.parser import Parser
-from lar.engines.onnxruntime.cache_file import CacheRecord, with_record
+from lar.engines.onnxruntime.cache import CacheRecord, with_record
 from lar.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

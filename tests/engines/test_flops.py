@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
-from lar.engines.megengine import graph_file
-from lar.engines.onnxruntime import model_file
+from lar.engines.megengine.model_file import read_model as read_mge
+from lar.engines.onnxruntime.model_file import read_model as read_onnx
 from lar.records.run import ModelInfo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,8 +50,8 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
     """Read the .mge and the .onnx of a network."""
 
     def read(folder: Path, name: str) -> tuple[ModelInfo, ModelInfo]:
-        mge = elsewhere(graph_file.read_model, folder / f"{name}.mge")
-        return mge, model_file.read_model(folder / f"{name}.onnx")
+        mge = elsewhere(read_mge, folder / f"{name}.mge")
+        return mge, read_onnx(folder / f"{name}.onnx")
 
     return read
 

@@ -137,7 +137,7 @@ class MegEngine(Engine):
         return RULES
 
     def read_model(self, path: Path) -> ModelInfo:
-        from lar.engines.megengine.graph_file import read_model
+        from lar.engines.megengine.model_file import read_model
 
         return read_model(path)
 

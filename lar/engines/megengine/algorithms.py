@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.cache import AlgorithmCache, read_cache
-from lar.engines.megengine.cache_write import write_cache_merged
+from lar.engines.megengine.cache import AlgorithmCache, read_cache, write_cache_merged
 from lar.errors import UsageError
 from lar.records.run import RunContext, RunSpec
 

@@ -12,19 +12,17 @@ from lar.engines.megengine.cache import (
     AlgorithmCache,
     Category,
     Entry,
-    merge_caches,
-    read_cache,
-)
-from lar.engines.megengine.cache_key import (
     Key,
     attributes_of,
     format_key,
     key_of,
+    merge_caches,
     profile_of,
+    read_cache,
+    update_cache,
     value_of,
     winograd_of,
 )
-from lar.engines.megengine.cache_write import update_cache
 from lar.errors import UsageError
 
 MOST_TOLD = 9  # operators in one message

@@ -14,7 +14,7 @@ from lar.engines.megengine.algorithms import work_copy
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, Entry, read_cache
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.choice_log import ChoiceListener
-from lar.engines.megengine.winograd_choices import is_of
+from lar.engines.megengine.winograd import is_of
 
 FLAG = "--fast-run-algo-policy"
 MISSED = f"{FLAG}: the cache has "

@@ -1,5 +1,8 @@
 """The operators in a MegEngine model file, found without the engine and without its weights.
 
+With them comes the order of the model's inputs, which lite does not keep: it gives them as a hash
+table does. An input is an operator whose first tensor has its name.
+
 Both formats are FlatBuffers. The newer one has the graph behind its size, the older one, which the
 graph driver writes in some layouts, behind the weights as well. These are the places of fields in
 tables:
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
@@ -107,3 +110,31 @@ def table_at(table: Table, position: int) -> Table:
 def tables_in(table: Table, field: int) -> Iterator[Table]:
     """Yield the tables of a vector."""
     return (table_at(table, position) for position in vector(table, field))
+
+
+def sort_inputs(names: Sequence[str], model: str) -> list[str]:
+    """Return the names of a model's inputs in the order of its file.
+
+    Where the file is in none of the two formats they stay as they are given.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    places = {name: place for place, name in enumerate(tensors_in(graph_in(model)))}
+    return sorted(names, key=lambda name: places.get(name.encode(), len(places)))
+
+
+def tensors_in(graph: memoryview) -> Iterator[bytes]:
+    """Yield the name of each operator's first tensor, if it has one.
+
+    Raises:
+        ValueError: the graph is damaged.
+    """
+    opened = open_graph(graph)
+    if opened is None:
+        return
+    for operator in opened.operators():
+        first = next(tables_in(operator, opened.places.tensors), None)
+        name = first.blob(0) if first else None
+        if name is not None:
+            yield bytes(name[1])

@@ -173,7 +173,7 @@ class LiteDriver(Driver):
         """Describe the inputs, in the order of the file."""
         names = self.network.get_all_input_name() or ()
         if len(names) > 1:
-            from lar.engines.megengine.input_order import sort_inputs  # few runs need it
+            from lar.engines.megengine.graph_operators import sort_inputs  # few runs need it
 
             names = sort_inputs(names, self.model_file)
         for name in names:

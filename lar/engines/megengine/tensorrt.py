@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.cache import Reader
-from lar.engines.megengine.cache_write import locked, replace_file
+from lar.engines.megengine.cache import Reader, locked, replace_file
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input

@@ -21,10 +21,9 @@ import numpy as np
 
 from lar.engines.megengine.c_operators import load_operators
 from lar.engines.megengine.graph import import_megengine
-from lar.engines.megengine.graph_file import INPUT, model_outputs, quantised_name
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
-from lar.engines.megengine.operations import shape_of
+from lar.engines.megengine.model_file import INPUT, model_outputs, quantised_name, shape_of
 from lar.errors import UsageError, first_line
 from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing

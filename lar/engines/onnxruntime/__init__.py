@@ -55,7 +55,7 @@ class OnnxRuntime(Engine):
 
     @property
     def cache(self) -> CacheFiles:
-        from lar.engines.onnxruntime.cache_file import CACHES
+        from lar.engines.onnxruntime.cache import CACHES
 
         return CACHES
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.onnxruntime.wire import bytes_field, number_field
+from lar.engines.onnxruntime.model_fields import bytes_field, number_field
 
 DOMAIN = b"com.microsoft.nchwc"
 

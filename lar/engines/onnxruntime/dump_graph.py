@@ -17,11 +17,11 @@ from lar.engines.onnxruntime.model_fields import (
     MODEL_GRAPH,
     VALUE_NAME,
     Node,
+    bytes_field,
     nodes_in,
     output_names,
 )
 from lar.engines.onnxruntime.saving import SavedModel, save_optimized
-from lar.engines.onnxruntime.wire import bytes_field
 
 
 class Producer(NamedTuple):

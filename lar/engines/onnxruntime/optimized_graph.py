@@ -126,7 +126,7 @@ def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
 
 def parameters_of(node: Any) -> dict[str, Any]:
     """Return the attributes of a node that are numbers, texts or lists of numbers."""
-    from lar.engines.onnxruntime.operations import attributes_of
+    from lar.engines.onnxruntime.model_file import attributes_of
 
     found: dict[str, Any] = {}
     for name, value in attributes_of(node).items():

@@ -168,7 +168,7 @@ def flops_of_node(
     node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
     """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
-    from lar.engines.onnxruntime.operations import operation_of
+    from lar.engines.onnxruntime.model_file import operation_of
 
     shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
     for name in facts.keys() & graph.channels.keys():

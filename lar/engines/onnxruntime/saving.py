@@ -14,11 +14,12 @@ from lar.engines.onnxruntime.model_fields import (
     GRAPH_NODE,
     MODEL_GRAPH,
     NODE_ATTRIBUTE,
+    fields_in,
     is_ort_format,
     mapped,
+    messages_in,
     weights_files,
 )
-from lar.engines.onnxruntime.wire import fields_in, messages_in
 from lar.errors import UsageError
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lar.engines.megengine.algorithms import strategy_of
-from lar.engines.megengine.cache import bytes_of, read_cache
+from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, choose_algorithm
-from lar.engines.megengine.cache_key import winograd_of
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
 
 if TYPE_CHECKING:

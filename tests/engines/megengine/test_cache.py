@@ -29,6 +29,7 @@ from lar.engines.megengine.cache import (
     merge_caches,
     number_bytes,
     read_cache,
+    write_cache_merged,
 )
 from lar.engines.megengine.cache_choices import (
     choose_algorithm,
@@ -36,7 +37,6 @@ from lar.engines.megengine.cache_choices import (
     find_operator,
     operators_of,
 )
-from lar.engines.megengine.cache_write import write_cache_merged
 from lar.errors import UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.megengine.cache import number_bytes
-from lar.engines.megengine.cache_key import (
+from lar.engines.megengine.cache import (
     attributes_of,
     format_key,
     key_of,
+    number_bytes,
     profile_of,
     value_of,
     winograd_of,

@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from lar.engines.megengine.cache import AlgorithmCache, bytes_of, cache_of, merge_caches, read_cache
-from lar.engines.megengine.cache_write import update_cache, write_cache_merged
+from lar.engines.megengine.cache import (
+    AlgorithmCache,
+    bytes_of,
+    cache_of,
+    merge_caches,
+    read_cache,
+    update_cache,
+    write_cache_merged,
+)
 from lar.errors import LarError, UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,
@@ -76,7 +83,10 @@ def test_a_file_that_is_no_cache_is_never_overwritten(tmp_path: Path, content: b
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("no/such/folder/a.cache", "cannot be written: no such file"), (".", "is not a file")],
+    [
+        ("no/such/folder/a.cache", "cannot be written: no such file"),
+        (".", "is a folder, not a fast-run cache"),
+    ],
 )
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "inner").mkdir()
@@ -166,7 +176,7 @@ def test_one_writer_waits_for_another(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from lar.engines.megengine.cache import AlgorithmCache, Category, Entry, cache_of
-from lar.engines.megengine.cache_write import write_cache_merged
+from lar.engines.megengine.cache import write_cache_merged
 path, writer, count, like = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 algorithms = cache_of(open(like, "rb").read()).categories[0].entries[0].algorithms
 for index in range(count):

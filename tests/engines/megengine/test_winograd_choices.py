@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.engines.megengine.algorithm_log import choices_in
-from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache
+from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, operators_of
-from lar.engines.megengine.cache_key import winograd_of
-from lar.engines.megengine.winograd import error_of, run_with_winograd
-from lar.engines.megengine.winograd_choices import (
+from lar.engines.megengine.winograd import (
     choices_of,
+    error_of,
     prefer_winograd,
+    run_with_winograd,
     without_operators,
     without_winograd,
 )

@@ -17,8 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import cache as cache_module
-from lar.engines.onnxruntime.cache import build_folder, remove_build
-from lar.engines.onnxruntime.cache_file import read_cache
+from lar.engines.onnxruntime.cache import build_folder, read_cache, remove_build
 from lar.records.run import RunContext, RunSpec
 from tests.engines.onnxruntime.conftest import content_of
 

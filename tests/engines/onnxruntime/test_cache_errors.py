@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.onnxruntime.cache_file import CacheRecord, read_cache, with_record
+from lar.engines.onnxruntime.cache import CacheRecord, read_cache, with_record
 from lar.errors import UsageError
 from tests.engines.onnxruntime.conftest import content_of
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import lar
 from lar.cli.main import main
-from lar.engines.onnxruntime.cache_file import read_cache, with_record
+from lar.engines.onnxruntime.cache import read_cache, with_record
 from lar.engines.onnxruntime.external_data import check_external_data
 from lar.errors import UsageError
 

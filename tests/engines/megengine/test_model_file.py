@@ -3,7 +3,7 @@
 MegEngine makes and reads them in processes of their own, since it changes the one that imports
 it. For making them this file is the program:
 
-    python tests/engines/megengine/test_graph_file.py FOLDER
+    python tests/engines/megengine/test_model_file.py FOLDER
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.engines.megengine import graph_file
+from lar.engines.megengine import model_file
 from lar.engines.megengine.packed_model import write_packed
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
@@ -138,7 +138,7 @@ def plain(dumped: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def read_model(elsewhere: Callable[..., ModelInfo]) -> Read:
-    return lambda path: elsewhere(graph_file.read_model, path)
+    return lambda path: elsewhere(model_file.read_model, path)
 
 
 def test_a_model_is_described_whole(read_model: Read, plain: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from lar.engines.megengine.input_order import sort_inputs, tensors_in
+from lar.engines.megengine.graph_operators import sort_inputs, tensors_in
 from lar.engines.megengine.packed_model import write_packed
 from tests.cli.runs import result_of
 
