@@ -200,3 +200,58 @@ def test_the_memory_of_a_device_is_told_by_the_plan_not_by_the_process() -> None
 
 def test_nothing_timed_suggests_nothing() -> None:
     assert recommendations_for(profile_of([CONV])) == ()
+
+
+@pytest.mark.parametrize(("end", "found"), [(90, False), (91, True)])
+def test_copies_of_more_than_10_percent(end: float, found: bool) -> None:
+    executions = [execution_of(0, 0, 60), execution_of(1, 60, 80), execution_of(2, 80, end)]
+    facts = {"engine": ""}
+    profile = profile_of([CONV, RELU, COPY], STEPS, executions, facts=facts)
+    assert ("copies" in rules_of(profile)) == found
+
+
+def test_what_a_copy_waits_is_no_copying() -> None:
+    executions = [execution_of(0, 0, 50), execution_of(2, 50, 65, wait=5)]
+    profile = profile_of([CONV, RELU, COPY], STEPS, executions, facts={"engine": ""})
+    assert rules_of(profile) == []
+
+
+@pytest.mark.parametrize(("end", "found"), [(50, False), (51, True)])
+def test_a_type_of_more_than_half_the_time(end: float, found: bool) -> None:
+    executions = [execution_of(0, 0, end), execution_of(1, end, 100)]
+    profile = profile_of([CONV, RELU], STEPS, executions)
+    assert rules_of(profile) == (["dominating type"] if found else [])
+
+
+def test_one_type_alone_dominates_nothing() -> None:
+    assert rules_of(profile_of([CONV, RELU], STEPS, [execution_of(0, 0, 100)])) == []
+
+
+@pytest.mark.parametrize(("used", "found"), [(90, False), (91, True)])
+def test_memory_beyond_90_percent(used: int, found: bool) -> None:
+    facts = {"peak_memory_bytes": used << 30, "machine": {"memory_bytes": 100 << 30}}
+    profile = profile_of([CONV], STEPS, facts=facts)
+    assert rules_of(profile) == (["memory"] if found else [])
+    for each in recommendations_for(profile):
+        assert each.text.startswith("the run takes 91.0 GiB, 91.0% of the machine's memory; ")
+        assert (each.share, each.limit) == (0.91, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("threads", "use", "text"),
+    [
+        (2, CpuUse(4, 99.0, None), "uses 99% of a CPU, and its 2 threads could use 200%"),
+        (2, CpuUse(4, 10.0, 95.0), "uses 10% of a CPU, and its 2 threads could use 30%"),
+        (3, CpuUse(0, 100.0, 95.0), "uses 100% of a CPU, and its 3 threads could use 300%"),
+        (2, CpuUse(2, 0.0, 100.0), ""),  # no thread could have run: none stood idle
+        (2, CpuUse(2, 100.0, 0.0), ""),
+        (1, CpuUse(2, 1.0, 0.0), ""),
+    ],
+)
+def test_the_share_of_what_threads_could_use(threads: int, use: CpuUse, text: str) -> None:
+    profile = profile_of([CONV], STEPS, facts={"threads": threads, "cpu": use})
+    found = recommendations_for(profile)
+    assert [text in each.text for each in found] == [True] * bool(text)
+    assert rules_of(
+        profile_of([CONV], STEPS, facts={"threads": threads, "cpu": use}, device="x")
+    ) != ["threads"]
