@@ -191,6 +191,7 @@ def test_one_option_alone_is_refused_only_where_it_needs_another() -> None:
     assert refused == {
         *("--profile-memory", "--profile-syscalls", "--range-by"),
         *("--dump-filter", "--overwrite", "--resume"),
+        *("--input-layout", "--resize", "--mean", "--scale", "--bgr", "--rgb"),
     }
 
 
@@ -312,6 +313,7 @@ def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
         ("digits_cnn.mge", "--pack-cache gone --packed-model-dump p", "gone: no such file"),
         ("digits_cnn.mge", "--pack-info-json gone --packed-model-dump p", "gone: no such file"),
         ("digits_cnn.mge", "--c-opr-lib gone.so", "gone.so: no such file"),
+        ("digits_cnn.mge", "--mean 1", "--mean needs --input: the data generated"),
         ("digits_cnn.mge", "--enable-nchw88", "needs --engine-fix"),
         ("digits_cnn.onnx", "--enable-nchw88 --graph-optimization-level basic", "basic exclude"),
         ("digits_cnn.onnx", "--enable-nchw88 --disable-optimizer NchwcTransformer", "exclude"),
