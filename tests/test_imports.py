@@ -60,6 +60,12 @@ def modules_after(*arguments: str) -> set[str]:
         ["models/digits_cnn.onnx", "--json", "no/such/folder"],
         ["models/digits_cnn.onnx", "--csv", "models"],
         ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],
+        ["models/digits_cnn.onnx", "--json", "x", "--csv", "x"],
+        ["models/digits_cnn.onnx", "--enable-nchw88", "--graph-optimization-level", "basic"],
+        ["models/digits_cnn.onnx", "--multithread", "2", "--multi-thread-core-ids", "0"],
+        ["models/digits_cnn.mge", "--fast-run-shared-batch-size", "3"],
+        ["models/digits_cnn.mge", "--enable-nchw44", "--fake-first", "--record-comp-seq"],
+        ["models/digits_cnn.mge", "--pack-cache", "gone", "--packed-model-dump", "x"],
     ],
     ids=" ".join,
 )

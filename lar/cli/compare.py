@@ -122,7 +122,7 @@ def open_reports(
     from lar.dumps.dump import Dump
     from lar.files.path_conflicts import Place, paths_in, places_of_dump
     from lar.files.report_file import OutputFile, check_places
-    from lar.running.output_files import places_of
+    from lar.running.places import places_of
 
     files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
     read = [*paths_in(arguments.input or ())]

@@ -12,8 +12,8 @@ from typing import TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
-from lar.errors import EXIT_CODES, UsageError, printable
-from lar.files.report_file import OutputFile, check_places
+from lar.errors import EXIT_CODES, printable
+from lar.files.report_file import OutputFile
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Classified, Event, Judged
@@ -32,7 +32,6 @@ from lar.reports.run_text import (
     format_summary,
 )
 from lar.running.isolation import LAST_SECONDS
-from lar.running.output_files import files_read, places_of
 from lar.running.plan import Plan, spec_of
 from lar.running.run import Run
 from lar.running.steps import make_run
@@ -58,15 +57,8 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
             for key in FORMATS
             if values[key] is not None
         }
-        read = [*files_read(spec), values["labels"] or ""]
-        check_places(list(outputs.values()), read, places_of(spec.model, spec.settings))
         # A report on standard output stands there alone.
-        on_stdout = [f"--{key}" for key, file in outputs.items() if file.to_stdout]
-        if on_stdout and "io_dump_stdout" in spec.settings:
-            raise UsageError(
-                f"--io-dump-stdout and {on_stdout[0]} both go to standard output",
-                "give one of them a file: --io-dump FILE",
-            )
+        on_stdout = any(file.to_stdout for file in outputs.values())
         lines = sys.stderr if on_stdout else sys.stdout
         printer = LinePrinter(spec, lines, may_fail=bool(outputs))
         if values["model_info"]:

@@ -50,7 +50,7 @@ class Option(Generic[T]):
         choices: the only values it takes.
         repeatable: it may be given several times; the value is a list.
         joined_by: what stands between the values of a repeatable option in the settings.
-        writes: what the engine writes there, or the stream on which that is printed in the end.
+        writes: what is written there, or the stream on which it is printed in the end.
         reads: the value names a file that is read.
         common: it is among the twenty options that `lar run --help` shows.
     """

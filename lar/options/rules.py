@@ -403,6 +403,12 @@ RULES: tuple[Rule, ...] = (
         why="both go to standard output",
         hint="give one of them a file: --io-dump FILE",
     ),
+    excludes(
+        valued(JSON, "-"),
+        valued(CSV, "-"),
+        why="both go to standard output",
+        hint="give one of them a file",
+    ),
     # Profiles
     exclude_each_other(*PROFILES, why="--profile-host writes all that --profile does"),
     needs(

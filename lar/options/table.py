@@ -646,6 +646,7 @@ JSON = Option(
     "FILE",
     purpose="report",
     by_engine=False,
+    writes="file",
     common=True,
 )
 CSV = Option(
@@ -656,6 +657,7 @@ CSV = Option(
     "FILE",
     purpose="report",
     by_engine=False,
+    writes="file",
     common=True,
 )
 VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, common=True)

@@ -12,24 +12,23 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lar.engines import engine_named
 from lar.errors import UsageError, error_of_write
-from lar.files.path_conflicts import INDEX_SUFFIX, Place, paths_in, places_of_dump, refuse_clashes
+from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.files.work_folders import work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import RunResult, RunSpec
+from lar.running.places import STREAMS
 from lar.running.run import Run
 
 # Of these the folder gets an index beside it. What is imported for dumps is so only when one is
 # made: each run reads this module.
 TENSORS = ("bin_io_dump", "bin_out_dump")
-STREAMS = ("stdout", "stderr")
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -53,7 +52,6 @@ def place_artifacts(run: Run) -> Iterator[Run]:
             flag is named.
     """
     spec, overwrite, resume = run.spec, run.overwrite, run.resume
-    refuse_clashes(places_of(spec.model, spec.settings), files_read(spec))
     with contextlib.ExitStack() as stack:
         written = {}
         for key, place in artifacts_of(spec).items():
@@ -104,33 +102,6 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
                 index_place(place).unlink(missing_ok=True)
                 if made:
                     place.rmdir()
-
-
-def places_of(model: str, settings: Mapping[str, Any]) -> list[Place]:
-    """Return the places that a run writes to, and those that its options name to read."""
-    places = [Place(model, what="the model")]
-    for key, value in settings.items():
-        option = BY_KEY.get(key)
-        if option is None or option.writes in STREAMS:
-            continue
-        path = os.path.normpath(str(value))
-        if key in TENSORS:
-            places += places_of_dump(path, option.flag)
-        elif option.writes:
-            places.append(Place(path, option.flag))
-        elif option.reads:
-            flag = option.flag if option.purpose == "cache" else ""
-            places.append(Place(path, flag, f"the file of {option.flag}"))
-    return places
-
-
-def files_read(spec: RunSpec) -> Iterator[str]:
-    """Yield what a run is fed with: files, and folders of them."""
-    yield from paths_in(spec.inputs)
-    for item in spec.items:
-        yield from (path for _, path in item.inputs)
-    for case in spec.cases:
-        yield from (path for _, path in case.inputs)
 
 
 def index_place(folder: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,11 +12,13 @@ from lar.engines import driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, UsageError
 from lar.files.input_file import check_input
+from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, OPTIONS, collect_settings
 from lar.options.values import MOST_ITERATIONS
+from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
@@ -66,6 +68,13 @@ class Plan(NamedTuple):
             environment={**os.environ, **self.environment},
         )
 
+    def files_fed(self) -> Iterator[str]:
+        """Yield what the model is fed with: files, and folders of them."""
+        yield from paths_in(self.values["input"] or ())
+        for _, inputs in self.items:
+            yield from (path for _, path in inputs)
+        yield from self.source.folders
+
     @property
     def environment(self) -> dict[str, str]:
         """The variables that are set for the worker."""
@@ -96,6 +105,7 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
         source.model, values, settings, engine, driver, warmups, iterations, source, items or ()
     )
     check_rules((*RULES, *engine.option_rules()), plan.asked(has_dataset=items is not None))
+    refuse_clashes(places_of(plan.model, values), plan.files_fed())
     engine.check_model(Path(plan.model), settings)
     require_engine(engine, plan.model)
     if plan.sample_count > 2 * MOST_ITERATIONS:

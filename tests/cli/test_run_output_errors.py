@@ -36,7 +36,7 @@ def good(write_script: WriteScript) -> str:
     [
         ("folder", "is a folder"),
         ("missing/file", "no such file or directory"),
-        ("script_0.fake/file", "not a directory"),
+        ("script_0.fake/file", "is inside"),
         ("x" * 300, "file name too long"),
     ],
 )

@@ -22,6 +22,7 @@ from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records.run import RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
+from lar.running.plan import plan_run
 from lar.running.run import Run
 from lar.worker.main import failure_of
 
@@ -63,6 +64,13 @@ def names(folder: str | Path) -> list[str]:
 def complaint(*, overwrite: bool = False, **settings: str | bool) -> str:
     with pytest.raises(UsageError) as caught:
         write("ok", overwrite=overwrite, **settings)
+    return caught.value.message
+
+
+def clash(**values: str) -> str:
+    """What is said of a planned run whose places are at odds."""
+    with pytest.raises(UsageError) as caught:
+        plan_run("r.mge", values)
     return caught.value.message
 
 
@@ -177,10 +185,13 @@ def test_text_goes_to_its_stream_or_its_file(capsys: pytest.CaptureFixture[str])
 
 
 def test_what_has_no_place_is_refused() -> None:
-    assert complaint(bin_io_dump="r.mge") == "--bin-io-dump: r.mge: this is the model"
-    assert complaint(io_dump="./r.mge") == "--io-dump: r.mge: this is the model"
-    same = complaint(bin_io_dump="dir", bin_out_dump="./dir/")
-    assert same == "--bin-io-dump and --bin-out-dump go to the same place, dir"
+    assert clash(bin_io_dump="r.mge") == "--bin-io-dump: r.mge: this is the model"
+    assert clash(io_dump="./r.mge") == "--io-dump: r.mge: this is the model"
+    same = clash(bin_io_dump="dir", bin_out_dump="./dir/")
+    assert same == "--bin-out-dump and --bin-io-dump go to the same place, dir"
+    same = clash(json="result", csv="./result")
+    assert same == "--json and --csv go to the same place, result"
+    assert clash(json="-", csv="-").startswith("--json - and --csv - exclude each other: ")
     Path("file").touch()
     assert complaint(bin_io_dump="file") == "--bin-io-dump: file: is not a folder"
     Path("dir.index.json").mkdir()
@@ -190,16 +201,17 @@ def test_what_has_no_place_is_refused() -> None:
 
 
 def test_nothing_goes_where_a_dump_has_its_index_or_its_tensors() -> None:
-    index = complaint(io_dump="d.index.json", bin_out_dump="d")
+    index = clash(io_dump="d.index.json", bin_out_dump="d")
     assert index == "--io-dump: d.index.json: this is the index of --bin-out-dump"
     for told in (
-        complaint(bin_io_dump="d", bin_out_dump="d/deeper"),
-        complaint(bin_out_dump="d", bin_io_dump="d/deeper"),
+        clash(bin_io_dump="d", bin_out_dump="d/deeper"),
+        clash(bin_out_dump="d", bin_io_dump="d/deeper"),
     ):
         assert "d/deeper: is inside d, where" in told
-    cache = complaint(model_dump="x", fast_run_algo_policy="./x")
-    assert cache == "--model-dump: x: this is the file of --fast-run-algo-policy"
-    assert names(".") == ["r.mge"]
+    Path("x").touch()
+    cache = clash(packed_model_dump="x", fast_run_algo_policy="./x")
+    assert cache == "--packed-model-dump: x: this is the file of --fast-run-algo-policy"
+    assert names(".") == ["r.mge", "x"]
 
 
 def test_a_report_is_no_index_and_lies_in_no_dump(

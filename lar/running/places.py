@@ -1,0 +1,33 @@
+"""The places that a run writes to and reads from, as its options name them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lar.files.path_conflicts import Place, places_of_dump
+from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, OPTIONS
+
+STREAMS = ("stdout", "stderr")
+TENSORS = (BIN_IO_DUMP, BIN_OUT_DUMP)  # of which the folder gets an index beside it
+
+
+def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
+    """Return the places that a run writes to, and those of files that its options name to read."""
+    places = [Place(model, what="the model")]
+    for option in OPTIONS:
+        value = values.get(option.key)
+        if not option.is_given(values) or option.writes in STREAMS:
+            continue
+        if option.purpose == "report" and value == "-":
+            continue  # standard output
+        if option in TENSORS:
+            places += places_of_dump(os.path.normpath(str(value)), option.flag)
+        elif option.writes:
+            places.append(Place(os.path.normpath(str(value)), option.flag))
+        elif option.reads:
+            flag = option.flag if option.purpose == "cache" else ""
+            path = os.path.normpath(str(value))
+            places.append(Place(path, flag, f"the file of {option.flag}"))
+    return places
