@@ -87,7 +87,7 @@ def run_without_worker(elsewhere: Callable[..., Done]) -> RunLar:
     """
 
     def run(*args: str, cwd: str | Path | None = None, timeout: float = 60) -> Done:
-        words = (*args, "--in-process")
+        words = (*args[: args[0] == "run"], "--in-process", *args[args[0] == "run" :])
         if any(word.endswith(".mge") for word in args):
             return elsewhere(run_here, words, cwd, timeout)
         return run_here(words, cwd, timeout)
