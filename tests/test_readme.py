@@ -1,73 +1,53 @@
-"""The commands of the README work as they stand there."""
+"""The README: its two commands stand first, all that it shows works, its links lead somewhere."""
 
 from __future__ import annotations
 
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from lar.cli.help import topics
+from tests.conftest import RunLar
+from tests.docs.pages import blocks_of, carry_out, make_workplace
+
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text()
-
-
-def commands_of(language: str) -> list[str]:
-    """Return the lines of the README's code blocks of one language."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
-
-
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the repository's models and inputs."""
-    folder = tmp_path_factory.mktemp("readme")
-    for name in ("models", "inputs"):
-        (folder / name).symlink_to(ROOT / name)
-    return folder
-
-
-def run_here(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+README = ROOT / "README.md"
+LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "lar" / "README.md"]
 
 
 def test_the_first_screen_is_the_two_commands() -> None:
-    assert commands_of("sh first") == [
+    first, *others = blocks_of(README)
+    assert first.language == "sh first"
+    assert first.lines == [
         "pip install uv && uv run lar models/mobilenet_v2.mge --input inputs/cat.npy --iter 10",
         "uv run pytest",
     ]
+    assert not any(block.language == "sh first" for block in others)
+    # The tour begins with the same run.
+    assert others[0].lines == [first.lines[0].partition("&& ")[2]]
 
 
-@pytest.fixture(scope="module")
-def done(workplace: Path) -> dict[str, subprocess.CompletedProcess[str]]:
-    """What each command gave, in their order, since some read what others have left."""
-    lar = [sys.executable, "-m", "lar"]
-    return {
-        command: run_here([*lar, *shlex.split(command)[3:]], workplace)
-        for command in commands_of("sh")
-    }
+def test_it_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 200
 
 
-@pytest.mark.parametrize("command", commands_of("sh"))
-def test_each_command_works(
-    command: str, done: dict[str, subprocess.CompletedProcess[str]]
+def test_the_tour_works_as_it_stands(
+    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert shlex.split(command)[:3] == ["uv", "run", "lar"]
-    assert done[command].returncode == 0, done[command].stderr
-    assert done[command].stdout
-    assert "no operator's name matches" not in done[command].stderr
+    make_workplace(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    carry_out(README, run_lar)
 
 
-def test_the_python_example_works(workplace: Path) -> None:
-    done = run_here([sys.executable, "-c", "\n".join(commands_of("python"))], workplace)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ok ")
+def test_it_names_every_topic_of_the_manual() -> None:
+    rows = [f"| [{name}](lar/docs/{name}.md) | {text} |" for name, text in topics().items()]
+    assert "\n".join(rows) in README.read_text()
 
 
-def test_the_table_of_options_is_what_lar_prints() -> None:
-    done = run_here([sys.executable, "-m", "lar", "engines", "--options"], ROOT)
-    assert done.stdout in README
+@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(ROOT)) for page in LINKED])
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -2,7 +2,8 @@
 
 A block of `sh` holds command lines of lar, one a line; `# exit code N` after one says how it ends.
 A block of `python` is a program. A block without a language is what the last command or program
-before it prints, with any numbers in place of the numbers, and any lines in place of `...`.
+before it prints, with any numbers in place of the numbers, and any lines in place of `...`. A block
+of `text` is an example of what is printed; only its first line is looked for.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ def carry_out(page: Path, run_lar: RunLar) -> None:
             last = printed.getvalue()
         elif not block.language:
             check_printed(block.lines, last.splitlines(), page)
+        elif block.language == "text":
+            assert mask(block.lines[0]) in map(mask, last.splitlines()), f"{block.lines[0]}\n{last}"
 
 
 def check_printed(shown: list[str], printed: list[str], page: Path) -> None:
@@ -101,6 +104,7 @@ def pattern_of(line: str) -> str:
 
 
 def mask(line: str) -> str:
-    """A line in which every number is N, and spaces and rules have no length."""
-    line = re.sub(r"[0-9a-f]{64}|N/A|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", "N", line)
+    """A line in which every number and time is N, and spaces and rules have no length."""
+    number = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+    line = re.sub(rf"[0-9a-f]{{64}}|N/A|{number}(?:[num]?s\b)?", "N", line)
     return re.sub(r"-{3,}", "---", re.sub(r"\s+", " ", line)).strip()
