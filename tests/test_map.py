@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAP = (ROOT / "lar" / "README.md").read_text()
 
 STEP = re.compile(
-    r"^\d+\. `(?P<path>[^`]+)`, (?:(?P<side>before|after) the line `(?P<line>[^`]+)`|a new file):"
+    r"^\d+\. `(?P<path>[^`]+)`, (?:(?P<side>before|after) the line\s+`(?P<line>[^`]+)`|a new file):"
     r"[^\n]*\n\n   ```python\n(?P<code>.*?)^   ```$",
     re.MULTILINE | re.DOTALL,
 )
