@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.cli.main import main
@@ -204,6 +204,7 @@ values_of_options = st.fixed_dictionaries(
 facts = st.fixed_dictionaries({name: st.sampled_from(known) for name, known in FACTS.items()})
 
 
+@settings(deadline=None)
 @given(values_of_options, facts, st.sampled_from([*TABLES]), st.randoms(use_true_random=False))
 def test_the_order_of_options_and_of_rules_changes_nothing(
     values: dict[str, Any], facts: dict[str, Any], name: str, order: random.Random
