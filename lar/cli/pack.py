@@ -14,6 +14,7 @@ from lar.files.input_file import read_input_lines
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
 from lar.options.option import flag_of, is_set
+from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.options.values import parse_error, parse_positive
 from lar.running.plan import Plan, check_name, plan_run, spec_of
@@ -157,11 +158,14 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     engine = engine_for(Path(model), None)
     if engine.packing is None:
         raise UsageError(f"{engine.title} has no testcases", subject=model)
-    keys = (*IMAGE_OPTIONS, ALLOW_EXTERNAL_DATA.key)
-    values = {key: getattr(arguments, key) for key in keys}
+    values = {ALLOW_EXTERNAL_DATA.key: getattr(arguments, ALLOW_EXTERNAL_DATA.key)}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
-    return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})
+    plan = plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})
+    # The images are those of `-d`, which the rules of a run do not know.
+    images = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
+    check_rules((ONE_CHANNEL_ORDER,), Asked(images))
+    return plan._replace(values={**plan.values, **images})
 
 
 def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:

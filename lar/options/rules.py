@@ -313,6 +313,7 @@ FED_OTHERWISE = tuple(
     option for option in OPTIONS if option.purpose in ("input", "dataset") and option is not INPUT
 )
 SEVERAL_RUNNERS = having(THREAD, lambda count: count > 1)
+ONE_CHANNEL_ORDER = exclude_each_other(BGR, RGB, why="the channels of an image have one order")
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
 RULES: tuple[Rule, ...] = (
@@ -338,7 +339,7 @@ RULES: tuple[Rule, ...] = (
         RECORD_COMP_SEQ, RECORD_COMP_SEQ2, why="--record-comp-seq2 records as well, and frees more"
     ),
     # Inputs
-    exclude_each_other(BGR, RGB, why="the channels of an image have one order"),
+    ONE_CHANNEL_ORDER,
     excludes(
         (FED_BESIDES, *FED_OTHERWISE),
         TESTCASES,

@@ -318,11 +318,20 @@ def test_weights_in_files_of_their_own_are_packed_too(run_lar: RunLar, tmp_path:
     assert [case.passed for case in result.cases] == [True]
 
 
+def test_images_are_packed_as_their_settings_say(run_lar: RunLar, tmp_path: Path) -> None:
+    image = str(INPUTS / "cat.pgm")
+    words = ["-d", image, "--resize", "8x8", "--input-layout", "nchw", "--scale", "0.01"]
+    place = pack(run_lar, MODELS / "digits_cnn.onnx", tmp_path / "out", *words)
+    _, result, _ = run(run_lar, place, "--iter", "1")
+    assert [case.passed for case in result.cases] == [True]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["-d", "no_such.npy"], "-d: no_such.npy: no such file"),
         (["-d", "#rand(0,1)", "--bgr"], "--bgr is for data from files, and none is given"),
+        (["-d", "a.jpg", "--bgr", "--rgb"], "--bgr and --rgb exclude each other"),
         (["-d", "[1.0,2]"], "-d: [1.0,2]: its shape (2) is not (4)"),
         (["-d", "#rand(0,1)", "--no-assert", "--silent"], "--silent and --no-assert exclude"),
         (["-d", "[1.0]", "--input-transform", "data +"], "is no Python expression"),
