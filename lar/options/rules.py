@@ -181,7 +181,8 @@ class Need(Rule):
         for term in self.terms:
             if term.holds(asked):
                 name = term.name(asked)
-                needed = " or ".join(other.name(asked) for other in self.any_of)
+                *others, last = (other.name(asked) for other in self.any_of)
+                needed = f"{', '.join(others)} or {last}" if others else last
                 return UsageError(
                     f"{name} needs {needed}: {self.why}", self.hint.format(first=name)
                 )
@@ -373,7 +374,7 @@ RULES: tuple[Rule, ...] = (
     needs(
         (LABELS, RESUME),
         any_of=(DATASET,),
-        why="it is about the items of one",
+        why="it is about the items of a data set",
         hint="give --input a folder or a list",
     ),
     needs(RESUME, any_of=(BIN_OUT_DUMP,), why="the outputs dumped show which items are done"),

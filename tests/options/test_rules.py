@@ -300,7 +300,11 @@ def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "flags", "words"),
     [
-        ("digits_cnn.mge", "--fast-run-shared-batch-size 3", "needs --fast-run or --full-run"),
+        (
+            "digits_cnn.mge",
+            "--fast-run-shared-batch-size 3",
+            "needs --fast-run, --full-run or --fast-run-algo-policy",
+        ),
         ("digits_cnn.mge", "--multithread 2 --multi-thread-core-ids 0", "1 core for 2 threads"),
         ("digits_cnn.mge", "--fake-first --warmup-iter 0", "--warmup-iter 0 exclude each other"),
         ("digits_cnn.mge", "--fake-first --iter 0 --warmup-iter 1", "--iter 0 exclude each other"),

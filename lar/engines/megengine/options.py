@@ -679,7 +679,7 @@ RULES: tuple[Rule, ...] = (
     needs(
         FAST_RUN_SHARED_BATCH_SIZE,
         any_of=(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY),
-        why="it says how a search measures, and is part of what its cache is read by",
+        why="it is the batch that a search measures with, and its cache is read by it",
         hint="add --fast-run, or --fast-run-algo-policy FILE",
     ),
     excludes(

@@ -294,7 +294,7 @@ def test_a_report_does_not_overwrite_the_cache(
 def test_a_shared_batch_is_refused_without_a_search_or_its_cache(run_lar: RunLar) -> None:
     done = run_lar("run", DIGITS, "--fast-run-shared-batch-size", "4")
     assert done.returncode == 2
-    assert "--fast-run-shared-batch-size needs --fast-run or --full-run or " in done.stderr
+    assert "--fast-run-shared-batch-size needs --fast-run, --full-run or " in done.stderr
     assert "hint: add --fast-run, or --fast-run-algo-policy FILE" in done.stderr
 
 
