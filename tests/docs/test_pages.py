@@ -36,3 +36,8 @@ def test_the_text_is_no_wider_than_a_screen() -> None:
         if len(line) > 104 and not line.startswith("|")
     ]
     assert not wide
+
+
+def test_the_table_of_options_is_what_lar_prints(run_lar: RunLar) -> None:
+    done = run_lar("engines", "--options")
+    assert done.stdout in (REPOSITORY / "lar" / "docs" / "support.md").read_text()
