@@ -11,8 +11,6 @@ from typing import Any
 from lar.cli.run_help import MODEL, add_run_help
 from lar.engines import support_of_options
 from lar.options.arguments import add_arguments as add_options
-from lar.running.plan import plan_run
-from lar.running.worker_process import start_worker
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
+    # Not before: the help needs neither, and they are slow to import.
+    from lar.running.plan import plan_run
+    from lar.running.worker_process import start_worker
+
     plan = plan_run(arguments.model, vars(arguments))
     check_files(plan.values)
     if plan.is_stack:

@@ -346,7 +346,7 @@ def test_a_broken_rule_is_reported_before_a_worker_is_started(
     def start(*_: object) -> None:
         raise AssertionError("a worker is started")
 
-    monkeypatch.setattr("lar.cli.run.start_worker", start)
+    monkeypatch.setattr("lar.running.worker_process.start_worker", start)
     monkeypatch.setattr("lar.running.isolation.start_worker", start)
     monkeypatch.chdir(tmp_path)
     assert main([str(ROOT / "models" / model), *flags.split()]) == 2
