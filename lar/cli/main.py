@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error("interrupted", "")
         return EXIT_CODES["interrupted"]
     except BrokenPipeError:
-        # The reader of our output went away (`lar ... | head`); nothing is left to tell it.
+        # The program that reads our output has gone (`lar ... | head`): nobody is left to read.
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
     except OSError as error:
@@ -83,7 +83,7 @@ def explain_refusal(error: OSError) -> tuple[str, str]:
 
 
 def has_folder() -> bool:
-    """Tell whether the current folder exists."""
+    """Return whether the current folder exists."""
     try:
         return bool(os.getcwd())
     except OSError:
@@ -172,7 +172,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
 
 def print_error(message: str, hint: str) -> None:
     """Print an error as one line, and what to do as another."""
-    with contextlib.suppress(OSError):  # the exit code tells it all the same
+    with contextlib.suppress(OSError):  # the exit code says it all the same
         print(f"lar: error: {printable(message)}", file=sys.stderr)
         if hint:
             print(f"hint: {printable(hint)}", file=sys.stderr)
@@ -221,7 +221,7 @@ def run_from_shell() -> NoReturn:
     heed_interrupts()
     try:
         code = main()
-    except KeyboardInterrupt:  # while it told of an error
+    except KeyboardInterrupt:  # while it printed an error
         code = EXIT_CODES["interrupted"]
     # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
     # as parsing the command line did.
