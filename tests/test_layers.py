@@ -95,7 +95,6 @@ def test_records_import_nothing_but_errors(graph: dict[str, set[str]]) -> None:
     assert imported <= {"lar.errors"}
 
 
-@pytest.mark.xfail(strict=True, reason="circles within engines and dumps")
 def test_no_module_imports_itself_by_way_of_others(graph: dict[str, set[str]]) -> None:
     graph = {name: imported - {"lar"} for name, imported in graph.items() if name != "lar"}
     circles = []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lar.cli.main import main
 from lar.engines import ENGINES, engine_named
-from lar.engines.megengine import quirks
+from lar.engines.megengine import defects
 from lar.errors import UsageError
 from lar.options.option import Option, Switch
 from lar.options.rules import (
@@ -151,7 +151,7 @@ def unmet(rule: Need) -> Condition:
 @pytest.fixture(autouse=True)
 def another_vendors_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rule can be broken."""
-    monkeypatch.setattr(quirks, "read_processor", lambda: "AuthenticAMD avx2")
+    monkeypatch.setattr(defects, "read_processor", lambda: "AuthenticAMD avx2")
 
 
 # The tables

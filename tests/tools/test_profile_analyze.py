@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.engines.megengine.profile_file import profile_of_raw
+from lar.engines.megengine.profile import profile_of_raw
 from lar.reports.styles.megengine import build
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -147,12 +147,12 @@ class MegEngine(Engine):
         return find_devices()
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
-        from lar.engines.megengine.quirk_hints import hints_for
+        from lar.engines.megengine.defects import hints_for
 
         return hints_for(result, environment)
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        from lar.engines.megengine.quirks import defects_here
+        from lar.engines.megengine.defects import defects_here
 
         return defects_here(environment)
 
@@ -162,7 +162,7 @@ class MegEngine(Engine):
         return is_raw_profile(data)
 
     def read_profile(self, data: bytes, name: str) -> Profile:
-        from lar.engines.megengine.profile_file import profile_of_raw
+        from lar.engines.megengine.profile import profile_of_raw
 
         return profile_of_raw(data, name)
 
@@ -172,12 +172,12 @@ class MegEngine(Engine):
         keep_search(spec, context)
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
-        from lar.engines.megengine.search_progress import describe_search
+        from lar.engines.megengine.algorithms import describe_search
 
         return describe_search(spec, context)
 
     def explain_log(self, log: bytes) -> LarError | None:
-        from lar.engines.megengine.quirks import explain_log
+        from lar.engines.megengine.defects import explain_log
 
         return explain_log(log)
 
@@ -187,7 +187,7 @@ class MegEngine(Engine):
         return unpack(spec, context)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.megengine.dumping import describe_dump
+        from lar.engines.megengine.dumps import describe_dump
 
         return describe_dump(folder)
 

@@ -1,20 +1,154 @@
-"""The choice of algorithms: fast-run, its cache file, and what an algorithm must promise.
+"""The choice of algorithms: fast-run, its cache file, what an algorithm must promise, and the log.
 
 The engine's strategies and their numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
 4 REPRODUCIBLE, 8 OPTIMIZED. It takes 1, 2, 3, 5, 6, 7 and 10; PROFILE | HEURISTIC reads the cache
 and measures nothing.
+
+It falls back on its heuristics, without a word, for an operator that the cache lacks. What it
+takes it writes into its log at level DEBUG, one line when it chooses for an operator, and takes the
+same choice for all operators with the same shapes and parameters after that:
+
+    ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
+    algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
+
+on one line, behind the time and place unless the line was taken from the engine itself; a layout
+holds each size and, in brackets, its stride. Read from MegEngine 1.13:
+src/opr/impl/search_policy/algo_chooser.cpp; the functions of the log are those of
+src/core/impl/common.cpp.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.cache import AlgorithmCache, read_cache, write_cache_merged
+from lar.dumps.graph import Kernel
+from lar.engines.megengine.cache import (
+    Algorithm,
+    AlgorithmCache,
+    Entry,
+    Reader,
+    read_cache,
+    write_cache_merged,
+)
+from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.records.run import RunContext, RunSpec
+
+CHOICE = re.compile(
+    r"(?:\] |^)(\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB", re.MULTILINE
+)
+LAYOUT = re.compile(r"\{(.*?) ?(\w+)\}")
+SIZE = re.compile(r"(\d+)\(")
+
+
+@dataclass(frozen=True)
+class LoggedChoice:
+    """An algorithm that was chosen; of an operand that is not there the shape is empty."""
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    algorithm: str
+    workspace_mib: float
+
+    @property
+    def text(self) -> str:
+        """The shapes as people read them: {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
+        *before, last = ("{" + ",".join(map(str, shape)) + "}" for shape in self.shapes if shape)
+        return " ".join([*before, "->", last, self.dtype])
+
+
+def choices_in(log: str) -> list[LoggedChoice]:
+    """Return the choices in a log, each once."""
+    found = (choice_of(match) for match in CHOICE.finditer(log))
+    return list(dict.fromkeys(found))
+
+
+def choice_of(match: re.Match[str]) -> LoggedChoice:
+    layouts = LAYOUT.findall(match[2])
+    shapes = tuple(tuple(map(int, SIZE.findall(sizes))) for sizes, _ in layouts)
+    dtypes = "/".join(dict.fromkeys(dtype for sizes, dtype in layouts if sizes))
+    return LoggedChoice(match[1], shapes, dtypes, match[3], float(match[4]))
+
+
+# void (*)(LogLevel, const char* file, const char* function, int line, const char* format, va_list)
+LogHandler = ctypes.CFUNCTYPE(
+    *(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p),
+    ctypes.c_void_p,
+)
+# Both return what was set before.
+SET_LOG_HANDLER = "_ZN3mgb15set_log_handlerEPFvNS_8LogLevelEPKcS2_iS2_P13__va_list_tagE"
+SET_LOG_LEVEL = "_ZN3mgb13set_log_levelENS_8LogLevelE"
+DEBUG = 0
+CHOOSER = b"setup_algo"  # the function whose messages tell a choice
+VA_LIST_BYTES = 24  # System V ABI of x86-64, figure 3.34
+MESSAGE_BYTES = 8192
+
+
+class ChoiceListener:
+    """Gives each message on a choice to `take`, from `begin` to `end`."""
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self.take = take
+        self._format = ctypes.CDLL(None).vsnprintf
+        self._buffer = ctypes.create_string_buffer(MESSAGE_BYTES)
+        self._handler = LogHandler(self._handle)  # the engine calls it, so it must live
+        self._print: Any = None
+        self._level = DEBUG
+        self._set_handler: Any = None
+        self._set_level: Any = None
+
+    def begin(self, flag: str) -> bool:
+        """Listen from now on for the option `flag`; return False where this build of the engine
+        has no such functions."""
+        try:
+            self._set_handler = find_function(flag, SET_LOG_HANDLER, [LogHandler], LogHandler)
+            self._set_level = find_function(flag, SET_LOG_LEVEL, [ctypes.c_int], ctypes.c_int)
+        except UsageError:
+            return False
+        self._print = self._set_handler(self._handler)
+        self._level = self._set_level(DEBUG)
+        # When Python has ended, the engine may still have something to say.
+        atexit.register(self.end)
+        return True
+
+    def end(self) -> None:
+        """Have the engine log as before."""
+        if self._print is not None:
+            self._set_handler(self._print)
+            self._set_level(self._level)
+            self._print = None
+
+    def _handle(
+        self, level: int, source: bytes, function: bytes, line: int, form: bytes, values: int
+    ) -> None:
+        show = self._print  # None when another thread has just ended it
+        if function == CHOOSER:
+            unread = ctypes.string_at(values, VA_LIST_BYTES)
+            self._format(self._buffer, MESSAGE_BYTES, form, ctypes.c_void_p(values))
+            ctypes.memmove(values, unread, VA_LIST_BYTES)
+            self.take(self._buffer.value)
+        if level >= self._level and show is not None:
+            show(level, source, function, line, form, values)
+
+
+def algorithms_in(log: str) -> dict[Kernel, str]:
+    """Return the algorithms in a log, by what they were chosen for; several for one kernel, which
+    differ in parameters that the engine does not tell, stand together."""
+    found: dict[Kernel, list[str]] = {}
+    for choice in choices_in(log):
+        kernel = Kernel(choice.operator, tuple(shape for shape in choice.shapes if shape))
+        found.setdefault(kernel, []).append(choice.algorithm)
+    return {kernel: " or ".join(dict.fromkeys(names)) for kernel, names in found.items()}
+
 
 HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
@@ -69,8 +203,6 @@ def use_cache(driver: Any, path: Path | None, *, searching: bool) -> None:
     copy.write_bytes(path.read_bytes() if path and known else bytes(4))  # no categories
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
     if not searching:
-        from lar.engines.megengine.cache_use import listen_to_choices  # few runs need it
-
         listen_to_choices(driver)
 
 
@@ -115,3 +247,114 @@ def found_by(context: RunContext) -> AlgorithmCache | None:
     """Return what the engine's own copy of the cache holds, None where it measured nothing."""
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
+
+
+FLAG = "--fast-run-algo-policy"
+MISSED = f"{FLAG}: the cache has "
+
+# Bits of an algorithm's attribute (cache_key.ATTRIBUTES).
+IS_REPRODUCIBLE, DEPENDS_ON_SHAPE, DEPENDS_ON_BATCH = 1, 4, 8
+
+
+def listen_to_choices(driver: Any) -> None:
+    """Keep what the engine tells of its choices in the warm-up; without one it would be timed."""
+    if driver.spec.warmup_iterations:
+        ChoiceListener(driver.choices.append).begin(FLAG)
+
+
+def tell_missed(driver: Any, _: str) -> None:
+    """Warn of operators that ran and are not in the cache."""
+    if not driver.choices:
+        return
+    ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
+    settings = driver.spec.settings
+    taken = count_taken(ran, read_cache(work_copy(driver.context)), settings)
+    if taken < len(ran):
+        driver.notes.append(
+            f"{MISSED}{taken or 'none'} of the {len(ran)} operators that ran: it is of another "
+            "model, or of a search with other options; add --fast-run to search with these"
+        )
+
+
+def was_missed(warnings: Iterable[str]) -> bool:
+    """Tell by its warnings whether a run did not take all from its cache."""
+    return any(text.startswith(MISSED) for text in warnings)
+
+
+def is_of(choice: LoggedChoice, operator: Operator) -> bool:
+    """Tell whether a choice may be this operator's; the log does not tell all its parameters."""
+    shapes = [operand.shape for operand in operator.key.operands]
+    return (
+        choice.operator == operator.name
+        and len(shapes) == len(choice.shapes)
+        and all(map(fits, choice.shapes, shapes))
+    )
+
+
+def fits(shape: tuple[int, ...], known: tuple[int, ...]) -> bool:
+    """Tell whether a shape is the one that a key gives, in which 0 stands for any batch."""
+    return len(shape) == len(known) and all(
+        size in (real, 0) for size, real in zip(known, shape, strict=True)
+    )
+
+
+def count_taken(
+    ran: Sequence[LoggedChoice], cache: AlgorithmCache, settings: Mapping[str, Any]
+) -> int:
+    """Count the operators that ran what the cache chooses for them."""
+    operators = operators_of(cache)
+    return sum(
+        any(
+            is_of(choice, operator) and choice.algorithm == name_of_choice(operator.entry, settings)
+            for operator in operators
+        )
+        for choice in ran
+    )
+
+
+def name_of_choice(entry: Entry, settings: Mapping[str, Any]) -> str:
+    """Return the algorithm that the engine takes from an entry, empty where it takes none."""
+    return next((each.name for each in entry.algorithms if is_allowed(each, settings)), "")
+
+
+def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
+    """Tell whether the options allow an algorithm."""
+    equal = settings.get("binary_equal_between_batch")
+    needed = IS_REPRODUCIBLE if equal or settings.get("reproducible") else 0
+    unfit = DEPENDS_ON_BATCH if equal else 0
+    if settings.get("fast_run_shared_batch_size"):
+        unfit |= DEPENDS_ON_SHAPE
+    limit = settings.get("workspace_limit", algorithm.workspace_bytes)
+    return (
+        algorithm.attribute & needed == needed
+        and not algorithm.attribute & unfit
+        and algorithm.workspace_bytes <= limit
+    )
+
+
+def describe_search(spec: RunSpec, context: RunContext) -> str:
+    """Return how many operators were measured so far, empty for a run that measures none."""
+    if not (context.work_folder and is_search(spec.settings)):
+        return ""
+    policy = spec.settings.get("fast_run_algo_policy")
+    known = count_entries(Path(str(policy))) if policy else 0
+    measured = max(0, count_entries(work_copy(context)) - known)
+    # With a cache that knows some, perhaps there is nothing left to measure.
+    if known and not measured:
+        return ""
+    return f"searching: {measured} operator{'s' if measured != 1 else ''} measured"
+
+
+def count_entries(path: Path) -> int:
+    """Count a cache's entries without reading them; 0 for one that is just being written."""
+    total = 0
+    try:
+        reader = Reader(path.read_bytes())
+        for _ in range(reader.number()):
+            reader.blob()
+            for _ in range(reader.number()):
+                reader.blob(), reader.blob()
+                total += 1
+    except (OSError, ValueError):
+        return 0
+    return total

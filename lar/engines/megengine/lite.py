@@ -277,7 +277,7 @@ def check_packed(driver: LiteDriver) -> None:
     Raises:
         UsageError: it is damaged, or its settings are at odds with the options.
     """
-    from lar.engines.megengine.packing import check_packed_model  # few runs need it
+    from lar.engines.megengine.packed_model import check_packed_model  # few runs need it
 
     check_packed_model(driver)
 

@@ -105,13 +105,12 @@ if TYPE_CHECKING:
     from lar.engines.megengine import (
         algorithms,
         c_operators,
-        cache_use,
         checkers,
-        dumping,
+        dumps,
         layout_search,
         model_dump,
-        packing,
-        profiling,
+        packed_model,
+        profile,
         shared_weights,
         static_memory,
         tensorrt,
@@ -122,13 +121,12 @@ if TYPE_CHECKING:
 else:
     algorithms = LazyModule("lar.engines.megengine.algorithms")
     c_operators = LazyModule("lar.engines.megengine.c_operators")
-    cache_use = LazyModule("lar.engines.megengine.cache_use")
     checkers = LazyModule("lar.engines.megengine.checkers")
-    dumping = LazyModule("lar.engines.megengine.dumping")
+    dumps = LazyModule("lar.engines.megengine.dumps")
     layout_search = LazyModule("lar.engines.megengine.layout_search")
     model_dump = LazyModule("lar.engines.megengine.model_dump")
-    packing = LazyModule("lar.engines.megengine.packing")
-    profiling = LazyModule("lar.engines.megengine.profiling")
+    packed_model = LazyModule("lar.engines.megengine.packed_model")
+    profile = LazyModule("lar.engines.megengine.profile")
     shared_weights = LazyModule("lar.engines.megengine.shared_weights")
     static_memory = LazyModule("lar.engines.megengine.static_memory")
     tensorrt = LazyModule("lar.engines.megengine.tensorrt")
@@ -346,7 +344,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         LITE,
         "the engine's cache file",
         before_load=algorithms.choose_algorithms,
-        after_run=cache_use.tell_missed,
+        after_run=algorithms.tell_missed,
     ),
     OptionRow(
         FAST_RUN_SHARED_BATCH_SIZE, LITE, "fast-run batch", before_load=algorithms.choose_algorithms
@@ -486,57 +484,57 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         IO_DUMP,
         LITE,
         "io_txt_dump(), in inplace mode",
-        before_load=dumping.compute_in_calling_thread,
-        after_load=dumping.dump_text,
+        before_load=dumps.compute_in_calling_thread,
+        after_load=dumps.dump_text,
     ),
     OptionRow(
         IO_DUMP_STDOUT,
         LITE,
         "io_txt_dump(), in inplace mode",
-        before_load=dumping.compute_in_calling_thread,
-        after_load=dumping.dump_text,
+        before_load=dumps.compute_in_calling_thread,
+        after_load=dumps.dump_text,
     ),
     OptionRow(
         IO_DUMP_STDERR,
         LITE,
         "io_txt_dump(), in inplace mode",
-        before_load=dumping.compute_in_calling_thread,
-        after_load=dumping.dump_text,
+        before_load=dumps.compute_in_calling_thread,
+        after_load=dumps.dump_text,
     ),
     OptionRow(
         BIN_IO_DUMP,
         LITE,
         "io_bin_dump(), in inplace mode",
-        before_load=dumping.compute_in_calling_thread,
-        after_load=dumping.dump_tensors,
+        before_load=dumps.compute_in_calling_thread,
+        after_load=dumps.dump_tensors,
     ),
     OptionRow(
         BIN_OUT_DUMP,
         BOTH,
         "the outputs, written after each iteration",
-        before_run=dumping.dump_outputs,
+        before_run=dumps.dump_outputs,
     ),
     OptionRow(DUMP_FILTER, BOTH, "what it leaves out is removed when the run has ended"),
     OptionRow(
         PROFILE,
         BOTH,
         "enable_profile_performance(); GraphProfiler",
-        before_load=profiling.begin_profile,
-        after_load=profiling.take_profile,
+        before_load=profile.begin_profile,
+        after_load=profile.take_profile,
     ),
     OptionRow(
         PROFILE_HOST,
         BOTH,
         "the profile of --profile: the host's dispatch is in it",
-        before_load=profiling.begin_profile,
-        after_load=profiling.take_profile,
+        before_load=profile.begin_profile,
+        after_load=profile.take_profile,
     ),
     OptionRow(
         PROFILE_RAW,
         BOTH,
         "the engine's JSON of the last iteration",
-        before_load=profiling.begin_profile,
-        after_load=profiling.take_profile,
+        before_load=profile.begin_profile,
+        after_load=profile.take_profile,
     ),
     OptionRow(PROFILE_MEMORY, BOTH, "the static memory plan"),
     OptionRow(PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
@@ -557,19 +555,19 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         PACKED_MODEL_DUMP,
         LITE,
         "lite's packed model, of the file as it is",
-        after_run=packing.dump_packed,
+        after_run=packed_model.dump_packed,
     ),
     OptionRow(
         PACK_INFO_JSON,
         LITE,
         "lite's settings of a packed model",
-        before_load=packing.check_info_file,
+        before_load=packed_model.check_info_file,
     ),
     OptionRow(
         PACK_CACHE,
         LITE,
         "lite's cache in a packed model",
-        before_load=packing.check_cache_file,
+        before_load=packed_model.check_cache_file,
     ),
 )
 
@@ -602,7 +600,7 @@ def hanging(option: Option[Any]) -> Condition:
     def holds(asked: Asked) -> bool:
         if not option.is_given(asked.values) or CUDA.is_given(asked.values):
             return False
-        from lar.engines.megengine.quirks import hangs_on_nchw88, read_processor
+        from lar.engines.megengine.defects import hangs_on_nchw88, read_processor
 
         return hangs_on_nchw88(read_processor(), asked.environment)
 

@@ -11,18 +11,27 @@
 The numbers are the fields' places in the tables. lite follows all offsets without a check, so
 that a damaged file would crash it: here everything that it follows is checked.
 Read from MegEngine 1.13: lite/src/parse_model/pack_model.fbs, model_parser.cpp beside it.
+
+`--packed-model-dump` writes such a file. When a run loads one, lite reads its settings last: they
+take the place of what the options have set. An option that would be lost that way is refused.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
+import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_cache
 from lar.engines.megengine.messages import BROKEN
-from lar.errors import LarError, UsageError, first_line
+from lar.errors import LarError, UsageError, first_line, nearest
+from lar.files.input_file import read_input
+from lar.options.option import flag_of
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
@@ -217,3 +226,250 @@ def write_packed(
     with open(path, "wb") as file:
         file.write(PACKED_MAGIC)
         file.write(memoryview(builder.Bytes)[builder.Head() :])
+
+
+IO = {
+    "name": str,
+    "is_host": bool,
+    "io_type": ("value", "shape"),
+    "dtype": ("float32", "float16", "int32", "int16", "int8", "uint8"),
+    "shape": {"dim0": int, "dim1": int, "dim2": int, "dim3": int},
+}
+# What lite 1.13 reads (lite/src/parse_info/default_parse.h): types, values to choose from,
+# objects, lists of objects; None is anything.
+FIELDS: Mapping[str, Any] = {
+    "name": str,
+    "valid": bool,
+    "version": str,
+    "has_compression": bool,
+    "backend": str,
+    "device": {
+        "type": ("CPU", "CUDA", "ATLAS", "CAMBRICON", "NPU"),
+        "device_id": int,
+        "number_threads": int,
+        "enable_inplace_model": bool,
+        "use_tensorrt": bool,
+    },
+    "options": {
+        "weight_preprocess": bool,
+        "fuse_preprocess": bool,
+        "fake_next_exec": bool,
+        "var_sanity_check_first_run": bool,
+        "const_shape": bool,
+        "force_dynamic_alloc": bool,
+        "force_output_dynamic_alloc": bool,
+        "no_profiling_on_shape_change": bool,
+        "jit_level": int,
+        "comp_node_seq_record_level": int,
+        "graph_opt_level": int,
+        "async_exec_level": int,
+    },
+    "IO": {"inputs": [IO], "outputs": [IO]},
+    "extra_info": None,
+}
+NEEDED = ("name", "valid", "version")
+TYPE_NAMES = {str: "a text", bool: "true or false", int: "a whole number from 0"}
+
+# The options that set a field of LiteOptions, those of the threads, and those of the device.
+FIELD_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "weight_preprocess": ("weight_preprocess", "winograd_transform"),
+    "fuse_preprocess": ("enable_fuse_preprocess",),
+    "fake_next_exec": ("fake_first",),
+    "var_sanity_check_first_run": ("no_sanity_check", "record_comp_seq2"),
+    "const_shape": ("const_shape", "record_comp_seq2"),
+    "jit_level": ("enable_jit",),
+    "comp_node_seq_record_level": ("record_comp_seq", "record_comp_seq2"),
+    "graph_opt_level": ("workspace_limit",),
+}
+THREADS = ("multithread", "multithread_default")
+DEVICES = ("cpu_default", "multithread_default", "cuda")
+
+
+def dump_packed(driver: Any, _: str) -> None:
+    """Pack the spec's model file as it is; of a packed one, the parts that are not given anew.
+
+    Raises:
+        UsageError: an input file is not what lite reads, or the model is encrypted.
+    """
+    if driver.runner:
+        return
+    model, settings = Path(driver.model_file), driver.spec.settings
+    graph: memoryview | bytes
+    name, info, cache = Path(driver.spec.model).stem, None, None
+    if is_packed(model):
+        packed = open_packed(model)
+        name, graph = packed.name, plain_graph(packed, driver.spec.model)
+        info, cache = packed.info, packed.cache
+        if packed.info_encrypted:
+            raise UsageError(
+                f"{driver.spec.model}: its settings are encrypted", "pack the plain model"
+            )
+    else:
+        graph = model.read_bytes()
+    if "pack_info_json" in settings:
+        info = read_info_file(Path(str(settings["pack_info_json"])))
+    if info is not None:
+        name = json.loads(info)["name"]  # lite wants the same name in both places
+    if "pack_cache" in settings:
+        cache = read_cache_file(str(settings["pack_cache"]), cache)
+    write_packed(driver.context.written["packed_model_dump"], graph, name, info, cache)
+
+
+def check_info_file(_: Any, path: str) -> None:
+    """Read the settings to pack before anything else is done."""
+    read_info_file(Path(path))
+
+
+def check_cache_file(_: Any, path: str) -> None:
+    """Read the cache to pack before anything else is done."""
+    read_cache_file(path, None)
+
+
+def read_cache_file(path: str, known: bytes | None) -> bytes:
+    """Read a cache file, over what is known already.
+
+    Raises:
+        UsageError: it is not a whole cache file.
+    """
+    try:
+        cache = read_cache(path)
+    except UsageError as error:
+        raise UsageError(f"--pack-cache: {error.message}", error.hint) from None
+    return bytes_of(merge_caches(cache_of(known), cache) if known else cache)
+
+
+def read_info_file(path: Path) -> bytes:
+    """Read a JSON file of settings that lite takes as it is.
+
+    Raises:
+        UsageError: it is not.
+    """
+    data = read_input(path, "--pack-info-json")
+    try:
+        check_info(data)
+    except ValueError as error:
+        raise UsageError(f"--pack-info-json: {path}: {error}", "correct the file") from None
+    return data
+
+
+def check_info(data: bytes) -> dict[str, Any]:
+    """Check settings and return them.
+
+    Raises:
+        ValueError: this is no JSON in UTF-8, or not what lite reads.
+    """
+    try:
+        info = json.loads(data.decode(), parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    check_value(info, FIELDS, "the file")
+    for name in NEEDED:
+        if name not in info:
+            raise ValueError(f"lacks {name!r}, which lite needs")
+    if "device" in info and "type" not in info["device"]:
+        raise ValueError("lacks 'type' in 'device', which lite needs")
+    if not all("name" in each for kind in info.get("IO", {}).values() for each in kind):
+        raise ValueError("lacks a 'name' in 'IO', which lite needs")
+    if not re.fullmatch(r"\d{1,6}\.\d{1,6}\.\d{1,6}", info["version"]):
+        raise ValueError(f"the version {info['version']!r} is not like '1.13.0'")
+    if not info["valid"]:
+        raise ValueError("says that it is not valid, so lite would leave it unread")
+    if info.get("has_compression"):
+        raise ValueError("says that the model is compressed, which it is not")
+    return dict(info)
+
+
+def refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def check_value(value: Any, expected: Any, where: str) -> None:
+    """Check a value of the settings against what lite reads."""
+    if isinstance(expected, Mapping):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} is not an object with fields")
+        for name, each in value.items():
+            if name not in expected:
+                near = nearest(name, expected)
+                hint = f"; did you mean {near!r}?" if near else ""
+                raise ValueError(f"lite knows no field {name!r} in {where}{hint}")
+            check_value(each, expected[name], repr(name))
+    elif isinstance(expected, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{where} is not a list")
+        for each in value:
+            check_value(each, expected[0], where)
+    elif isinstance(expected, tuple):
+        if value not in expected:
+            raise ValueError(f"{where} is none of {', '.join(expected)}")
+    elif expected is not None and (
+        type(value) is not expected or (expected is int and not 0 <= value < 2**31)
+    ):
+        raise ValueError(f"{where} is not {TYPE_NAMES[expected]}")
+
+
+def check_packed_model(driver: Any) -> PackedModel:
+    """Read the packed model that is to be run, and refuse options that would be lost on it.
+
+    Raises:
+        UsageError: it is damaged, or an option is at odds with its settings.
+    """
+    model, settings = driver.spec.model, driver.spec.settings
+    packed = open_packed(driver.model_file)
+    if packed.cache is not None:
+        try:
+            cache_of(packed.cache)
+        except UsageError:
+            raise UsageError(f"{model}: its fast-run cache is damaged", "pack it again") from None
+        if "fast_run_algo_policy" in settings:
+            # The steps of --winograd-transform have the other set without the user's doing.
+            keys = ("winograd_transform", "fast_run_algo_policy")
+            flag = next(flag_of(key) for key in keys if key in settings)
+            raise UsageError(
+                f"{flag}: {model} has a fast-run cache in it, which MegEngine would take instead",
+                "leave the flag out: --fast-run alone reads the one in the model",
+            )
+    if packed.info is None or packed.info_encrypted:
+        return packed
+    try:
+        info = check_info(packed.info)
+    except ValueError as error:
+        raise UsageError(f"{model}: its settings: {error}", "pack it again") from None
+    refuse_lost_options(model, settings, driver.lite_options, info)
+    return packed
+
+
+def refuse_lost_options(
+    model: str, settings: Mapping[str, Any], fields: Mapping[str, int], info: Mapping[str, Any]
+) -> None:
+    """Refuse options in whose place lite would put the settings of a packed model.
+
+    Raises:
+        UsageError: naming both.
+    """
+    lost: list[tuple[tuple[str, ...], str, object]] = [
+        (FIELD_OPTIONS[name], name, info["options"][name])
+        for name, value in fields.items()
+        if name in info.get("options", {}) and int(info["options"][name]) != value
+    ]
+    device = info.get("device", {})
+    kind = "CUDA" if "cuda" in settings else "CPU"
+    if device.get("type", kind) != kind:
+        raise UsageError(
+            f"{model}: it is packed for the device {device['type']}, not for {kind}",
+            "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
+        )
+    threads = device.get("number_threads", 1)
+    if threads > 1 and any(settings.get(key, threads) != threads for key in THREADS):
+        lost.append((THREADS, "number_threads", threads))
+    wanted = settings.get("cuda", -1)
+    if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
+        lost.append((DEVICES, "device_id", device["device_id"]))
+    for keys, name, value in lost:
+        for key in keys:
+            if key in settings:
+                raise UsageError(
+                    f"{flag_of(key)}: {model} has settings in it that MegEngine takes instead: "
+                    f"{name} is {json.dumps(value)}",
+                    "leave the flag out, or pack the model without that setting",
+                )

@@ -20,8 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.algorithm_log import LoggedChoice, choices_in
-from lar.engines.megengine.algorithms import check_cache, found_by, is_search, keep_search
+from lar.engines.megengine.algorithms import (
+    LoggedChoice,
+    check_cache,
+    choices_in,
+    found_by,
+    is_of,
+    is_search,
+    keep_search,
+)
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
@@ -116,23 +123,6 @@ def without_operators(cache: AlgorithmCache, ran: Sequence[LoggedChoice]) -> Alg
 
 def is_convolution(choice: LoggedChoice) -> bool:
     return "Conv" in choice.operator
-
-
-def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Tell whether a choice may be this operator's; the log does not tell all its parameters."""
-    shapes = [operand.shape for operand in operator.key.operands]
-    return (
-        choice.operator == operator.name
-        and len(shapes) == len(choice.shapes)
-        and all(map(fits, choice.shapes, shapes))
-    )
-
-
-def fits(shape: tuple[int, ...], known: tuple[int, ...]) -> bool:
-    """Tell whether a shape is the one that a key gives, in which 0 stands for any batch."""
-    return len(shape) == len(known) and all(
-        size in (real, 0) for size, real in zip(known, shape, strict=True)
-    )
 
 
 def pair_choices(

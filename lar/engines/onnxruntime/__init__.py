@@ -116,7 +116,7 @@ class OnnxRuntime(Engine):
         return data.lstrip()[:1] == b"["
 
     def read_profile(self, data: bytes, name: str) -> Profile:
-        from lar.engines.onnxruntime.profile_events import profile_of_raw
+        from lar.engines.onnxruntime.profile import profile_of_raw
 
         return profile_of_raw(data, name)
 
@@ -126,7 +126,7 @@ class OnnxRuntime(Engine):
         remove_build(spec, context)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.onnxruntime.dumping import describe_dump
+        from lar.engines.onnxruntime.dumps import describe_dump
 
         return describe_dump(folder)
 

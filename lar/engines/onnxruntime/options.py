@@ -74,12 +74,12 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import cache, dumping, profiling, saving, value_range
+    from lar.engines.onnxruntime import cache, dumps, profile, saving, value_range
     from lar.engines.onnxruntime.session import SessionDriver
 else:
     cache = LazyModule("lar.engines.onnxruntime.cache")
-    dumping = LazyModule("lar.engines.onnxruntime.dumping")
-    profiling = LazyModule("lar.engines.onnxruntime.profiling")
+    dumps = LazyModule("lar.engines.onnxruntime.dumps")
+    profile = LazyModule("lar.engines.onnxruntime.profile")
     saving = LazyModule("lar.engines.onnxruntime.saving")
     value_range = LazyModule("lar.engines.onnxruntime.value_range")
 
@@ -337,15 +337,15 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         PROFILE,
         SESSION,
         "enable_profiling; FLOPs and bytes from the optimised graph",
-        before_load=profiling.start_profiling,
-        after_load=profiling.profile_no_other,
+        before_load=profile.start_profiling,
+        after_load=profile.profile_no_other,
     ),
     OptionRow(
         PROFILE_RAW,
         SESSION,
         "the file that enable_profiling writes",
-        before_load=profiling.start_profiling,
-        after_load=profiling.profile_no_other,
+        before_load=profile.start_profiling,
+        after_load=profile.profile_no_other,
     ),
     OptionRow(PROFILE_MEMORY, SESSION, "estimated from the tensors and their last use"),
     OptionRow(PROFILE_SYSCALLS, SESSION, "strace of the process that runs the model"),
@@ -353,35 +353,33 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(ALLOW_EXTERNAL_DATA, SESSION, "checked before the session reads the model"),
     OptionRow(C_OPR_LIB, SESSION, "register_custom_ops_library", before_load=load_operators),
     # Last: what is dumped is saved with all that the others have set.
-    OptionRow(
-        IO_DUMP, SESSION, DUMPED, before_load=dumping.save_source, before_run=dumping.dump_text
-    ),
+    OptionRow(IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text),
     OptionRow(
         IO_DUMP_STDOUT,
         SESSION,
         DUMPED,
-        before_load=dumping.save_source,
-        before_run=dumping.dump_text,
+        before_load=dumps.save_source,
+        before_run=dumps.dump_text,
     ),
     OptionRow(
         IO_DUMP_STDERR,
         SESSION,
         DUMPED,
-        before_load=dumping.save_source,
-        before_run=dumping.dump_text,
+        before_load=dumps.save_source,
+        before_run=dumps.dump_text,
     ),
     OptionRow(
         BIN_IO_DUMP,
         SESSION,
         DUMPED,
-        before_load=dumping.save_source,
-        before_run=dumping.dump_tensors,
+        before_load=dumps.save_source,
+        before_run=dumps.dump_tensors,
     ),
     OptionRow(
         BIN_OUT_DUMP,
         SESSION,
         "the outputs, written after each iteration",
-        before_run=dumping.dump_outputs,
+        before_run=dumps.dump_outputs,
     ),
     OptionRow(DUMP_FILTER, SESSION, "what it leaves out is removed when the run has ended"),
 )

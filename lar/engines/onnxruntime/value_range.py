@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lar.engines.onnxruntime.blocked_layout import block_size, plain_layout
-from lar.engines.onnxruntime.dump_graph import Producer, instrument
+from lar.engines.onnxruntime.dumps import Producer, instrument
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import CheckFailed
 

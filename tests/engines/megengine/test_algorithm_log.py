@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lar.engines.megengine.algorithm_log import LoggedChoice, choices_in
+from lar.engines.megengine.algorithms import LoggedChoice, choices_in
 
 # As MegEngine 1.13 prints it.
 HEAD = "[20 11:58:22 setup_algo@algo_chooser.cpp:87][DEBUG] "

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lar.engines.megengine.algorithm_log import LoggedChoice
+from lar.engines.megengine.algorithms import LoggedChoice, count_taken, was_missed
 from lar.engines.megengine.cache import AlgorithmCache, Category, Entry
-from lar.engines.megengine.cache_use import count_taken, was_missed
 from tests.engines.megengine.caches import algorithm
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ import lar
 from lar.dumps.binary import read_header
 from lar.dumps.graph import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
-from lar.engines.megengine.algorithm_log import choices_in
-from lar.engines.megengine.dumping import describe_dump, has_ascii_names
+from lar.engines.megengine.algorithms import choices_in
+from lar.engines.megengine.dumps import describe_dump, has_ascii_names
 from tests.options.ruling import check, refusal
 
 if TYPE_CHECKING:

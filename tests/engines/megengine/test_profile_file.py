@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.megengine.profile_file import (
+from lar.engines.megengine.profile import (
     device_of,
     executions_of,
     memory_plan_of,

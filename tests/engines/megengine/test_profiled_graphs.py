@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from lar.dumps.graph import Kernel
-from lar.engines.megengine.choice_log import algorithms_in
-from lar.engines.megengine.profile_file import executions_of, memory_plan_of
-from lar.engines.megengine.profiled_graphs import (
+from lar.engines.megengine.algorithms import algorithms_in
+from lar.engines.megengine.profile import (
     ProfiledGraphs,
+    allocations_of,
     bytes_of,
+    executions_of,
     kernel_of,
+    kernel_spans,
+    memory_plan_of,
+    move_spans,
     placed_plan,
 )
-from lar.engines.megengine.profiled_spans import allocations_of, kernel_spans, move_spans
 from lar.profiles.megengine_file import RawProfile, decode_raw
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
 

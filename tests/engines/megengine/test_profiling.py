@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine.profiling import MegEngineProfiler, ProfileClock, thread_count_of
+from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock, thread_count_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec

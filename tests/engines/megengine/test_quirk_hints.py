@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lar.engines.megengine import quirks
-from lar.engines.megengine.cache_use import MISSED
+from lar.engines.megengine import defects
+from lar.engines.megengine.algorithms import MISSED
+from lar.engines.megengine.defects import hints_for
 from lar.engines.megengine.packed_model import write_packed
-from lar.engines.megengine.quirk_hints import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,
 
 @pytest.fixture(autouse=True)
 def amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quirks, "read_processor", lambda: "AuthenticAMD fpu avx2")
+    monkeypatch.setattr(defects, "read_processor", lambda: "AuthenticAMD fpu avx2")
 
 
 def result_of(

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import flatbuffers
 import pytest
 
+from lar.engines.megengine.defects import (
+    FLOAT_PRODUCTS,
+    GROUPED,
+    MATRIX_PRODUCT,
+    MAX_POOLING,
+    QUANTISED,
+    traits_in,
+    traits_of,
+)
 from lar.engines.megengine.packed_model import write_packed
-from lar.engines.megengine.quirk_operators import MATRIX_PRODUCT, traits_in, traits_of
-from lar.engines.megengine.quirks import FLOAT_PRODUCTS, GROUPED, MAX_POOLING, QUANTISED
 from lar.testcases.packed_file import HEADER, MAGIC
 
 if TYPE_CHECKING:

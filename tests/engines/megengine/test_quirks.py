@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.megengine import quirks, x2apic
-from lar.engines.megengine.quirks import (
+from lar.engines.megengine import defects, x2apic
+from lar.engines.megengine.defects import (
     QUIRKS,
     quirks_here,
     read_processor,
@@ -56,7 +56,7 @@ def run_python(
     *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
     """Run Python on arguments, with the MKL of its choice."""
-    environment = {key: value for key, value in os.environ.items() if key != quirks.MKL_VARIABLE}
+    environment = {key: value for key, value in os.environ.items() if key != defects.MKL_VARIABLE}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**environment, "PYTHONPATH": str(REPOSITORY), **(env or {})},
@@ -107,7 +107,7 @@ class TestTable:
 
     def test_is_importable_without_an_engine(self) -> None:
         code = (
-            "import sys, lar.engines.megengine.quirks, lar.engines.megengine.x2apic;"
+            "import sys, lar.engines.megengine.defects, lar.engines.megengine.x2apic;"
             "print({'numpy', 'megengine', 'megenginelite'} & set(sys.modules))"
         )
         assert run_python("-c", code).stdout == "set()\n"
@@ -154,14 +154,14 @@ class TestDetection:
     def test_what_a_run_meets(
         self, settings: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
         assert [quirk.name for quirk in quirks_here(settings, {})] == expected
 
     def test_the_processor_is_its_vendor_and_instruction_sets(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fields = {"vendor_id": "AuthenticAMD", "flags": "fpu avx2"}
-        monkeypatch.setattr(quirks, "read_field", lambda path, name: fields[name])
+        monkeypatch.setattr(defects, "read_field", lambda path, name: fields[name])
         assert read_processor() == "AuthenticAMD fpu avx2"
         fields.update(vendor_id="", flags="")
         assert read_processor() == "unknown "
@@ -173,7 +173,7 @@ class TestRefusal:
     def test_nchw88_is_refused_on_another_vendors_processor(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
         error = refusal("megengine", self.SETTINGS)
         assert error.message.startswith(
             "--enable-nchw88 needs --engine-fix: it hangs on processors"
@@ -181,17 +181,17 @@ class TestRefusal:
         assert error.hint.startswith("--engine-fix x2apic ")
 
     def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quirks, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
         check("megengine", {**self.SETTINGS, "engine_fix": "x2apic"})
         check("megengine", {**self.SETTINGS, "cuda": 0})
         check("megengine", {"enable_nchw44": True})
-        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_processor", lambda: INTEL)
         check("megengine", self.SETTINGS)
 
 
 class TestDefects:
     def test_each_says_whether_it_applies_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(quirks, "read_processor", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_processor", lambda: INTEL)
         found = {each.name: each for each in engine_named("megengine").defects({})}
         assert list(found) == [quirk.name for quirk in QUIRKS]
         assert not found["mkl-generic-path"].is_here

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lar.engines.megengine.algorithm_log import choices_in
+from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.records.run import RunResult, read_result

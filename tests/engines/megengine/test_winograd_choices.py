@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.megengine.algorithm_log import choices_in
+from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.engines.megengine.winograd import (

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime.blocked_layout import block_size, plain_layout
-from lar.engines.onnxruntime.dump_graph import Producer, instrument
+from lar.engines.onnxruntime.dumps import Producer, instrument
 from lar.engines.onnxruntime.saving import open_saved
 
 if TYPE_CHECKING:

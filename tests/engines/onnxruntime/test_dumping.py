@@ -20,12 +20,12 @@ from lar.dumps.dump import Dump
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import block_of, to_plain
-from lar.engines.onnxruntime.dump_graph import instrument
-from lar.engines.onnxruntime.dumping import (
+from lar.engines.onnxruntime.dumps import (
     LEAST_TENSORS,
     describe_dump,
     dump_tensors,
     dump_text,
+    instrument,
     save_source,
 )
 from lar.engines.onnxruntime.saving import open_saved

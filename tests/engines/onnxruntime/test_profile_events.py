@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from lar.engines.onnxruntime.profile_events import NO_KERNELS, RunEvents, TimedRun
-from lar.engines.onnxruntime.profile_file import RawProfile, busy_threads, decode_raw
-from lar.engines.onnxruntime.profiled_operators import OperatorTable
-from lar.engines.onnxruntime.profiling import cut_of
+from lar.engines.onnxruntime.profile import (
+    NO_KERNELS,
+    OperatorTable,
+    RawProfile,
+    RunEvents,
+    TimedRun,
+    busy_threads,
+    cut_of,
+    decode_raw,
+)
 from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
 from lar.records.profile import Step

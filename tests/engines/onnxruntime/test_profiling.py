@@ -16,10 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lar.engines.onnxruntime.model_file import read_model
-from lar.engines.onnxruntime.profile_events import NO_PARTS
-from lar.engines.onnxruntime.profile_file import decode_raw
-from lar.engines.onnxruntime.profiled_operators import module_of
-from lar.engines.onnxruntime.profiling import SessionProfiler
+from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler, decode_raw, module_of
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import read_foreign
 from lar.errors import LarError
@@ -302,7 +299,7 @@ def test_a_graph_that_cannot_be_saved_leaves_work_unknown(
     def refuse(*_: object) -> None:
         raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : contains compiled nodes")
 
-    monkeypatch.setattr("lar.engines.onnxruntime.profiling.save_optimized", refuse)
+    monkeypatch.setattr("lar.engines.onnxruntime.profile.save_optimized", refuse)
     found = profile_model(DIGITS, profile_memory=True)
     assert {operator.source for operator in found.operators} == {"none"}
     assert {operator.flops for operator in found.operators} == {None}

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import lar
 from lar.engines.onnxruntime import saving
-from lar.engines.onnxruntime.dump_graph import instrument
+from lar.engines.onnxruntime.dumps import instrument
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import UsageError
 

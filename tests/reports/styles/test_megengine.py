@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.cli.report import add_arguments
-from lar.engines.megengine.profile_file import profile_of_raw
+from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step

@@ -18,7 +18,7 @@ from typing import Any
 from lar.dumps.graph import DumpFacts, Kernel, OperatorFact
 from lar.dumps.names import Variable
 from lar.dumps.outputs import write_outputs
-from lar.engines.megengine.choice_log import ChoiceListener, algorithms_in
+from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
 from lar.options.table import TEXT_DUMPS

@@ -1,16 +1,41 @@
-"""What is known of MegEngine's defects on a processor: how to tell, and the way round each.
+"""What is known of MegEngine's defects on a processor: how to detect each, and the way round.
 
-All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA devices.
+All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA devices. Here stand
+the table of defects ("quirks"), what a model must have to meet one, what a finished run says of
+those that it met.
+
+What a model has is read from its file, without the engine. Beside the places of `graph_operators`,
+these are those of fields in tables:
+
+    root        of the newer format, the variables: 3
+    Operator    of the newer format, the numbers of its outputs: 8
+    MiddleTensor, a variable    1 shape: [uint]
+    DType       0 its number
+    Convolution 7 sparse, 8 format; ConvBias 2, 3; Pooling and AdaptivePooling 0 mode
+
+Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs and dtype.fbs beside it,
+dnn/scripts/opr_param_defs.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lar.engines.engine import Defect
+from lar.engines.megengine.graph_operators import (
+    graph_in,
+    number_in,
+    open_graph,
+    table_at,
+    vector,
+)
+from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_field
+from lar.options.table import OPERATOR_DUMPS, SEARCHES, one_of
+from lar.records.run import RunResult
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"
@@ -229,3 +254,120 @@ def read_processor() -> str:
     """Return this processor's vendor and, after it, its instruction sets, as Linux names them."""
     vendor = read_field("/proc/cpuinfo", "vendor_id") or "unknown"
     return f"{vendor} {read_field('/proc/cpuinfo', 'flags')}"
+
+
+VARIABLES, OUTPUTS, SHAPE = 3, 8, 1
+
+CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}  # the fields sparse and format of each kind
+POOLINGS = (9, 70)
+MATRIX_PRODUCT = 20
+QUANTISED_DTYPES = range(11, 17)
+FLOAT32 = 0
+# A product of fewer rows is bound by memory: MKL's code makes no difference.
+MANY_ROWS = 8
+
+
+def traits_of(path: str) -> frozenset[str]:
+    """Return what a model has, nothing of a file whose operators cannot be told."""
+    try:
+        return frozenset(traits_in(graph_in(path)))
+    except (ValueError, LookupError, OSError, LarError, struct.error):
+        return frozenset()
+
+
+def traits_in(graph: memoryview) -> Iterator[str]:
+    """Yield what the operators of a graph tell.
+
+    Raises:
+        ValueError, LookupError, struct.error: it is damaged, or of another format.
+    """
+    opened = open_graph(graph)
+    if opened is None:
+        raise ValueError("an unknown format")
+    root, places, is_new = opened
+    for operator in opened.operators():
+        kind, dtype = number_in(operator, places.kind, "<B"), operator.table(places.dtype)
+        parameters = operator.table(places.parameters)
+        number = number_in(dtype, 0, "<B")
+        if number in QUANTISED_DTYPES:
+            yield QUANTISED
+        if kind in CONVOLUTIONS:
+            sparse, layout = (number_in(parameters, field) for field in CONVOLUTIONS[kind])
+            if sparse:
+                yield GROUPED
+            elif not layout and number == FLOAT32:
+                yield FLOAT_PRODUCTS
+        elif kind in POOLINGS and not number_in(parameters, 0):
+            yield MAX_POOLING
+        elif kind == MATRIX_PRODUCT and number == FLOAT32 and is_new:
+            first = vector(operator, OUTPUTS)[0]
+            output = table_at(root, vector(root, VARIABLES)[root.number("<I", first)])
+            rows = vector(output, SHAPE)[-2:-1]
+            if any(root.number("<I", position) >= MANY_ROWS for position in rows):
+                yield FLOAT_PRODUCTS
+
+
+def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
+    """Return what a finished run should know, on one line: the quirks that it met for certain,
+    wrong numbers first, and what it left undone."""
+    spec, settings = result.spec, result.spec.settings
+    timed = bool(result.samples.end_to_end)
+    if not timed and not result.warmup.end_to_end:
+        return ""
+    hints = [
+        f"{quirk.effect}; way round: {quirk.way_round}"
+        for quirk in sorted(quirks_met(result, environment), key=lambda each: each.slow)
+        if timed or not quirk.slow
+    ]
+    dumped = one_of(OPERATOR_DUMPS, settings)
+    if dumped and timed:
+        hints.append(
+            f"the times are those of a run with {dumped.flag}: MegEngine dumps in every "
+            "iteration; --warmup-iter 0 --iter 1 dumps once"
+        )
+    search = one_of(SEARCHES, settings)
+    if search and not timed:
+        hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
+    if "winograd_transform" in settings and not is_searched(settings):
+        hints.append(hint_on_winograd(spec.model))
+    if "check_var_value" in settings:
+        hints.append(
+            "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
+            "--iter reaches more"
+        )
+    return "; also: ".join(hints)
+
+
+def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
+    """Return the quirks that a run has met for certain."""
+    settings = dict(result.spec.settings)
+    if "fast_run_algo_policy" in settings and is_cache_missed(result):
+        del settings["fast_run_algo_policy"]
+    possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
+    traits = traits_of(result.spec.model) if possible else frozenset()
+    return [quirk for quirk in possible if quirk.trait in traits]
+
+
+def is_cache_missed(result: RunResult) -> bool:
+    """Tell whether operators ran that are not in the cache."""
+    from lar.engines.megengine.algorithms import was_missed  # few runs need it
+
+    return was_missed(result.warnings)
+
+
+def is_searched(settings: Mapping[str, Any]) -> bool:
+    """Tell a run that searches, or has the cache of a search."""
+    return bool({"fast_run", "full_run", "fast_run_algo_policy"} & settings.keys())
+
+
+def hint_on_winograd(model: str) -> str:
+    """Return why --winograd-transform preferred nothing in a run without a search."""
+    if is_packed(model) and open_packed(model).cache is not None:
+        return (
+            "--winograd-transform prefers no algorithm of a model with a fast-run cache in it; "
+            "give the model that was packed, and --fast-run"
+        )
+    return (
+        "without a search or its cache --winograd-transform prefers no algorithm; "
+        "add --fast-run, or --fast-run-algo-policy FILE"
+    )

@@ -1,0 +1,977 @@
+"""ONNX Runtime's own profile: taken on the clock of the run's recorder, read into lar's records.
+
+The file is a Chrome trace as a list, with times in whole microseconds:
+
+    Session  model_loading_uri, session_initialization, and for each run model_run
+    Node     one execution of a node: `NAME_kernel_time`
+    Kernel   what a node had a device do; it follows the node in the file
+
+An event is written when it has ended, and no more of them than a limit.
+
+It gives each node's name and the shapes that it had in the run, but neither the weights that were
+rearranged when the model was loaded nor the attributes. The optimised model, which ONNX Runtime
+saves, has both. Where both have the same operators in the same order, they are the same nodes;
+else those of the same name are. Nodes without a name are called `TYPE_INDEX` in the profile, and
+stand in both in the order of their indices; names of reorders say nothing.
+
+ONNX Runtime reports no allocations: the memory that operators take is estimated from the sizes of
+their outputs. A tensor is taken to be allocated when the operator that gives it begins, and given
+back when the last operator that reads it has ended. What the engine reuses in place, or keeps for
+later, is not seen; neither are scratch buffers.
+
+onnx is imported only where a graph is read, since the engine's own profiles are read without one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lar.engines.flops import Shape, flops_of
+from lar.engines.onnxruntime.messages import one_line
+from lar.engines.profiler import HOST_THREAD, EngineTrace
+from lar.errors import LarError, UsageError
+from lar.options.table import PROFILES, one_of
+from lar.records.profile import (
+    Alignment,
+    Allocation,
+    Category,
+    Count,
+    Execution,
+    Profile,
+    ProfiledOperator,
+    ProfileFacts,
+    Span,
+    Step,
+    TensorFact,
+)
+
+MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
+NODE_SUFFIX = "_kernel_time"
+RUN = "model_run"
+INNER = "SequentialExecutor::Execute"
+NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
+HINT = "ONNX Runtime's file is what --profile-raw wrote, lar's what --profile wrote"
+
+# The engine's names of element types, and how many bytes an element has.
+TYPES = {
+    "float": ("float32", 4),
+    "double": ("float64", 8),
+    "float16": ("float16", 2),
+    "bfloat16": ("bfloat16", 2),
+    "bool": ("bool", 1),
+    **{
+        f"{kind}{bits}": (f"{kind}{bits}", bits // 8)
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+Tensors = list[dict[str, tuple[Count, ...]]]
+
+
+class RawArgs(msgspec.Struct, gc=False):
+    """What an event has besides its times; numbers stand as texts."""
+
+    op_name: str = ""
+    provider: str = ""
+    node_index: str = ""
+    input_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
+    output_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
+    thread_scheduling_stats: msgspec.Raw = msgspec.Raw(b"")
+    stream: str = ""
+    grid_x: str = ""
+    grid_y: str = ""
+    grid_z: str = ""
+    block_x: str = ""
+    block_y: str = ""
+    block_z: str = ""
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    """One event; `ts` and `dur` are microseconds since the profile began."""
+
+    name: str
+    cat: str
+    ts: int
+    dur: int = 0
+    tid: int = 0
+    args: RawArgs = msgspec.field(default_factory=RawArgs)
+
+    @property
+    def start_ns(self) -> int:
+        return self.ts * 1000
+
+    @property
+    def end_ns(self) -> int:
+        return (self.ts + self.dur) * 1000
+
+    @property
+    def node(self) -> str:
+        return self.name.removesuffix(NODE_SUFFIX)
+
+
+class NodeEvent(NamedTuple):
+    """One execution of a node, and what it had a device do."""
+
+    event: RawEvent
+    kernels: tuple[RawEvent, ...]
+
+
+class RawRun(NamedTuple):
+    """One run of the model: its nodes in the order in which they began."""
+
+    start_ns: int
+    end_ns: int
+    thread: int
+    nodes: tuple[NodeEvent, ...]
+
+
+class RawProfile(NamedTuple):
+    """All that the engine has told: what came before the runs, and those that ended."""
+
+    load: tuple[RawEvent, ...]
+    runs: tuple[RawRun, ...]
+    event_count: int
+
+
+class RawThread(msgspec.Struct):
+    num_run: int = 0
+
+
+class RawScheduling(msgspec.Struct):
+    """How the threads of a session have shared the work since it began."""
+
+    sub_threads: dict[str, RawThread] = {}
+
+
+DECODER = msgspec.json.Decoder(list[RawEvent])
+TENSORS = msgspec.json.Decoder(Tensors)
+
+
+def decode_raw(data: bytes, name: str) -> RawProfile:
+    """Return what is in a file; `name` is for messages.
+
+    Raises:
+        UsageError: it is empty, truncated, foreign or damaged.
+    """
+    if not data.strip():
+        raise UsageError(f"{name}: the profile is empty", "make it again")
+    try:
+        try:
+            events = DECODER.decode(data)
+        except msgspec.DecodeError:
+            events = DECODER.decode(NAMES.sub(escape_name, data))
+        return profile_in(events)
+    except msgspec.ValidationError as error:
+        why = str(error).lower()
+        raise UsageError(f"{name}: is JSON, but no profile that lar knows: {why}", HINT) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = str(error).lower()
+        raise UsageError(f"{name}: is no profile, or was cut short: {why}", HINT) from None
+
+
+def escape_name(found: re.Match[bytes]) -> bytes:
+    """Return a name as JSON has it: the engine writes those of nodes as they are."""
+    return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
+
+
+def profile_in(events: Sequence[RawEvent]) -> RawProfile:
+    """Return the events by the run that they belong to; a run that was cut is left out."""
+    runs = sorted(
+        (event for event in events if event.cat == "Session" and event.name == RUN),
+        key=lambda event: event.ts,
+    )
+    starts = [run.ts for run in runs]
+    found: list[list[tuple[RawEvent, list[RawEvent]]]] = [[] for _ in runs]
+    kernels: list[RawEvent] = []
+    for event in events:
+        if event.cat == "Kernel":
+            kernels.append(event)
+        elif event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+            kernels = []
+            index = bisect_right(starts, event.ts) - 1
+            if index >= 0 and event.ts <= runs[index].ts + runs[index].dur:
+                found[index].append((event, kernels))
+    return RawProfile(
+        load=tuple(
+            event for event in events if event.cat == "Session" and event.name not in (RUN, INNER)
+        ),
+        runs=tuple(run_of(run, nodes) for run, nodes in zip(runs, found, strict=True)),
+        event_count=len(events),
+    )
+
+
+def run_of(run: RawEvent, nodes: Iterable[tuple[RawEvent, list[RawEvent]]]) -> RawRun:
+    """Return a run; it ends no sooner than its last node, as both are rounded down."""
+    ordered = sorted(nodes, key=lambda node: node[0].ts)
+    ends = (event.end_ns for event, _ in ordered)
+    return RawRun(
+        run.start_ns,
+        max((run.end_ns, *ends)),
+        run.tid,
+        tuple(NodeEvent(event, tuple(kernels)) for event, kernels in ordered),
+    )
+
+
+def tensors_in(raw: msgspec.Raw) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the element types and shapes of an event's inputs or outputs.
+
+    Those that are no tensors, are left out, or have been rearranged beforehand are not listed.
+
+    Raises:
+        msgspec.MsgspecError: they are not told as in the versions that lar knows.
+    """
+    return [pair for each in TENSORS.decode(raw) for pair in each.items()]
+
+
+def busy_threads(events: Iterable[RawEvent]) -> tuple[str, ...]:
+    """Return the engine's own threads that have done some of the work, besides the caller's."""
+    for event in reversed([*events]):
+        raw = bytes(event.args.thread_scheduling_stats)
+        if raw.startswith(b"{"):  # without threads of its own it is an empty text
+            threads = msgspec.json.decode(raw, type=RawScheduling).sub_threads
+            return tuple(name for name, thread in threads.items() if thread.num_run)
+    return ()
+
+
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
+BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
+
+
+class GraphNode(NamedTuple):
+    """A node of the optimised graph: onnx's own record, and its attributes that are plain."""
+
+    proto: Any
+    parameters: dict[str, Any]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(name for name in self.proto.input if name)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(name for name in self.proto.output if name)
+
+
+class OptimizedGraph(NamedTuple):
+    """The optimised graph: its nodes, those inside control flow too, and what is constant in it.
+
+    `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
+    filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
+    channels, that the network asks for, as far as they may be fewer; None is for unknown.
+    """
+
+    nodes: tuple[GraphNode, ...] = ()
+    constants: Mapping[str, TensorFact] = {}
+    outputs: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+    layout: str = ""
+    filters: Mapping[str, tuple[int, ...]] = {}
+    channels: Mapping[str, int | None] = {}
+
+
+def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedGraph:
+    """Return the graph of an optimised model.
+
+    Of one in the blocked layout, `block` is how many channels a block has, and `plain` the model
+    with little optimisation, without the layout.
+
+    Raises:
+        google.protobuf.message.DecodeError: it is no model.
+    """
+    import onnx
+    from onnx import helper
+
+    from lar.engines.onnxruntime.dumps import producers_of
+    from lar.engines.onnxruntime.model_fields import nodes_in
+    from lar.engines.onnxruntime.model_file import graphs_in
+
+    model = onnx.load_from_string(content)
+    graphs: Sequence[Any] = list(graphs_in(model.graph))
+    constants = {
+        tensor.name: TensorFact(
+            tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+        )
+        for graph in graphs
+        for tensor in graph.initializer
+    }
+    blocked = {each.tensor for each in producers_of(nodes_in(content)) if each.blocked}
+    filters, channels = unfilled(model.graph, onnx.load_from_string(plain).graph)
+    return OptimizedGraph(
+        nodes=tuple(
+            GraphNode(node, parameters_of(node)) for graph in graphs for node in graph.node
+        ),
+        constants=constants,
+        outputs=frozenset(info.name for info in model.graph.output),
+        blocked=frozenset(blocked),
+        layout=f"NCHW{block}c",
+        filters=filters,
+        channels=channels,
+    )
+
+
+def unfilled(graph: Any, plain: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
+    """Return the shapes of weights and the numbers of channels without the filling of blocks.
+
+    A blocked convolution is named by the output of the one that it was made of, or of what was
+    fused into that. Other operators leave the channels as they are, up to the reorder that takes
+    the filling away.
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
+    filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    makers = {name: node for node in plain.node for name in node.output if name}
+    filters: dict[str, tuple[int, ...]] = {}
+    channels: dict[str, int | None] = {}
+    for node in graph.node:
+        counts = [channels[name] for name in node.input if name in channels][:1]
+        if node.domain == BLOCKED_DOMAIN and node.op_type == "Conv":
+            maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
+            while maker is not None and maker.op_type != "Conv":
+                maker = makers.get(maker.input[0]) if maker.input else None
+            shape = shapes.get(maker.input[1]) if maker is not None else None
+            if shape and not fits(shape, filled.get(node.input[1], ())):
+                shape = None
+            counts = [shape[0] if shape else None]
+            if shape:
+                filters[node.input[1]] = shape
+        if counts and node.op_type != "ReorderOutput":
+            channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
+    return filters, channels
+
+
+def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
+    """Tell whether weights may have been filled up to another shape: in their channels alone."""
+    return (
+        len(shape) == len(filled)
+        and shape[2:] == filled[2:]
+        and all(map(int.__le__, shape[:2], filled[:2]))
+    )
+
+
+def parameters_of(node: Any) -> dict[str, Any]:
+    """Return the attributes of a node that are numbers, texts or lists of numbers."""
+    from lar.engines.onnxruntime.model_file import attributes_of
+
+    found: dict[str, Any] = {}
+    for name, value in attributes_of(node).items():
+        if isinstance(value, bytes):
+            found[name] = value.decode(errors="replace")
+        elif all(isinstance(each, (int, float)) for each in listed(value)):
+            found[name] = value
+    return found
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+NodeKey = tuple[str, str, str]
+Listed = list[tuple[str, tuple[int, ...]]]
+
+BYTES = dict(TYPES.values())
+ELEMENT_TYPES = {name: dtype for name, (dtype, _) in TYPES.items()}
+# Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
+SCOPE = re.compile(r"/?(.+)/[^/]+")
+DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
+
+
+# Names that are given anew in each session, to other nodes.
+REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
+
+
+class OperatorTable:
+    """The operators of a profile, one for each node and for each shapes that it had."""
+
+    def __init__(self, raw: RawProfile, graph: OptimizedGraph | None) -> None:
+        self.graph = graph or OptimizedGraph()
+        self.operators: list[ProfiledOperator] = []
+        self.nodes: list[GraphNode | None] = []
+        self._nodes = match_nodes(raw, self.graph)
+        self._places: dict[tuple[object, ...], int] = {}
+        self._ids: dict[str, int] = defaultdict(int)
+
+    def place_of(self, event: RawEvent) -> int:
+        """Return the index of an execution's operator."""
+        shapes = bytes(event.args.input_type_shape), bytes(event.args.output_type_shape)
+        key = (*key_of(event), *shapes)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.operators)
+            node = self._nodes.get(key_of(event))
+            self.operators.append(self.operator_of(event, node))
+            self.nodes.append(node)
+        return place
+
+    def operator_of(self, event: RawEvent, node: GraphNode | None) -> ProfiledOperator:
+        args = event.args
+        self._ids[args.node_index] += 1
+        again = self._ids[args.node_index]
+        given, made = tensors_in(args.input_type_shape), tensors_in(args.output_type_shape)
+        inputs = input_facts(node, given, self.graph) if node else None
+        outputs = output_facts(node, made, self.graph) if node else None
+        known = inputs is not None and outputs is not None
+        flops, size_bytes = None, None
+        if node and inputs is not None and outputs is not None:
+            flops = flops_of_node(node, {**inputs, **outputs}, self.graph)
+            size_bytes = bytes_of((*inputs.values(), *outputs.values()))
+        return ProfiledOperator(
+            id=args.node_index if again == 1 else f"{args.node_index}.{again}",
+            type=args.op_name,
+            name=event.node,
+            module=module_of(event.node, node, self.graph.constants),
+            inputs=tuple(inputs.values()) if known and inputs else facts_of(given),
+            outputs=tuple(outputs.values()) if known and outputs else facts_of(made),
+            parameters=node.parameters if node else {},
+            flops=flops,
+            size_bytes=size_bytes,
+            provider=args.provider,
+            source="none" if flops is None and size_bytes is None else "derived",
+        )
+
+
+def key_of(event: RawEvent) -> NodeKey:
+    return event.node, event.args.op_name, event.args.node_index
+
+
+def match_nodes(raw: RawProfile, graph: OptimizedGraph) -> dict[NodeKey, GraphNode]:
+    """Return the nodes of the events, without those that are not sure."""
+    first = [node.event for node in raw.runs[0].nodes] if raw.runs else []
+    if len(first) == len(graph.nodes) and all(map(is_likely, first, graph.nodes)):
+        return {key_of(event): node for event, node in zip(first, graph.nodes, strict=True)}
+    names = {node.proto.name for node in graph.nodes}
+    alike: dict[tuple[str, str], dict[NodeKey, RawEvent]] = defaultdict(dict)
+    for run in raw.runs:
+        for event, _ in run.nodes:
+            unnamed = has_made_up_name(event) and event.node not in names
+            alike[event.args.op_name, "" if unnamed else event.node][key_of(event)] = event
+    nodes: dict[tuple[str, str], list[GraphNode]] = defaultdict(list)
+    for node in graph.nodes:
+        nodes[node.proto.op_type, node.proto.name].append(node)
+    found: dict[NodeKey, GraphNode] = {}
+    for name, events in alike.items():
+        if len(events) == len(nodes[name]) and not REORDER.fullmatch(name[1]):
+            ordered = sorted(events.values(), key=lambda event: int(event.args.node_index or 0))
+            found.update(zip(map(key_of, ordered), nodes[name], strict=True))
+    return found
+
+
+def is_likely(event: RawEvent, node: GraphNode) -> bool:
+    """Tell whether a node may be that of an event, by what does not differ between sessions."""
+    proto = node.proto
+    if event.args.op_name != proto.op_type:
+        return False
+    free = REORDER.fullmatch(event.node) if proto.name else has_made_up_name(event)
+    return bool(free) or event.node == proto.name
+
+
+def has_made_up_name(event: RawEvent) -> bool:
+    return event.node == f"{event.args.op_name}_{event.args.node_index}"
+
+
+def input_facts(
+    node: GraphNode, listed: Listed, graph: OptimizedGraph
+) -> dict[str, TensorFact] | None:
+    """Return a node's inputs by name, None where they are not those that the profile lists.
+
+    A constant is there only if it was not rearranged when the model was loaded.
+    """
+    facts, at = {}, 0
+    for name in node.inputs:
+        constant = graph.constants.get(name)
+        told = listed[at] if at < len(listed) else None
+        if constant is not None and (told is None or fact_of(told) != constant):
+            facts[name] = constant
+            continue
+        if told is None:
+            return None
+        facts[name] = fact_of(told, graph.layout if name in graph.blocked else "")
+        at += 1
+    return facts if at == len(listed) else None
+
+
+def output_facts(
+    node: GraphNode, listed: Listed, graph: OptimizedGraph
+) -> dict[str, TensorFact] | None:
+    """Return a node's outputs by name, None where they are not those that the profile lists."""
+    if len(node.outputs) != len(listed):
+        return None
+    return {
+        name: fact_of(told, graph.layout if name in graph.blocked else "")
+        for name, told in zip(node.outputs, listed, strict=True)
+    }
+
+
+def fact_of(told: tuple[str, tuple[int, ...]], layout: str = "") -> TensorFact:
+    name, shape = told
+    return TensorFact(shape, ELEMENT_TYPES.get(name, name), layout)
+
+
+def facts_of(listed: Listed) -> tuple[TensorFact, ...]:
+    return tuple(map(fact_of, listed))
+
+
+def flops_of_node(
+    node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
+) -> int | None:
+    """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
+    from lar.engines.onnxruntime.model_file import operation_of
+
+    shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
+    for name in facts.keys() & graph.channels.keys():
+        batch, _, *sizes = facts[name].shape
+        shapes[name] = (batch, graph.channels[name], *sizes)
+    shapes.update({name: graph.filters[name] for name in facts.keys() & graph.filters.keys()})
+    return flops_of(operation_of(node.proto, shapes))
+
+
+def bytes_of(facts: Iterable[TensorFact]) -> int | None:
+    """Return how many bytes tensors have, None where the size of an element is unknown."""
+    total = 0
+    for fact in facts:
+        if fact.dtype not in BYTES:
+            return None
+        total += prod(fact.shape) * BYTES[fact.dtype]
+    return total
+
+
+def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorFact]) -> str:
+    """Return the path of the layer, where names tell it: of the weights, else of the node."""
+    weights = [each for each in node.inputs if each in constants] if node else []
+    for each in (name.removesuffix(BLOCKED_NAME), *weights):
+        if found := SCOPE.fullmatch(each):
+            return found[1]
+    for each in (*weights, name.removesuffix(BLOCKED_NAME)):
+        if found := DOTTED.fullmatch(each):
+            return found[1]
+    return ""
+
+
+SOURCE = "estimate"
+
+# Operators whose output is their first input, seen in another shape.
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def allocations_of(
+    executions: Iterable[Execution], steps: Sequence[Step], table: OperatorTable
+) -> tuple[Allocation, ...]:
+    """Return what the executions of each iteration take and give back, in the order of time.
+
+    The model's outputs stay until the iteration has ended.
+    """
+    ends = {step.number: step.end_ns for step in steps}
+    found: list[Allocation] = []
+    for number, group in groupby(executions, key=lambda execution: execution.step):
+        found += allocations_in([*group], ends[number], table)
+    return tuple(sorted(found, key=lambda each: each.at_ns))
+
+
+def allocations_in(
+    executions: Sequence[Execution], end_ns: int, table: OperatorTable
+) -> list[Allocation]:
+    """Return what the executions of one iteration take and give back."""
+    roots: dict[str, str] = {}  # of a view, the tensor that it shows
+    last: dict[str, int] = {}
+    taken: list[tuple[str, int, int]] = []  # tensor, size, execution
+    for index, execution in enumerate(executions):
+        node = table.nodes[execution.operator]
+        if node is None:
+            continue
+        for name in node.inputs:
+            last[roots.get(name, name)] = index
+        if node.proto.op_type in VIEWS:
+            roots.update({name: roots.get(node.inputs[0], node.inputs[0]) for name in node.outputs})
+            continue
+        for name, size in sizes_of(node, table.operators[execution.operator]):
+            last[name] = index
+            taken.append((name, size, index))
+    kept = {roots.get(name, name) for name in table.graph.outputs}
+    found = []
+    for name, size, index in taken:
+        taker, reader = executions[index], executions[last[name]]
+        at = end_ns if name in kept else reader.end_ns
+        found.append(Allocation(taker.start_ns, size, taker.operator, source=SOURCE))
+        found.append(Allocation(at, -size, reader.operator, source=SOURCE))
+    return found
+
+
+def sizes_of(node: GraphNode, operator: ProfiledOperator) -> Iterable[tuple[str, int]]:
+    """Yield the names and bytes of the tensors that a node gives, where they are known."""
+    if len(node.outputs) != len(operator.outputs):
+        return
+    for name, fact in zip(node.outputs, operator.outputs, strict=True):
+        size = bytes_of((fact,))
+        if size:
+            yield name, size
+
+
+RELAYOUTS = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
+
+# Nodes that copy between the host and a device: from where, where to, what the span is called.
+COPIES = {
+    "MemcpyFromHost": ("host", "device", "[CUDA memcpy HtoD]"),
+    "MemcpyToHost": ("device", "host", "[CUDA memcpy DtoH]"),
+}
+
+NO_GRID = "-1"  # of a kernel event that is a copy
+DEVICE_PROVIDERS = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
+
+NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not tell them apart from it"
+NO_KERNELS = (
+    "times on the device: this ONNX Runtime was built without them, and tells an operator's "
+    "dispatch alone"
+)
+
+
+class TimedRun(NamedTuple):
+    """A run that the engine tells, the iteration that it was, and what to add to its times."""
+
+    raw: RawRun
+    step: Step
+    offset_ns: int
+
+
+class RunEvents:
+    """What is in runs: executions of operators, and spans that belong to them.
+
+    On the CPU an operator is executed where and when the engine tells. On a device it is so while
+    its kernels run, and what the engine tells is its dispatch.
+    """
+
+    def __init__(self, table: OperatorTable, device: str) -> None:
+        self.table = table
+        self.device = device
+        self.on_device = not device.startswith("cpu")
+        self.executions: list[Execution] = []
+        self.spans: list[Span] = []
+        self.threads: dict[int, str] = {}
+        self.dropped: list[str] = [NO_PARTS]
+        self._numbers: dict[str, int] = {}
+
+    def add_runs(self, runs: Sequence[TimedRun]) -> None:
+        """Add what is in runs, in the order of time."""
+        for run in runs:
+            for node in run.raw.nodes:
+                self._add_node(run, node)
+        self.executions.sort(key=lambda execution: execution.start_ns)
+
+    def add_threads(self, names: Iterable[str]) -> None:
+        """Add threads in which nothing begins or ends."""
+        for number, name in enumerate(names, start=1):
+            self._number_of(f"pool {name}", f"intra-op {number}")
+
+    def _number_of(self, key: str, name: str) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = number = HOST_THREAD + 1 + len(self._numbers)
+            self.threads[number] = name
+        return self._numbers[key]
+
+    def _add_node(self, run: TimedRun, node: NodeEvent) -> None:
+        event, step = node.event, run.step
+        start, end = event.start_ns + run.offset_ns, event.end_ns + run.offset_ns
+        place = self.table.place_of(event)
+        same = event.tid == run.raw.thread
+        thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
+        if not self.on_device:
+            self.executions.append(
+                Execution(place, step.number, thread, start, end, warmup=step.warmup)
+            )
+        elif node.kernels:
+            self._add_kernels(run, node, place)
+        else:
+            if NO_KERNELS not in self.dropped:
+                self.dropped.append(NO_KERNELS)
+            self._add_span(run, "runtime", event.node, start, end, place, thread)
+        if event.args.op_name in RELAYOUTS and not self.on_device:
+            self._add_span(run, "relayout", "[relayout]", start, end, place, thread)
+        elif event.args.op_name in COPIES:
+            source, destination, name = COPIES[event.args.op_name]
+            kinds = source, destination
+            self._add_span(run, "memcpy", name, start, end, place, thread, kinds)
+
+    def _add_kernels(self, run: TimedRun, node: NodeEvent, place: int) -> None:
+        """Add what a node had the device do, and the execution that this makes."""
+        event, offset = node.event, run.offset_ns
+        streams = [
+            self._number_of(f"stream {each.args.stream}", f"stream {each.args.stream}")
+            for each in node.kernels
+        ]
+        self.executions.append(
+            Execution(
+                place,
+                run.step.number,
+                streams[0],
+                min(each.start_ns for each in node.kernels) + offset,
+                max(each.end_ns for each in node.kernels) + offset,
+                dispatch_start_ns=event.start_ns + offset,
+                dispatch_end_ns=event.end_ns + offset,
+                dispatch_thread=HOST_THREAD,
+                warmup=run.step.warmup,
+            )
+        )
+        for each, thread in zip(node.kernels, streams, strict=True):
+            args = each.args
+            is_copy = args.grid_x in ("", NO_GRID)
+            self.spans.append(
+                Span(
+                    category="memcpy" if is_copy else "kernel",
+                    name=each.name,
+                    start_ns=each.start_ns + offset,
+                    end_ns=each.end_ns + offset,
+                    thread=thread,
+                    step=run.step.number,
+                    warmup=run.step.warmup,
+                    operator=place,
+                    device=self.device,
+                    stream=int(args.stream) if args.stream.isdigit() else None,
+                    grid=None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
+                    block=None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
+                )
+            )
+
+    def _add_span(
+        self,
+        run: TimedRun,
+        category: Category,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        place: int,
+        thread: int,
+        kinds: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        outputs = self.table.operators[place].outputs
+        self.spans.append(
+            Span(
+                category=category,
+                name=name,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                thread=thread,
+                step=run.step.number,
+                warmup=run.step.warmup,
+                operator=place,
+                size_bytes=None if category == "runtime" else bytes_of(outputs),
+                source_kind=kinds[0],
+                destination_kind=kinds[1],
+            )
+        )
+
+
+def triple_of(x: str, y: str, z: str) -> tuple[int, int, int]:
+    return int(x), int(y), int(z)
+
+
+def load_spans(events: Iterable[RawEvent], offset_ns: int) -> tuple[Span, ...]:
+    """Return what the engine did to load the model, as calls."""
+    return tuple(
+        Span(
+            category="runtime",
+            name=event.name,
+            start_ns=event.start_ns + offset_ns,
+            end_ns=event.end_ns + offset_ns,
+            thread=HOST_THREAD,
+        )
+        for event in events
+    )
+
+
+def profile_of_raw(data: bytes, name: str) -> Profile:
+    """Return the profile of the runs that the engine's own file holds, which may all be timed.
+
+    Raises:
+        UsageError: it is empty, truncated, foreign or damaged, or holds no run.
+    """
+    raw = decode_raw(data, name)
+    if not raw.runs:
+        raise UsageError(f"{name}: no run of a model is in it", HINT)
+    table = OperatorTable(raw, None)
+    providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
+    events = RunEvents(table, "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu")
+    runs = [
+        TimedRun(run, Step(number, run.start_ns, run.end_ns), 0)
+        for number, run in enumerate(raw.runs)
+    ]
+    events.add_runs(runs)
+    threads = busy_threads(node.event for run in raw.runs for node in run.nodes)
+    events.add_threads(threads)
+    return Profile(
+        facts=ProfileFacts(
+            engine="onnxruntime",
+            device=events.device,
+            iterations=len(runs),
+            threads=1 + len(threads),
+            dropped=(
+                *events.dropped,
+                "FLOPs and bytes: the file has neither the weights nor the attributes",
+                "warm-up: the file does not tell which runs were part of it",
+            ),
+        ),
+        operators=tuple(table.operators),
+        steps=tuple(run.step for run in runs),
+        executions=tuple(events.executions),
+        spans=(*load_spans(raw.load, 0), *events.spans),
+        threads={HOST_THREAD: "host", **events.threads},
+    )
+
+
+ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
+
+
+class Call(NamedTuple):
+    """When an iteration called the engine, and when that call returned."""
+
+    step: Step
+    begin_ns: int
+    end_ns: int
+
+
+def start_profiling(driver: Any, _: object) -> None:
+    """Have the driver's session write its profile, beside where lar's is written."""
+    if driver.profiler is None:
+        driver.profiler = SessionProfiler(driver)
+        driver.options.enable_profiling = True
+        prefix = os.path.join(folder_of(driver), "onnxruntime")
+        driver.options.profile_file_prefix = prefix
+
+
+def profile_no_other(driver: Any, _: object) -> None:
+    """Have the sessions that are made besides the driver's write none."""
+    driver.options.enable_profiling = False
+
+
+def folder_of(driver: Any) -> str:
+    """Return the folder in which the run's profile is written; it goes away with the run."""
+    written = driver.context.written
+    place: str = next(written[key] for key in ("profile", "profile_raw") if key in written)
+    return os.path.dirname(place)
+
+
+class SessionProfiler:
+    """Keeps when the iterations were, and reads what the session tells when all have ended."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        self.calls: list[Call] = []
+
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+        self.calls.append(Call(step, forward_ns, dispatched_ns))
+
+    def finish(self) -> EngineTrace:
+        driver, session = self.driver, self.driver.session
+        began_ns = session.get_profiling_start_time_ns()
+        file = session.end_profiling()
+        data = Path(file).read_bytes()
+        if not data.rstrip().endswith(b"]"):  # it does not say so itself
+            raise LarError(
+                "ONNX Runtime could not write the whole of its profile", "make room on the disk"
+            )
+        settings = driver.spec.settings
+        if one_of(PROFILES, settings) is None:
+            return EngineTrace(raw_file=file)
+        raw = decode_raw(data, file)
+        graph, dropped = graph_of(driver)
+        dropped += cut_of(raw, len(self.calls))
+        offset, error = align_runs(raw.runs, self.calls, began_ns - driver.recorder.unix_ns)
+        table = OperatorTable(raw, graph)
+        events = RunEvents(table, driver.facts().device)
+        events.add_runs(place_runs(raw.runs, self.calls, offset))
+        threads = busy_threads(node.event for run in raw.runs for node in run.nodes)
+        events.add_threads(threads)
+        executions = tuple(events.executions)
+        steps = [call.step for call in self.calls]
+        with_memory = "profile_memory" in settings and not events.on_device
+        return EngineTrace(
+            operators=tuple(table.operators),
+            executions=executions,
+            spans=(*load_spans(raw.load, offset), *events.spans),
+            allocations=allocations_of(executions, steps, table) if with_memory else (),
+            threads=events.threads,
+            thread_count=1 + len(threads),
+            alignments=(Alignment("onnxruntime", offset, error),),
+            dropped=(*events.dropped, *dropped),
+            raw_file=file,
+        )
+
+
+def graph_of(driver: Any) -> tuple[OptimizedGraph | None, list[str]]:
+    """Return the graph that a driver runs; where there is none, None and why."""
+    from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size  # imports NumPy
+
+    try:
+        content = driver.saved.content if driver.saved else save_graph(driver)
+        is_blocked = DOMAIN in content
+        plain = save_graph(driver, level="ORT_ENABLE_BASIC") if is_blocked else b""
+    except Exception as error:  # the engine has no one kind for these
+        why = one_line(str(error))
+        return None, [f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}"]
+    block = block_size(driver.onnxruntime) if is_blocked else 1
+    return read_graph(content, block, plain), []
+
+
+def save_graph(driver: Any, level: str = "") -> bytes:
+    """Return the optimised model of a driver without the larger weights, at another `level`."""
+    from lar.engines.onnxruntime.saving import save_optimized
+
+    options, levels = driver.options, driver.onnxruntime.GraphOptimizationLevel
+    usual = options.graph_optimization_level
+    with tempfile.TemporaryDirectory(dir=folder_of(driver)) as folder:
+        # The engine always writes the weights too, and only into the model's folder.
+        os.symlink(os.devnull, os.path.join(folder, "weights"))
+        path = Path(folder, "optimized.onnx")
+        try:
+            options.graph_optimization_level = getattr(levels, level) if level else usual
+            save_optimized(driver, path, "weights")
+        finally:
+            options.graph_optimization_level = usual
+        return path.read_bytes()
+
+
+def cut_of(raw: RawProfile, calls: int) -> list[str]:
+    """Say how many iterations are missing in the engine's profile, if some are."""
+    missing = calls - len(raw.runs)
+    if missing <= 0:
+        return []
+    return [
+        f"the operators of the last {missing} of {calls} iterations: ONNX Runtime keeps "
+        f"{MOST_EVENTS} events"
+    ]
+
+
+def align_runs(
+    runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
+) -> tuple[int, int | None]:
+    """Return what to add to the engine's times, and how far that can be off.
+
+    Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
+    is what the time of day tells; it is used as far as it lies within the bounds.
+    """
+    pairs = [*zip(runs, calls, strict=False)]
+    if not pairs:
+        return guess_ns, None
+    least = max(call.begin_ns - run.start_ns - ROUNDING_NS for run, call in pairs)
+    most = min(call.end_ns - run.end_ns for run, call in pairs)
+    # The time of day may have been set meanwhile: no one offset then fits all.
+    offset = min(max(guess_ns, least), most) if least <= most else (least + most) // 2
+    return offset, max(abs(offset - least), abs(most - offset))
+
+
+def place_runs(runs: Sequence[RawRun], calls: Sequence[Call], offset_ns: int) -> list[TimedRun]:
+    """Return the runs with the iterations that they were, each moved into its own call."""
+    placed = []
+    for run, call in zip(runs, calls, strict=False):
+        own = max(offset_ns, call.begin_ns - run.start_ns)
+        placed.append(TimedRun(run, call.step, min(own, call.end_ns - run.end_ns)))
+    return placed
