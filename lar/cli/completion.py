@@ -18,6 +18,10 @@ to switch it on:
   fish  lar completion fish > ~/.config/fish/completions/lar.fish
 """
 
+# The branch of the last command in shtab's script for zsh, and one for a model in its place.
+LAST_OF_ZSH = "version) _arguments -C -s $_shtab_lar_version_options ;;\n"
+RUN_OF_ZSH = "        *) _arguments -C -s $_shtab_lar_run_options ;;\n"
+
 # Values that are files or folders, by the name that the help gives them.
 FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS", "DATA"})
 FOLDERS = frozenset({"DIR"})
@@ -35,7 +39,9 @@ def main(arguments: argparse.Namespace) -> int:
 
     parser = parser_of_all()
     mark_files(parser, shtab.FILE, shtab.DIRECTORY)
-    print(shtab.complete(parser, arguments.shell))
+    script = shtab.complete(parser, arguments.shell)
+    # In zsh only the words after a command are completed; `lar MODEL` is short for a run.
+    print(script.replace(LAST_OF_ZSH, LAST_OF_ZSH + RUN_OF_ZSH))
     return 0
 
 

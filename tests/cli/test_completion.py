@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lar.cli.commands import COMMANDS
-from lar.cli.completion import SHELLS
+from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH, SHELLS
 from lar.cli.help import topics
 from lar.cli.main import main
 from lar.options.option import flag_of
@@ -94,6 +94,13 @@ def test_bash_completes_files_and_folders(bash_script: Path) -> None:
     assert complete(bash_script, "run", "d") == {"data.npy", "dump"}
     assert complete(bash_script, "m.mge", "--input", "d") == {"data.npy", "dump"}
     assert complete(bash_script, "m.mge", "--bin-io-dump", "d") == {"dump"}
+
+
+def test_zsh_completes_the_flags_of_a_run_after_a_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["completion", "zsh"]) == 0
+    assert LAST_OF_ZSH + RUN_OF_ZSH in capsys.readouterr().out
 
 
 def test_a_shell_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
