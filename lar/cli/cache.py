@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 
+from lar.cli.screen import screen_of_output
 from lar.engines import ENGINES
 from lar.engines.engine import CacheFiles, CacheReport, Size
 from lar.engines.formats import HEAD_SIZE
@@ -138,6 +139,7 @@ def files_of_all(paths: Sequence[str], action: str = "") -> CacheFiles:
 
 
 def print_report(report: CacheReport) -> None:
+    screen = screen_of_output()
     for line in report.lines:
         if isinstance(line, str):
             print(line)
@@ -150,4 +152,6 @@ def print_report(report: CacheReport) -> None:
             for row in line.rows
         ]
         indent = "  " if line.is_indented else ""
-        print("\n".join(f"{indent}{text}" for text in format_rows(line.header, rows)))
+        print(
+            "\n".join(f"{indent}{text}" for text in format_rows(line.header, rows, screen=screen))
+        )

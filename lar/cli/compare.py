@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
     # Not before: the tensors' library would slow down the help.
+    from lar.cli.screen import screen_of_output
     from lar.reports.compare_text import format_comparison
     from lar.running.compared_dumps import compare, side_of
 
@@ -105,7 +106,8 @@ def main(arguments: argparse.Namespace) -> int:
             case=arguments.case,
             **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
         )
-        print("\n".join(format_comparison(comparison, everything=arguments.all)), flush=True)
+        lines = format_comparison(comparison, screen_of_output(), everything=arguments.all)
+        print("\n".join(lines), flush=True)
         for file in files:
             file.write(load_name(FORMATS[file.path.suffix.lower()])(comparison))
     return 0 if comparison.same else 1

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Iterable
 
+from lar.cli.screen import screen_of_output
 from lar.engines import ENGINES, added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
 from lar.options.option import flag_of
-from lar.reports.model import MARKDOWN
+from lar.reports.model import MARKDOWN, WRAPPED
 from lar.reports.text import format_rows
 
 
@@ -38,7 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
     for reason in added_engines()[1].values():
         print(f"lar: warning: {reason}", file=sys.stderr)
     print()
-    print("\n".join(format_rows(*table_of_options(engines))))
+    print("\n".join(format_rows(*table_of_options(engines), WRAPPED, screen_of_output())))
     print("\nFlags that are not in this table are lar's own: they work on every engine.")
     return 0
 
@@ -65,7 +66,9 @@ def format_engines(engines: list[Engine]) -> list[str]:
                 " ".join(engine.suffixes),
             ]
         )
-    return format_rows(["engine", "version", "devices", "drivers", "models"], rows)
+    return format_rows(
+        ["engine", "version", "devices", "drivers", "models"], rows, screen=screen_of_output()
+    )
 
 
 def format_quirks(engines: Iterable[Engine]) -> list[str]:

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from lar.cli.screen import screen_of_output
 from lar.engines import load_name
 from lar.errors import UsageError
 from lar.files.input_file import read_input
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 RENDERINGS = {
     "csv": "lar.reports.csv:format_csv",
     "json": "lar.reports.json:format_json",
-    "html": "lar.reports.rendering:format_html",
+    "html": "lar.reports.html:format_html",
 }
 
 
@@ -104,7 +105,7 @@ def report(arguments: argparse.Namespace) -> int:
         *baseline, profile = (open_profile(path, style) for path in paths)
         made = load_name(style.build)(profile, options, *baseline)
         if not any(file.to_stdout for file in files):
-            sys.stdout.write(printable_lines(made.text))
+            sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
             file.write(load_name(RENDERINGS[kind])(made))
@@ -145,13 +146,6 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
     read = load_name(style.raw) if style and style.raw and is_foreign else decode_profile
     return with_printable_names(read(data, name))
-
-
-def printable_lines(text: str) -> str:
-    """Return a text without what would control a terminal: names may hold anything."""
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(it if it.isprintable() or it == "\n" else "?" for it in text)
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -1,105 +1,104 @@
-"""A comparison as one HTML page that needs nothing else: culprits, errors over depth, tables."""
+"""A comparison as an HTML page: culprits, errors over depth, tables of tensors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 from lar.errors import printable
-from lar.records.comparison import Comparison, TensorComparison
+from lar.records.comparison import Comparison, Culprit, Figures, TensorComparison, UnmatchedTensor
 from lar.reports.compare_text import (
-    HEADER,
+    Row,
     describe_culprit,
     describe_operator,
     describe_side,
+    format_matched,
+    format_operator,
+    format_shape,
     format_summary,
     name_of_pair,
+    rows_of_culprit,
     shorten,
-    tensor_row,
 )
+from lar.reports.model import ANY_DIGITS, Cell, Column
+from lar.reports.pages import Section, format_facts, format_page, read_resource
+from lar.reports.pages.tables import PageTable, page_table
 
-STYLE = """
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1500px; padding: 0 1em;
-       color: #1c2126; background: #fff; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
-table { border-collapse: collapse; font-size: 12.5px; display: block; overflow-x: auto; }
-th, td { padding: .25em .6em; text-align: left; border-bottom: 1px solid #dde1e6;
-         white-space: nowrap; }
-th { color: #59636e; font-weight: 600; }
-tr.differs td { background: #fdecea; } tr.fault td { background: #f9c9c4; }
-section.culprit { border-left: 4px solid #c62828; padding: .1em 1em; background: #fff7f6; }
-p.result { font-size: 1.1em; font-weight: 600; } .same { color: #1b7f3b; }
-.different { color: #c62828; }
-code { font-size: 12.5px; overflow-wrap: anywhere; }
-svg text { font: 11px system-ui, sans-serif; fill: #59636e; }
-summary { cursor: pointer; font-weight: 600; margin: 1em 0; }
-@media (prefers-color-scheme: dark) {
-  body { color: #dfe3e8; background: #15181c; } th, td { border-color: #333a42; }
-  tr.differs td { background: #3a2020; } tr.fault td { background: #5c2424; }
-  section.culprit { background: #221818; } .same { color: #6fcf8b; } .different { color: #ff8a80; }
-}
-"""
-
-# The plot: its size and margins, and the errors that it spans, as powers of ten.
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1100, 320, 60, 40, 14
-LEAST, MOST = -9, 2
+Keys = set[tuple[str, str]]
 
 
 def format_html(comparison: Comparison) -> str:
     """Return the page of a comparison."""
-    return "\n".join(page_of(comparison)) + "\n"
-
-
-def page_of(comparison: Comparison) -> Iterator[str]:
     verdict = "same" if comparison.same else "different"
-    *facts, result = format_summary(comparison)
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width">'
-    yield f"<title>lar compare: {verdict}</title>\n<style>{STYLE}</style>\n</head>\n<body>"
-    yield "<h1>Comparison</h1>"
-    yield f'<p class="result {verdict}">{escape(result.partition(": ")[2])}</p>'
-    yield "<table>"
-    yield f"<tr><th>A, actual</th><td>{escape(describe_side(comparison.actual))}</td></tr>"
-    yield f"<tr><th>B, expected</th><td>{escape(describe_side(comparison.expected))}</td></tr>"
-    yield f"<tr><th>tolerance</th><td>{escape(describe_tolerance(comparison))}</td></tr>"
-    yield "</table>"
-    yield from (f"<p>{escape(fact)}</p>" for fact in facts)
-    for number, culprit in enumerate(comparison.culprits, 1):
-        yield f'<section class="culprit"><h2>Culprit {number}</h2>'
-        yield f"<p><strong>{escape(describe_culprit(culprit))}</strong></p><ul>"
+    sections = [Section("result", "Result", words=format_result(comparison))]
+    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
+    sections += [
+        Section(f"culprit{number}", f"Culprit {number}", words=format_culprit(culprit))
+        for number, culprit in enumerate(comparison.culprits, 1)
+    ]
+    figures: dict[str, Any] = {
+        "culprits": [
+            tensor_table(rows_of_culprit(culprit), outputs).figures()
+            for culprit in comparison.culprits
+        ]
+    }
+    if points := points_of(comparison.tensors, outputs):
+        sections.append(
+            Section(
+                "depth",
+                "Error over depth",
+                "Length of the difference over that of the expected tensor. Blue: within the "
+                "tolerance; orange: differs; red: the output of a culprit.",
+            )
+        )
+        figures["depth"] = points
+    tables = {
+        "differing": ("Tensors that differ", [it for it in comparison.tensors if not it.passed]),
+        "all": ("All tensors", comparison.tensors),
+    }
+    for name, (title, tensors) in tables.items():
+        if tensors:
+            sections.append(Section(name, title))
+            figures[name] = tensor_table(map(Row, tensors), outputs).figures()
+    if comparison.unmatched:
+        sections.append(Section("unmatched", "Without a twin"))
+        figures["unmatched"] = page_table(
+            "unmatched", UNMATCHED_COLUMNS, comparison.unmatched
+        ).figures()
+    script = read_resource("lar.reports.pages", "comparison.js")
+    return format_page(f"lar compare: {verdict}", "Comparison", sections, figures, [script])
+
+
+def format_result(comparison: Comparison) -> str:
+    """Return the verdict, what was compared, and what is to know about it."""
+    verdict = "same" if comparison.same else "different"
+    *notes, result = format_summary(comparison)
+    facts = (
+        ("A, actual", describe_side(comparison.actual)),
+        ("B, expected", describe_side(comparison.expected)),
+        ("tolerance", describe_tolerance(comparison)),
+    )
+    return (
+        f'<p class="result {verdict}">{escape(result.partition(": ")[2])}</p>'
+        + format_facts(facts)
+        + "".join(f"<p>{escape(note)}</p>" for note in notes)
+    )
+
+
+def format_culprit(culprit: Culprit) -> str:
+    """Return the operators of a culprit."""
+    items = "".join(
+        f"<li>{letter}: <code>{escape(describe_operator(operator, others))}</code></li>"
         for letter, operators, others in (
             ("A", culprit.actual, culprit.expected),
             ("B", culprit.expected, culprit.actual),
-        ):
-            for operator in operators:
-                text = escape(describe_operator(operator, others))
-                yield f"<li>{letter}: <code>{text}</code></li>"
-        yield "</ul>"
-        rows = [("input", tensor) for tensor in culprit.inputs]
-        rows += [("parameter", tensor) for tensor in culprit.parameters]
-        yield from format_rows([*rows, ("output", culprit.output)])
-        yield "</section>"
-    outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
-    if any(not tensor.constant for tensor in comparison.tensors):
-        yield "<h2>Error over depth</h2>"
-        yield from format_plot(comparison.tensors, outputs)
-    differing = [("", it) for it in comparison.tensors if not it.passed]
-    if differing:
-        yield "<h2>Tensors that differ</h2>"
-        yield from format_rows(differing, outputs)
-    yield f"<details><summary>All tensors ({len(comparison.tensors)})</summary>"
-    yield from format_rows([("", tensor) for tensor in comparison.tensors], outputs)
-    yield "</details>"
-    if comparison.unmatched:
-        yield f"<details><summary>Without a twin ({len(comparison.unmatched)})</summary><table>"
-        yield "<tr><th>side</th><th>tensor</th><th>why</th></tr>"
-        for each in comparison.unmatched:
-            side = "A" if each.side == "actual" else "B"
-            cells = (side, printable(shorten(each.tensor.name)), printable(each.reason))
-            yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        yield "</table></details>"
-    yield "</body>\n</html>"
+        )
+        for operator in operators
+    )
+    what = escape(describe_culprit(culprit))
+    return f"<div class=culprit><p><strong>{what}</strong></p><ul>{items}</ul></div>"
 
 
 def describe_tolerance(comparison: Comparison) -> str:
@@ -112,52 +111,82 @@ def describe_tolerance(comparison: Comparison) -> str:
     return f"relative: {rtol}; absolute: {atol}"
 
 
-def format_rows(
-    rows: Sequence[tuple[str, TensorComparison]], outputs: Iterable[tuple[str, str]] = ()
-) -> Iterator[str]:
-    """Yield a table of tensors, each with its role; those in `outputs` are the culprits'."""
-    titles = ["", *HEADER] if any(role for role, _ in rows) else [*HEADER]
-    yield f"<table><tr>{''.join(f'<th>{escape(title)}</th>' for title in titles)}</tr>"
-    for role, tensor in rows:
-        kind = "" if tensor.passed else ' class="differs"'
-        if (tensor.actual.key, tensor.expected.key) in outputs:
-            kind = ' class="fault"'
-        cells = [role, *tensor_row(tensor)][-len(titles) :]
-        yield f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-    yield "</table>"
+def figure_column(title: str, value: Any, when_equal: float | None = None) -> Column[Row]:
+    """Return a column of one figure; of equal tensors it is not computed."""
+
+    def cell(row: Row) -> Cell:
+        figures: Figures | None = row.tensor.figures
+        if figures is None:
+            return None
+        found: Cell = when_equal if figures.identical else value(figures)
+        return found if not isinstance(found, float) or math.isfinite(found) else str(found)
+
+    return Column(title, cell, digits=ANY_DIGITS)
 
 
-def format_plot(
-    tensors: Iterable[TensorComparison], outputs: Iterable[tuple[str, str]]
-) -> Iterator[str]:
-    """Yield a plot of the relative error of each computed tensor over its depth, as SVG.
+TENSOR_COLUMNS: tuple[Column[Row], ...] = (
+    Column("role", lambda row: row.role or None),
+    Column("tensor", lambda row: name_of_pair(row.tensor.actual, row.tensor.expected)),
+    Column("operator", format_operator),
+    Column("shape", lambda row: format_shape(row.tensor.expected.shape)),
+    Column("matched by", format_matched),
+    Column("problem", lambda row: printable(row.tensor.problem) or None),
+    figure_column("error", lambda it: it.max_error, 0),
+    figure_column("max abs", lambda it: it.max_absolute, 0),
+    figure_column("max rel", lambda it: it.max_relative, 0),
+    figure_column("rel l2", lambda it: it.relative_l2, 0),
+    figure_column("ulp", lambda it: it.max_ulp, 0),
+    figure_column("cosine", lambda it: it.cosine),
+    figure_column("SNR dB", lambda it: it.snr_db),
+    figure_column("past tolerance", lambda it: it.mismatches, 0),
+    figure_column("NaN or inf on one side", lambda it: it.nonfinite_mismatches or None),
+    Column("worst at", lambda row: worst_of(row, "index")),
+    Column("actual", lambda row: worst_of(row, "actual")),
+    Column("expected", lambda row: worst_of(row, "expected")),
+)
+UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
+    Column("side", lambda it: "A" if it.side == "actual" else "B"),
+    Column("tensor", lambda it: printable(shorten(it.tensor.name))),
+    Column("why", lambda it: printable(it.reason)),
+)
 
-    Equal tensors stand at the bottom, those with an error that is no number at the top.
-    """
-    points = [tensor for tensor in tensors if not tensor.constant]
-    deepest = max(max(tensor.depth for tensor in points), 1)
-    yield f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="error over depth">'
-    for power in range(LEAST, MOST + 1):
-        y = height_of(10.0**power)
-        yield f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}" stroke="#8884"/>'
-        label = "equal" if power == LEAST else f"1e{power}"
-        yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
-    for depth in sorted({round(deepest * share / 10) for share in range(11)}):
-        x = place_of(depth, deepest)
-        yield f'<text x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{depth}</text>'
-    yield f'<text x="{WIDTH / 2}" y="{HEIGHT - 4}" text-anchor="middle">operators before it</text>'
-    for tensor in sorted(points, key=lambda it: it.depth):
-        is_output = (tensor.actual.key, tensor.expected.key) in outputs
-        color = "#c62828" if is_output else "#2f6fd0" if tensor.passed else "#e98b2a"
-        error = error_of(tensor)
-        title = escape(f"{name_of_pair(tensor.actual, tensor.expected)}: {error:.3g}")
-        yield (
-            f'<circle cx="{place_of(tensor.depth, deepest):.1f}" cy="{height_of(error):.1f}" '
-            f'r="{6 if is_output else 3.5}" fill="{color}"><title>{title}</title></circle>'
-        )
-    yield "</svg>"
-    yield "<p>Length of the difference over that of the expected tensor. Blue: within the"
-    yield "tolerance; orange: differs; red: what a culprit gives.</p>"
+
+def worst_of(row: Row, field: str) -> str | None:
+    """Return a fact of the element with the greatest error."""
+    figures = row.tensor.figures
+    if figures is None or figures.identical or figures.worst is None:
+        return None
+    worst = figures.worst
+    return format_shape(worst.index) if field == "index" else getattr(worst, field)
+
+
+def tensor_table(rows: Iterable[Row], outputs: Keys) -> PageTable:
+    """Return a table of tensors, in which the outputs of culprits and what differs stand out."""
+    rows = tuple(rows)
+    marks = tuple(mark_of(row.tensor, outputs) for row in rows)
+    table = page_table("tensors", TENSOR_COLUMNS, rows, order="place")
+    return table._replace(marks=marks, missing=())
+
+
+def mark_of(tensor: TensorComparison, outputs: Keys) -> str:
+    if (tensor.actual.key, tensor.expected.key) in outputs:
+        return "fault"
+    return "" if tensor.passed else "differs"
+
+
+def points_of(tensors: Sequence[TensorComparison], outputs: Keys) -> list[list[Cell]]:
+    """Return `[depth, error, name, mark]` of each computed tensor, an error that is no number as
+    None."""
+    return [
+        [
+            tensor.depth,
+            None if math.isinf(error := error_of(tensor)) or math.isnan(error) else error,
+            name_of_pair(tensor.actual, tensor.expected),
+            mark_of(tensor, outputs),
+        ]
+        for tensor in sorted(tensors, key=lambda it: it.depth)
+        if not tensor.constant
+    ]
 
 
 def error_of(tensor: TensorComparison) -> float:
@@ -165,12 +194,3 @@ def error_of(tensor: TensorComparison) -> float:
     if figures is None or figures.relative_l2 is None or figures.nonfinite_mismatches:
         return math.inf
     return figures.relative_l2
-
-
-def place_of(depth: int, deepest: int) -> float:
-    return LEFT + 10 + (WIDTH - LEFT - 20) * depth / deepest
-
-
-def height_of(error: float) -> float:
-    power = LEAST if error <= 10**LEAST else MOST if error >= 10**MOST else math.log10(error)
-    return TOP + (HEIGHT - TOP - BOTTOM) * (MOST - power) / (MOST - LEAST)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from lar.errors import printable
 from lar.options.option import flag_of
@@ -12,7 +12,6 @@ from lar.options.table import BY_KEY
 from lar.records.comparison import (
     Comparison,
     Culprit,
-    Element,
     Figures,
     OperatorFacts,
     SideFacts,
@@ -20,15 +19,11 @@ from lar.records.comparison import (
     TensorFacts,
 )
 from lar.records.run import record_to_json
-from lar.reports.text import format_rows
+from lar.reports.model import Column, Table
+from lar.reports.text import PAPER, Screen, format_table
 
 # More of a side's unmatched tensors are counted, not named, without --all.
 MOST_UNMATCHED = 8
-
-HEADER = (
-    *("tensor", "operator", "shape", "matched by", "error", "max abs", "max rel", "rel l2"),
-    *("ulp", "cosine", "SNR dB", "past tolerance", "worst at", "actual", "expected"),
-)
 
 
 def format_json(comparison: Comparison) -> str:
@@ -36,7 +31,9 @@ def format_json(comparison: Comparison) -> str:
     return record_to_json(comparison).decode() + "\n"
 
 
-def format_comparison(comparison: Comparison, *, everything: bool = False) -> list[str]:
+def format_comparison(
+    comparison: Comparison, screen: Screen = PAPER, *, everything: bool = False
+) -> list[str]:
     """Return the lines of a comparison; `everything` has each tensor's."""
     lines = [
         f"A: {describe_side(comparison.actual)}",
@@ -44,11 +41,11 @@ def format_comparison(comparison: Comparison, *, everything: bool = False) -> li
     ]
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
-        lines += ["", f"culprit{of}: {describe_culprit(culprit)}", *format_culprit(culprit)]
+        lines += ["", f"culprit{of}: {describe_culprit(culprit)}", *format_culprit(culprit, screen)]
     shown = [it for it in comparison.tensors if everything or not it.passed]
     if shown:
         title = "tensors:" if everything else "tensors that differ:"
-        lines += ["", title, *format_tensors(shown)]
+        lines += ["", title, *format_table(tensor_table(map(Row, shown)), screen)]
     lines += format_unmatched(comparison, everything)
     lines += ["", *format_summary(comparison)]
     return [line if len(line) <= 2000 else line[:2000] + " ..." for line in lines]
@@ -86,7 +83,7 @@ def type_of(kind: str, name: str) -> str:
     return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
 
 
-def format_culprit(culprit: Culprit) -> Iterator[str]:
+def format_culprit(culprit: Culprit, screen: Screen = PAPER) -> Iterator[str]:
     """Yield the lines below a culprit: its operators in full, what goes in and what comes out."""
     for side, operators, others in (
         ("A", culprit.actual, culprit.expected),
@@ -94,11 +91,18 @@ def format_culprit(culprit: Culprit) -> Iterator[str]:
     ):
         for operator in operators:
             yield f"  {side}: {describe_operator(operator, others)}"
-    rows = [("input", tensor) for tensor in culprit.inputs]
-    rows += [("parameter", tensor) for tensor in culprit.parameters]
-    rows += [("output", culprit.output)]
-    table = format_rows(("", *HEADER), [[role, *tensor_row(tensor)] for role, tensor in rows])
+    narrower = screen._replace(width=screen.width and max(screen.width - 2, 1))
+    table = format_table(tensor_table(rows_of_culprit(culprit)), narrower)
     yield from (f"  {line}" for line in table)
+
+
+def rows_of_culprit(culprit: Culprit) -> list[Row]:
+    """Return what goes into a culprit and what comes out."""
+    return [
+        *(Row(tensor, "input") for tensor in culprit.inputs),
+        *(Row(tensor, "parameter") for tensor in culprit.parameters),
+        Row(culprit.output, "output"),
+    ]
 
 
 def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
@@ -122,23 +126,73 @@ def format_value(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def format_tensors(tensors: Iterable[TensorComparison]) -> list[str]:
-    """Return a table of tensors."""
-    return format_rows(HEADER, [tensor_row(tensor) for tensor in tensors])
+class Row(NamedTuple):
+    """A pair of tensors, and what it is to a culprit: an input, a parameter, the output."""
+
+    tensor: TensorComparison
+    role: str = ""
 
 
-def tensor_row(tensor: TensorComparison) -> list[str]:
-    """Return one tensor's cells."""
-    by = tensor.matched_by + (", but for a bias" if tensor.apart_by_bias else "")
-    first = [
-        name_of_pair(tensor.actual, tensor.expected),
-        printable(type_of(tensor.expected.operator_type, tensor.expected.operator)),
-        format_shape(tensor.expected.shape),
-        by,
-    ]
-    if tensor.figures is None:
-        return [*first, tensor.problem, *[""] * (len(HEADER) - len(first) - 1)]
-    return [*first, *figure_cells(tensor.figures)]
+def tensor_table(rows: Iterable[Row]) -> Table[Row]:
+    """Return a table of tensors; one that differs is red on a terminal with colours."""
+    rows = tuple(rows)
+    columns = (ROLE, *TENSOR_COLUMNS) if any(row.role for row in rows) else TENSOR_COLUMNS
+    return Table(
+        name="tensors",
+        title="Tensors",
+        columns=columns,
+        rows=rows,
+        color=lambda row: "" if row.tensor.passed else "red",
+    )
+
+
+def figure_column(title: str, text: Callable[[Figures], str], rank: int) -> Column[Row]:
+    """Return a column of one figure, empty where the tensors are equal or cannot be compared."""
+
+    def cell(row: Row) -> str:
+        figures = row.tensor.figures
+        return "" if figures is None or figures.identical else text(figures)
+
+    return Column(title, text=cell, rank=rank)
+
+
+def format_error(row: Row) -> str:
+    """Return the error of a pair, `equal`, or why it cannot be compared."""
+    figures = row.tensor.figures
+    if figures is None:
+        return row.tensor.problem
+    return "equal" if figures.identical else format_number(figures.max_error)
+
+
+def format_matched(row: Row) -> str:
+    return row.tensor.matched_by + (", but for a bias" if row.tensor.apart_by_bias else "")
+
+
+def format_operator(row: Row) -> str:
+    expected = row.tensor.expected
+    return printable(type_of(expected.operator_type, expected.operator))
+
+
+ROLE = Column[Row]("", text=lambda row: row.role, rank=0)
+TENSOR_COLUMNS: tuple[Column[Row], ...] = (
+    Column("tensor", text=lambda row: name_of_pair(row.tensor.actual, row.tensor.expected), rank=0),
+    Column("operator", text=format_operator, rank=2),
+    Column("shape", text=lambda row: format_shape(row.tensor.expected.shape), rank=3),
+    Column("matched by", text=format_matched, rank=9),
+    Column("error", text=format_error, rank=0),
+    figure_column("max abs", lambda it: format_number(it.max_absolute), 4),
+    figure_column("max rel", lambda it: format_number(it.max_relative), 6),
+    figure_column("rel l2", lambda it: format_number(it.relative_l2), 3),
+    figure_column("ulp", lambda it: "" if it.max_ulp is None else str(it.max_ulp), 7),
+    figure_column("cosine", lambda it: "" if it.cosine is None else f"{it.cosine:.7f}", 7),
+    figure_column("SNR dB", lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}", 8),
+    figure_column("past tolerance", lambda it: format_mismatches(it), 1),
+    figure_column(
+        "worst at", lambda it: "" if it.worst is None else format_shape(it.worst.index), 5
+    ),
+    figure_column("actual", lambda it: "" if it.worst is None else it.worst.actual, 5),
+    figure_column("expected", lambda it: "" if it.worst is None else it.worst.expected, 5),
+)
 
 
 def name_of_pair(actual: TensorFacts, expected: TensorFacts) -> str:
@@ -155,22 +209,10 @@ def format_shape(shape: Sequence[int]) -> str:
     return "{" + ",".join(map(str, shape)) + "}"
 
 
-def figure_cells(figures: Figures) -> list[str]:
-    """Return the cells of a tensor's figures; `equal` stands for all of them."""
-    if figures.identical:
-        return ["equal", *[""] * 10]
+def format_mismatches(figures: Figures) -> str:
+    """Return how many elements are past the tolerance."""
     share = f" ({figures.mismatches / figures.elements:.1%})" if figures.mismatches else ""
-    return [
-        format_number(figures.max_error),
-        format_number(figures.max_absolute),
-        format_number(figures.max_relative),
-        format_number(figures.relative_l2),
-        "" if figures.max_ulp is None else str(figures.max_ulp),
-        "" if figures.cosine is None else f"{figures.cosine:.7f}",
-        "" if figures.snr_db is None else f"{figures.snr_db:.1f}",
-        f"{figures.mismatches}{share}{describe_nonfinite(figures)}",
-        *element_cells(figures.worst),
-    ]
+    return f"{figures.mismatches}{share}{describe_nonfinite(figures)}"
 
 
 def describe_nonfinite(figures: Figures) -> str:
@@ -182,12 +224,6 @@ def describe_nonfinite(figures: Figures) -> str:
         f"(NaN {figures.nan_counts[0]}/{figures.nan_counts[1]}, "
         f"inf {figures.infinity_counts[0]}/{figures.infinity_counts[1]})"
     )
-
-
-def element_cells(element: Element | None) -> list[str]:
-    if element is None:
-        return ["", "", ""]
-    return [format_shape(element.index), element.actual, element.expected]
 
 
 def format_number(number: float | None) -> str:

@@ -2,7 +2,7 @@
 
 A column is declared once: its heading, the value that CSV, JSON and HTML have, the text that a
 person reads. A layout says how text is drawn: rules, gaps, frames. The renderers are
-`lar.reports.text`, `lar.reports.records` (CSV and JSON) and `lar.reports.page` (HTML).
+`lar.reports.text`, `csv`, `json` and `html`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ Cell = str | int | float | None
 Row = TypeVar("Row")
 AnyRow = TypeVar("AnyRow", contravariant=True)
 
+ANY_DIGITS = -1  # as many as a number needs
 # `centre` and `middle` differ in where the odd space goes: as `str.center` and as `format` have it.
 # `point` aligns numbers at their decimal points, and anything else to the left.
 Align = Literal["left", "right", "centre", "middle", "point"]
@@ -43,8 +44,8 @@ class Column(Generic[AnyRow]):
     joint: str = "\n"
     in_text: bool = True
     in_records: bool = True
-    digits: int | None = None  # after the point, in pages; None where it holds text
-    shortest: int = 12  # a cell of text may be cut to that on a narrow terminal
+    digits: int | None = None  # after the point, in pages; None for text
+    shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
     rank: int = 5  # the columns of the highest rank go first on a narrow terminal; 0 never goes
 
     @property
@@ -96,6 +97,7 @@ class Layout:
     is_stripped: bool = False  # no spaces at the ends of lines
     is_padded: bool = True
     has_lines: bool = False  # cells may have several lines
+    is_wrapped: bool = False  # on a narrow terminal cells are wrapped instead of cut
     escaped: str = ""  # a backslash stands before these characters in cells
     fill: str = ""  # the title stands above the table amid these
     note: str = ""  # stands before the notes, which a line of `fill` ends
@@ -103,6 +105,7 @@ class Layout:
 
 
 PLAIN = Layout(is_stripped=True)
+WRAPPED = Layout(is_stripped=True, is_wrapped=True)
 MARKDOWN = Layout(
     start="| ",
     gap=" | ",

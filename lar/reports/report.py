@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lar.reports.model import AnyTable
-from lar.reports.text import PAPER, Screen, format_table
+from lar.reports.text import PAPER, Screen, format_table, printable_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,5 +31,5 @@ class Report:
         """Return the text for a terminal of that width, or for paper of any."""
         lines: list[str] = []
         for part in self.body:
-            lines += [part] if isinstance(part, str) else format_table(part, screen)
+            lines += [printable_text(part)] if isinstance(part, str) else format_table(part, screen)
         return "".join(f"{line}\n" for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -77,6 +78,7 @@ class Drawing:
             rows = [[escape(cell, layout.escaped) for cell in row] for row in rows]
             columns = [replace(it, title=escape(it.title, layout.escaped)) for it in columns]
         parts = [split_lines(row) if layout.has_lines else [row] for row in rows]
+        parts = [[[*map(printable_text, line)] for line in part] for part in parts]
         lines = [line for part in parts for line in part]
         texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
         aligned = [
@@ -93,6 +95,11 @@ class Drawing:
             can_cut = [align == "left" for _, align in aligned]
             shown, widths = fit_columns(columns, widths, can_cut, room, len(layout.gap))
             self.dropped = [it.title for place, it in enumerate(columns) if place not in shown]
+            if layout.is_wrapped:
+                parts = [wrap_cells(row, widths) for row in rows]
+                lines = [line for part in parts for line in part]
+                texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
+                aligned = [(cells, it.align) for it, cells in zip(columns, texts, strict=True)]
         self.shown = shown
         self.widths = [widths[place] for place in shown]
         self.columns = [columns[place] for place in shown]
@@ -217,14 +224,15 @@ def fit_columns(
         excess += gap * (len(shown) - 1) - room
         if excess <= 0:
             return shown, fitted
+        droppable = [place for place in shown[1:] if columns[place].rank]
         can_shrink = [place for place in shown if can_cut[place]]
         while excess > 0 and can_shrink:
             widest = max(can_shrink, key=lambda place: fitted[place])
-            if fitted[widest] <= columns[widest].shortest:
+            least = columns[widest].shortest if droppable else 1
+            if fitted[widest] <= least:
                 break
             fitted[widest] -= 1
             excess -= 1
-        droppable = [place for place in shown[1:] if columns[place].rank]
         if excess <= 0 or not droppable:
             return shown, fitted
         shown.remove(max(droppable, key=lambda place: (columns[place].rank, place)))
@@ -238,6 +246,13 @@ def shorten(text: str, width: int) -> str:
         return text[:width]
     head = (width - len(CUT) + 1) // 2
     return text[:head] + CUT + text[len(text) - (width - len(CUT) - head) :]
+
+
+def printable_text(text: str) -> str:
+    """Return a text without what would control a terminal: names may hold anything."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def escape(text: str, letters: str) -> str:
@@ -254,6 +269,15 @@ def split_lines(row: Sequence[str]) -> list[list[str]]:
     """Return the lines of a row, of which the cells with fewer lines leave the last empty."""
     cells = [cell.split("\n") for cell in row]
     return [[*line] for line in itertools.zip_longest(*cells, fillvalue="")]
+
+
+def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """Return the lines of a row whose cells are wrapped at their widths."""
+    wrapped = (
+        "\n".join(textwrap.wrap(printable_text(cell), max(width, 1)))
+        for cell, width in zip(row, widths, strict=True)
+    )
+    return split_lines([*wrapped])
 
 
 def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:

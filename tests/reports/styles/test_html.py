@@ -26,7 +26,7 @@ from lar.records.profile import (
     Step,
 )
 from lar.reports.csv import format_csv
-from lar.reports.rendering import format_html
+from lar.reports.html import format_html
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.html import VIEWS, build

@@ -9,19 +9,16 @@ duration is there with everything that happened in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
-from importlib import resources
 from pathlib import PurePath
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from lar.errors import UsageError, printable
 from lar.records.profile import Profile
-from lar.reports.page_tables import PageTable
+from lar.reports.pages import Section, format_page, read_resource
+from lar.reports.pages.tables import PageTable
 from lar.reports.report import Report
 from lar.reports.styles.html.comparison import comparison_of
-from lar.reports.styles.html.facts import format_cards, format_facts, format_recommendations
+from lar.reports.styles.html.facts import format_cards, format_overview, format_recommendations
 from lar.reports.styles.html.series import (
     breakdowns_of,
     latency_of,
@@ -37,53 +34,42 @@ from lar.reports.styles.html.tables import (
 from lar.reports.styles.html.timeline import timeline_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
-SCRIPTS = (
-    *("page.js", "page_tables.js", "page_plots.js", "page_timeline.js", "page_comparison.js"),
-    "page_views.js",  # draws, and so comes last
-)
-
-
-class View(NamedTuple):
-    """A part of the page: its name in the address and for --view, its heading, what it shows."""
-
-    name: str
-    title: str
-    text: str
-
+# What draws the views, and what they need besides the shell's plots and tables.
+SCRIPTS = ("timeline.js", "differences.js", "views.js")
 
 VIEWS = (
-    View("overview", "Overview", ""),
-    View("comparison", "Comparison", ""),
-    View(
+    Section("overview", "Overview"),
+    Section("comparison", "Comparison", ""),
+    Section(
         "recommendations",
         "Recommendations",
         "Each rests on a figure of this profile beyond the limit of its rule.",
     ),
-    View(
+    Section(
         "latency",
         "Iterations",
         "How long each timed iteration took.",
     ),
-    View(
+    Section(
         "breakdown",
         "Where the time went",
         "The parts sum to the iteration exactly.",
     ),
-    View(
+    Section(
         "operators",
         "Operators",
         "The time of an execution is from where it begins to compute to its end; what it waited "
         "before that stands apart.",
     ),
-    View("kernels", "Kernels", ""),
-    View("timeline", "Timeline of one iteration", ""),
-    View(
+    Section("kernels", "Kernels", ""),
+    Section("timeline", "Timeline of one iteration", ""),
+    Section(
         "roofline",
         "Roofline",
         "How fast each operator computed, over how many operations it makes of each byte.",
     ),
-    View("memory", "Memory", ""),
-    View("ranges", "Ranges", "What the user has named. Their time is from begin to end."),
+    Section("memory", "Memory", ""),
+    Section("ranges", "Ranges", "What the user has named. Their time is from begin to end."),
 )
 
 VIEW_NAMES = tuple(view.name for view in VIEWS)
@@ -110,7 +96,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         tables |= comparison.tables
     figures = {**figures_of(profile, tables), "comparison": comparison and comparison.figures}
     title = title_of(profile)
-    page = format_page(profile, title, views, figures)
+    page = format_profile_page(profile, title, views, figures)
     size_kib = len(page.encode()) / 1024
     names = ", ".join(view.name for view in views)
     return Report(
@@ -148,39 +134,14 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable]) -> dict[str, A
     }
 
 
-def format_page(profile: Profile, title: str, views: list[View], figures: Mapping[str, Any]) -> str:
+def format_profile_page(
+    profile: Profile, title: str, views: list[Section], figures: Mapping[str, Any]
+) -> str:
     """Return the page; the figures are for its script."""
     words = {
-        "overview": f"{format_cards(profile)}{format_facts(profile)}",
+        "overview": f"{format_cards(profile)}{format_overview(profile)}",
         "recommendations": format_recommendations(profile),
     }
-    links = " ".join(f'<a href="#{view.name}">{view.title}</a>' for view in views)
-    sections = "\n".join(
-        f'<section id="{view.name}"><h2>{view.title}</h2>'
-        f"{view.text and f'<p class=about>{view.text}</p>'}"
-        f"{words.get(view.name, '')}<div class=body></div></section>"
-        for view in views
-    )
-    scripts = "\n".join(read_resource(name) for name in SCRIPTS)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(title)}: profile</title>\n<style>\n{read_resource('page.css')}</style>\n"
-        f"</head>\n<body>\n<header><h1>{escape(title)}</h1><nav>{links}</nav></header>\n"
-        "<noscript><p>Tables and plots are drawn by a script of this page, and scripts are turned "
-        f"off.</p></noscript>\n<main>\n{sections}\n</main>\n"
-        f'<script type="application/json" id="figures">{format_figures(figures)}</script>\n'
-        f"<script>\n{scripts}</script>\n</body></html>\n"
-    )
-
-
-def format_figures(figures: Mapping[str, Any]) -> str:
-    """Return figures as JSON that may stand in a page: whatever a name holds, it ends no
-    script and begins no comment."""
-    text = msgspec.json.encode(figures).decode()
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def read_resource(name: str) -> str:
-    """Return the text of a file beside this module."""
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    sections = [view._replace(words=words.get(view.name, "")) for view in views]
+    scripts = [read_resource(__name__, name) for name in SCRIPTS]
+    return format_page(f"{title}: profile", title, sections, figures, scripts)

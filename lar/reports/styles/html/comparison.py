@@ -21,7 +21,7 @@ from lar.profiles.run_differences import (
 )
 from lar.records.profile import Profile
 from lar.reports.model import Column
-from lar.reports.page_tables import PageTable, page_table, rounded
+from lar.reports.pages.tables import PageTable, page_table, rounded
 
 Row = TypeVar("Row")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 
 from lar.engines import recommendations_for
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
 from lar.records.profile import Profile, ProfileFacts
+from lar.reports.pages import format_facts, format_list
 
 
 def facts_of(profile: Profile) -> list[tuple[str, str]]:
@@ -137,21 +138,14 @@ def format_cards(profile: Profile) -> str:
     return f"<dl class=cards>{cards}</dl>"
 
 
-def format_facts(profile: Profile) -> str:
-    """Return the facts, and what the engine could not tell."""
-    rows = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td>{escape(printable(text))}</td></tr>"
-        for name, text in facts_of(profile)
-    )
-    untold = format_list(profile.facts.dropped) or "<p>Nothing that it was asked for.</p>"
-    return f"<table class=facts>{rows}</table><h3>What the engine could not tell</h3>{untold}"
+def format_overview(profile: Profile) -> str:
+    """Return the facts, and what the engine could not report."""
+    facts = format_facts((name, printable(text)) for name, text in facts_of(profile))
+    missing = format_list(map(printable, profile.facts.dropped))
+    missing = missing or "<p>Nothing that it was asked for.</p>"
+    return f"{facts}<h3>What the engine could not report</h3>{missing}"
 
 
 def format_recommendations(profile: Profile) -> str:
-    found = format_list(each.text for each in recommendations_for(profile))
+    found = format_list(printable(each.text) for each in recommendations_for(profile))
     return found or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"
-
-
-def format_list(texts: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(printable(text))}</li>" for text in texts)
-    return f"<ul>{items}</ul>" if items else ""

@@ -13,7 +13,7 @@ from lar.profiles.launches import launch_of
 from lar.profiles.roofline import host_peak_of, work_of
 from lar.profiles.totals import group_by_operator
 from lar.records.profile import Profile
-from lar.reports.page_tables import rounded
+from lar.reports.pages.tables import rounded
 
 # More than these cannot be told apart on a screen: what is drawn then stands for several.
 MOST_ITERATIONS = 400

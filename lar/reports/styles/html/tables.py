@@ -10,7 +10,7 @@ from lar.profiles.roofline import Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Execution, Peak, Profile, ProfiledOperator, TensorFact
 from lar.reports.model import Column
-from lar.reports.page_tables import PageTable, page_table
+from lar.reports.pages.tables import PageTable, page_table
 
 Row = TypeVar("Row")
 

@@ -14,16 +14,19 @@ function makeCell(column, value, greatest) {
   if (value === null)
     return makeElement("td", { class: isNumber ? "number unknown" : "unknown" }, "N/A");
   if (!isNumber) return makeElement("td", { title: value }, String(value));
-  const cell = makeElement("td", { class: "number" }, formatNumber(value, column.digits));
+  if (typeof value === "string") return makeElement("td", { class: "number" }, value);
+  const text = column.digits < 0 ? formatAny(value) : formatNumber(value, column.digits);
+  const cell = makeElement("td", { class: "number" }, text);
   if (column.name === "share" && greatest > 0) {
     const part = (100 * value) / greatest;
     cell.style.background =
-      `linear-gradient(to left, #cfe3f1 ${part}%, transparent ${part}%)`;
+      `linear-gradient(to left, var(--share) ${part}%, transparent ${part}%)`;
   }
   return cell;
 }
 
-// A table of `{columns: [[name, unit, digits]], rows, total, missing, order}`, sorted as it comes.
+// A table of `{columns: [[name, unit, digits]], rows, total, missing, order, marks}`, sorted as it
+// comes; a row's mark is the class that colours it.
 function makeTable(table, name) {
   if (!table.rows.length) return makeNote(`There are no ${name}.`);
   const columns = table.columns.map(([title, unit, digits]) => ({ name: title, unit, digits }));
@@ -58,7 +61,8 @@ function makeTable(table, name) {
     if (state.by >= 0)
       found.sort(([a], [b]) => compareValues(a[state.by], b[state.by], state.direction));
     const shown = state.all ? found : found.slice(0, FIRST_ROWS);
-    body.replaceChildren(...shown.map(([row]) => makeElement("tr", {},
+    body.replaceChildren(...shown.map(([row, place]) => makeElement("tr",
+      { class: table.marks[place] || null },
       ...row.map((value, index) => makeCell(columns[index], value, greatest)))));
     headings.forEach((heading, index) => heading.setAttribute("aria-sort",
       state.by !== index ? "none" : state.direction > 0 ? "ascending" : "descending"));

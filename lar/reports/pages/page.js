@@ -31,6 +31,22 @@ function makeShape(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+// Draws what a function returns into a section, where the page has it.
+function drawSection(name, draw) {
+  const place = document.querySelector(`#${name} .body`);
+  if (!place) return;
+  try {
+    place.append(...draw());
+  } catch (error) {
+    console.error(error);
+    reportError(String(error), place);
+  }
+}
+
+function finishPage() {
+  document.documentElement.dataset.drawn = "yes";
+}
+
 function makeNote(text) {
   return makeElement("p", { class: "note" }, text);
 }
@@ -45,12 +61,19 @@ const formats = new Map();
 
 function formatNumber(value, digits) {
   if (value === null || value === undefined) return "N/A";
-  const key = digits ?? "any";
+  const key = digits ?? "few";
   if (!formats.has(key))
     formats.set(key, new Intl.NumberFormat("en-US", digits === undefined
       ? { maximumSignificantDigits: 4 }
       : { minimumFractionDigits: digits, maximumFractionDigits: digits }));
   return formats.get(key).format(value);
+}
+
+// A number of any size: six digits of a fraction, but a whole part in full.
+function formatAny(value) {
+  const size = Math.abs(value);
+  if (Number.isInteger(value) || size >= 1e6) return formatNumber(value, 0);
+  return size < 1e-3 ? value.toExponential(3) : String(Number(value.toPrecision(6)));
 }
 
 // A time on an axis: as many digits as its distance to the next one needs.

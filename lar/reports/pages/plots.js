@@ -19,7 +19,7 @@ function decadesOf(least, most) {
 
 const MARGIN = { left: 76, top: 14, bottom: 46 };
 
-// A frame with axes: `x` and `y` are {from, to, label, log}, `beside` is left free at the right;
+// A frame with axes: `x` and `y` are {from, to, label, log, format}, `beside` is free at the right;
 // returns the picture and its scales.
 function makeFrame(width, height, label, x, y, beside = 24) {
   const svg = makePicture(width, height, label);
@@ -32,19 +32,20 @@ function makeFrame(width, height, label, x, y, beside = 24) {
   const atX = scale(x, MARGIN.left, right), atY = scale(y, bottom, MARGIN.top);
   const ticksFor = (axis, count) =>
     axis.log ? decadesOf(axis.from, axis.to) : ticksOf(axis.from, axis.to, count);
+  const formatFor = (axis) => axis.format || formatNumber;
   for (const tick of ticksFor(y, 5))
     svg.append(
       makeShape("line", { x1: MARGIN.left, x2: right, y1: atY(tick), y2: atY(tick),
-                          stroke: "#e6e9ec" }),
+                          stroke: "var(--grid)" }),
       makeShape("text", { x: MARGIN.left - 8, y: atY(tick) + 4, "text-anchor": "end" },
-                formatNumber(tick)));
+                formatFor(y)(tick)));
   for (const tick of ticksFor(x, 9)) {
     if (x.whole && !Number.isInteger(tick)) continue;
     svg.append(
       makeShape("line", { x1: atX(tick), x2: atX(tick), y1: bottom, y2: bottom + 5,
                           stroke: GREY }),
       makeShape("text", { x: atX(tick), y: bottom + 19, "text-anchor": "middle" },
-                formatNumber(tick)));
+                formatFor(x)(tick)));
   }
   svg.append(
     makeShape("line", { x1: MARGIN.left, x2: right, y1: bottom, y2: bottom, stroke: GREY }),
@@ -86,7 +87,7 @@ function drawLatency(latency) {
   levels.forEach(([name, value], place) =>
     svg.append(
       makeShape("line", { x1: MARGIN.left, x2: right, y1: atY(value), y2: atY(value),
-                          stroke: name === "median" ? "#1c2126" : "#59636e",
+                          stroke: name === "median" ? "var(--ink)" : "var(--soft)",
                           "stroke-dasharray": name === "median" ? null : "5 4" }),
       makeShape("text", { x: right + 6, y: heights[place] + 4 },
                 `${name} ${formatNumber(value, 3)} ms`)));
@@ -167,7 +168,7 @@ function drawPie(table, title) {
       `${110 + radius * Math.cos(way)} ${110 + radius * Math.sin(way)}`;
     const outline = slices.length === 1
       ? makeShape("circle", { cx: 110, cy: 110, r: 104, fill: color })
-      : makeShape("path", { fill: color, stroke: "#fff", "stroke-width": 1.5,
+      : makeShape("path", { fill: color, stroke: "var(--paper)", "stroke-width": 1.5,
           d: `M110 110L${at(104, angle)}A104 104 0 ${turn > Math.PI ? 1 : 0} 1 `
              + `${at(104, angle + turn)}Z` });
     outline.append(makeShape("title", {}, `${name}: ${formatNumber(part, 2)}%`));
@@ -206,7 +207,7 @@ function makeMark(place, radius) {
   const mark = MARKS[kind](radius);
   mark.setAttribute("fill", kind === MARKS.length - 1 ? GREY : COLORS[kind]);
   mark.setAttribute("fill-opacity", 0.8);
-  mark.setAttribute("stroke", "#fff");
+  mark.setAttribute("stroke", "var(--paper)");
   return mark;
 }
 
@@ -218,10 +219,10 @@ function drawRoof({ svg, atX, atY, right }, peak, x, y) {
   const rise = atY(roof(start)) - atY(peak.gflops), run = atX(ridge) - atX(start);
   const angle = (-Math.atan2(rise, run) * 180) / Math.PI;
   svg.append(
-    makeShape("path", { fill: "none", stroke: "#1c2126", "stroke-width": 1.5,
+    makeShape("path", { fill: "none", stroke: "var(--ink)", "stroke-width": 1.5,
       d: `M${atX(start)} ${atY(roof(start))}L${atX(ridge)} ${atY(peak.gflops)}H${right}` }),
     makeShape("line", { x1: atX(ridge), x2: atX(ridge), y1: atY(peak.gflops), y2: atY(y.from),
-                        stroke: "#59636e", "stroke-dasharray": "3 4" }));
+                        stroke: "var(--soft)", "stroke-dasharray": "3 4" }));
   const label = (text, attributes) => makeShape("text", { class: "halo", ...attributes }, text);
   return [
     label(`${formatNumber(peak.gflops)} GFLOP/s`,

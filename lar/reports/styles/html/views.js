@@ -79,14 +79,5 @@ const views = {
   },
 };
 
-for (const [name, draw] of Object.entries(views)) {
-  const place = document.querySelector(`#${name} .body`);
-  if (!place) continue;
-  try {
-    place.append(...draw());
-  } catch (error) {
-    console.error(error);
-    reportError(String(error), place);
-  }
-}
-document.documentElement.dataset.drawn = "yes";
+for (const [name, draw] of Object.entries(views)) drawSection(name, draw);
+finishPage();

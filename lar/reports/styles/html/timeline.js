@@ -38,7 +38,7 @@ function drawTimeline(timeline) {
     for (const tick of ticks)
       nodes.push(
         makeShape("line", { x1: (tick - view.from) * scale, x2: (tick - view.from) * scale,
-                            y1: AXIS - 6, y2: height, stroke: "#e6e9ec" }),
+                            y1: AXIS - 6, y2: height, stroke: "var(--grid)" }),
         makeShape("text", { x: Math.min((tick - view.from) * scale + 3, TIMELINE_WIDTH - 60),
                             y: 14 }, formatTick(tick, ticks[1] - ticks[0])));
     let top = AXIS;
@@ -53,7 +53,7 @@ function drawTimeline(timeline) {
         const text = timeline.names[name];
         nodes.push(makeShape("g", { class: "bar" },
           makeShape("rect", { x: left, y, width, height: ROW - 2, fill: fills[kind],
-                              stroke: width > 3 ? "#ffffff" : null, "stroke-width": 0.8 }),
+                              stroke: width > 3 ? "var(--paper)" : null, "stroke-width": 0.8 }),
           letters < 3 ? null : makeShape("text", { x: left + 3, y: y + 12 },
             text.length > letters ? `${text.slice(0, letters - 1)}…` : text),
           makeShape("title", {}, `${text}\n${timeline.kinds[kind]}, ${formatTime(duration)}, `

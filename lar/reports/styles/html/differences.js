@@ -24,7 +24,7 @@ function drawDifferences(bars) {
   for (const tick of ticksOf(-reach, reach, 8))
     svg.append(
       makeShape("line", { x1: atX(tick), x2: atX(tick), y1: 8, y2: bottom,
-                          stroke: tick ? "#e6e9ec" : GREY }),
+                          stroke: tick ? "var(--grid)" : GREY }),
       makeShape("text", { x: atX(tick), y: bottom + 16, "text-anchor": "middle" },
                 formatNumber(tick)));
   svg.append(makeShape("text", { x: middle, y: bottom + 34, "text-anchor": "middle" },
@@ -42,7 +42,7 @@ function drawDifferences(bars) {
                           fill: color, "fill-opacity": judgement === "within" ? 0.12 : 0.85 }),
       error === null ? null
         : makeShape("line", { x1: atX(delta - error), x2: atX(delta + error), y1: center,
-                              y2: center, stroke: "#1c2126" }),
+                              y2: center, stroke: "var(--ink)" }),
       makeShape("text", { x: right + 8, y: center + 4 },
                 `${formatChange(delta, 2)} µs`
                 + (side === "both" ? judgement === "within" ? ", within noise" : ""

@@ -15,13 +15,15 @@ class PageTable(NamedTuple):
     """A table of a page.
 
     `missing` are the columns of which nothing is known: those are left out. `total` counts the
-    rows that there are, of which the table has the first by `order`.
+    rows that there are, of which the table has the first by `order`. `marks` are the classes of
+    rows that stand out.
     """
 
     table: Table[Sequence[Cell]]
     total: int
     missing: tuple[str, ...] = ()
     order: str = "time"
+    marks: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """Return the table as the page's script reads it."""
@@ -31,6 +33,7 @@ class PageTable(NamedTuple):
             "total": self.total,
             "missing": self.missing,
             "order": self.order,
+            "marks": self.marks,
         }
 
 
@@ -40,9 +43,13 @@ def page_table(
     rows: Sequence[Row],
     top: int | None = None,
     order: str = "time",
+    *,
+    is_rounded: bool = True,
 ) -> PageTable:
     """Return the first rows as they come, without the columns of which nothing is known."""
-    values = [tuple(rounded(column.value(row)) for column in columns) for row in rows[:top]]
+    values = [tuple(column.value(row) for column in columns) for row in rows[:top]]
+    if is_rounded:
+        values = [tuple(map(rounded, row)) for row in values]
     known = [
         place for place in range(len(columns)) if any(row[place] is not None for row in values)
     ]

@@ -1,0 +1,89 @@
+"""Tables are as wide as the terminal or COLUMNS, and in colour on a terminal alone."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lar.cli.main import main
+from lar.cli.screen import parse_columns, screen_of_output
+from lar.profiles.trace_file import write_profile
+from lar.reports.text import Screen
+from tests.profiles.layers import profile_of_layers
+
+STYLES = ("megengine", "paddle", "torch", "nsys", "ncu")
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("screen") / "p.json"
+    write_profile(profile_of_layers(), path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [("80", 80), ("0", None), ("", None), ("-5", None), ("wide", None)]
+)
+def test_columns_is_a_width(text: str, width: int | None) -> None:
+    assert parse_columns(text) == width
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_reports_tables_are_no_wider_than_columns(
+    style: str, profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["report", profile, "--style", style]) == 0
+    wide = capsys.readouterr().out
+    assert max(map(len, wide.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["report", profile, "--style", style]) == 0
+    narrow = capsys.readouterr().out
+    # Sentences are as long as they are; a table's lines are not.
+    tables = [line for line in narrow.splitlines() if line not in wide.splitlines()]
+    assert tables
+    assert max(len(line.rstrip()) for line in tables if "narrow" not in line) <= 100
+    assert "(too narrow to show: " in narrow
+
+
+def test_the_engines_are_listed_within_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main(["engines"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_colored"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],
+)
+def test_colours_are_for_a_terminal(
+    environment: dict[str, str], is_colored: bool, profile: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "lar", "report", profile, "--style", "ncu"]
+    inherited = {key: it for key, it in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    leader, follower = pty.openpty()
+    with (
+        os.fdopen(leader, "rb", buffering=0) as terminal,
+        subprocess.Popen(words, stdout=follower, env={**inherited, "TERM": "xterm", **environment}),
+    ):
+        os.close(follower)
+        printed = b""
+        try:
+            while piece := terminal.read(1 << 16):
+                printed += piece
+        except OSError:  # the other end is closed
+            pass
+    assert (b"\x1b[1m" in printed) is is_colored
+    assert b"Profile: models/layers.mge" in printed
+
+
+def test_a_pipe_has_any_width_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert screen_of_output() == Screen(None, False)
