@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 MAP = (ROOT / "lar" / "README.md").read_text()
 
@@ -108,7 +106,6 @@ def test_an_input_format_is_added_as_the_list_says(tmp_path: Path) -> None:
     assert '"source":"data.floats"' in printed
 
 
-@pytest.mark.xfail(strict=False, reason="the report model is on its way")
 def test_a_report_style_is_added_as_the_list_says(tmp_path: Path) -> None:
     title = "To add a report style"
     model = str(ROOT / "models" / "digits_cnn.onnx")
