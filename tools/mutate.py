@@ -21,6 +21,7 @@ import copy
 import difflib
 import importlib
 import itertools
+import math
 import os
 import random
 import re
@@ -36,7 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
 # At most so many files of tests that start no processes, for one change.
@@ -245,8 +246,8 @@ class Outcome:
     """What the tests made of a change."""
 
     change: Change
-    status: str  # noticed, survived, untested
-    seconds: float
+    status: Literal["noticed", "survived", "untested", "left"]
+    timed_out: bool = False
 
 
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
@@ -286,13 +287,16 @@ def run_pytest(tree: Path, files: Sequence[str]) -> NoReturn:
 class Trial:
     """Copies of a tree in which changes are tried, and what each file of tests takes there."""
 
-    def __init__(self, tree: Path, jobs: int, limit: float, slow_files: int) -> None:
+    def __init__(
+        self, tree: Path, jobs: int, limit: float, slow_files: int, budget: float = math.inf
+    ) -> None:
         self.tree = tree
         self.limit = limit
         self.chooser = TestChooser(tree, slow_files)
         self.folder = Path(tempfile.mkdtemp(prefix="mutate"))
         self.copies: Queue[Path] = Queue()
-        self.seconds: dict[str, float] = {}
+        self.deadline = time.monotonic() + budget
+        self.seconds: dict[str, float | None] = {}
         self.clock = itertools.count(1)
         for number in range(jobs):
             shutil.copytree(tree, self.folder / str(number), ignore=LEFT_OUT)
@@ -311,33 +315,35 @@ class Trial:
         finally:
             self.copies.put(place)
 
-    def measure(self, test: str) -> None:
-        """Run a file of tests without a change, to learn its seconds and that it passes."""
-        began = time.monotonic()
-        with self.borrow() as place:
-            status = run_tests(place, [test], self.limit)
-        if status == 0:
-            self.seconds[test] = time.monotonic() - began
-        else:
-            print(f"left out: {test} {'fails' if status else 'is too slow'}", flush=True)
+    def measure(self, test: str) -> float | None:
+        """Return the seconds of a file of tests without a change; None if it fails, or is slow."""
+        if test not in self.seconds:
+            began = time.monotonic()
+            with self.borrow() as place:
+                status = run_tests(place, [test], self.limit)
+            self.seconds[test] = time.monotonic() - began if status == 0 else None
+            if status != 0:
+                print(f"left out: {test} {'fails' if status else 'is too slow'}", flush=True)
+        return self.seconds[test]
 
     def attempt(self, change: Change) -> Outcome:
         """Make a change in a copy, run its tests, and take it back."""
-        tests = [test for test in self.chooser.choose(change.file) if test in self.seconds]
-        began = time.monotonic()
-        if not tests:
-            return Outcome(change, "untested", 0.0)
-        limit = 20 + 4 * sum(self.seconds[test] for test in tests)
+        if time.monotonic() > self.deadline:
+            return Outcome(change, "left")
+        seconds = {test: self.measure(test) for test in self.chooser.choose(change.file)}
+        taken = [test for test, time_taken in seconds.items() if time_taken is not None]
+        if not taken:
+            return Outcome(change, "untested")
+        limit = 30 + 4 * sum(seconds[test] or 0.0 for test in taken)
         with self.borrow() as place:
             path = place / change.file
             source = path.read_bytes()
             self.write(path, change.apply(source))
             try:
-                status = run_tests(place, tests, limit)
+                status = run_tests(place, taken, limit)
             finally:
                 self.write(path, source)
-        survived = status == 0
-        return Outcome(change, "survived" if survived else "noticed", time.monotonic() - began)
+        return Outcome(change, "survived" if status == 0 else "noticed", status is None)
 
     def write(self, path: Path, source: bytes) -> None:
         """Write a file with a time of its own, so that nothing compiled before is taken for it."""
@@ -347,16 +353,27 @@ class Trial:
 
 
 def try_all(trial: Trial, changes: Sequence[Change], jobs: int) -> list[Outcome]:
-    """Try every change and print those that survive as they come."""
-    tests = {test for change in changes for test in trial.chooser.choose(change.file)}
+    """Try every change that there is time for, and print those that survive as they come."""
+    outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(trial.measure, sorted(tests)))
-        outcomes = []
         for outcome in pool.map(trial.attempt, changes):
+            if outcome.status == "left":
+                continue
             outcomes.append(outcome)
             if outcome.status != "noticed":
                 print(describe(trial.tree, outcome.change, outcome.status), flush=True)
+            if len(outcomes) % 20 == 0:
+                print(count_noticed(outcomes), flush=True)
     return outcomes
+
+
+def count_noticed(outcomes: Sequence[Outcome]) -> str:
+    """Return how many changes were noticed, and for how many of them the tests did not end."""
+    noticed = sum(each.status == "noticed" for each in outcomes)
+    share = 100 * noticed / max(1, len(outcomes))
+    text = f"{noticed} of {len(outcomes)} changes noticed: {share:.0f} %"
+    timed_out = sum(each.timed_out for each in outcomes)
+    return text + (f", {timed_out} since the tests did not end" if timed_out else "")
 
 
 def describe(tree: Path, change: Change, status: str) -> str:
@@ -381,6 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=45, help="seconds of one file of tests")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds to begin changes")
     parser.add_argument("--slow-files", type=int, default=1, help="files that start processes")
     parser.add_argument("--wanted", type=float, default=85, help="per cent to be noticed")
     parser.add_argument("--list", action="store_true", help="print the changes, run no tests")
@@ -393,7 +411,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(describe(options.tree, change, "change"))
         return 0
     preload()
-    trial = Trial(options.tree.resolve(), options.jobs, options.limit, options.slow_files)
+    tree = options.tree.resolve()
+    trial = Trial(tree, options.jobs, options.limit, options.slow_files, options.budget)
     try:
         outcomes = try_all(trial, changes, options.jobs)
     finally:
@@ -402,10 +421,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(line)
     for line in summarise(outcomes, lambda change: change.kind):
         print(line)
+    print(count_noticed(outcomes))
     noticed = sum(each.status == "noticed" for each in outcomes)
-    share = 100 * noticed / max(1, len(outcomes))
-    print(f"{noticed} of {len(outcomes)} changes noticed: {share:.0f} %")
-    return 0 if share >= options.wanted else 1
+    return 0 if 100 * noticed >= options.wanted * len(outcomes) else 1
 
 
 def preload() -> None:
