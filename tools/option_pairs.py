@@ -614,19 +614,28 @@ def record_cold(options: argparse.Namespace, metavars: Mapping[str, str]) -> Non
 NUMBER = re.compile(r"(?<![\w-])-?\d[\d.,]*(?:e[+-]?\d+)?(?:ms|us|ns|s|%)?(?![\w-])")
 FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 # Lines that come and go with what else the machine does.
-FLEETING = re.compile(r"^note: .*(disturbed|other work)|^lar: note: .*waited|^hint: MKL ")
+FLEETING = re.compile(
+    r"^note: .*(disturbed|other work)|^lar: note: .*waited|^hint: MKL |^\x1b\[\d+m|:onnxruntime:"
+)
+
+
+def lasting_lines(text: str) -> list[str]:
+    """Return the lines that remain the same from run to run, without their numbers, tracebacks
+    and what MegEngine itself prints."""
+    lines, in_traceback = [], False
+    for line in text.splitlines():
+        if line.startswith("Traceback"):
+            in_traceback = True
+        elif line.startswith("lar: "):
+            in_traceback = False
+        if not in_traceback and not FLEETING.search(line):
+            lines.append(NUMBER.sub("N", line).strip())
+    return lines
 
 
 def generalise(text: str) -> str:
     """Return a message without its numbers and with its flags as one word."""
-    lines = [line for line in text.splitlines() if not FLEETING.search(line)]
-    return FLAG.sub("--FLAG", NUMBER.sub("N", "\n".join(lines))).strip()
-
-
-def message_of(case: Case) -> str:
-    """Return the lines of standard error that remain the same from run to run."""
-    lines = [line for line in case.stderr.splitlines() if not FLEETING.search(line)]
-    return NUMBER.sub("N", "\n".join(lines)).strip()
+    return FLAG.sub("--FLAG", "\n".join(lasting_lines(text)))
 
 
 @dataclass(frozen=True)
@@ -646,18 +655,30 @@ def differences_of(old: Case, new: Case) -> Iterator[Difference]:
             f"{old.exit_code}: {generalise(old.stderr)}",
             f"{new.exit_code}: {generalise(new.stderr)}",
         )
-    elif message_of(old) != message_of(new):
-        yield Difference("message", generalise(old.stderr), generalise(new.stderr))
+    else:
+        was, now = lasting_lines(old.stderr), lasting_lines(new.stderr)
+        gone = "\n".join(line for line in was if line not in now)
+        come = "\n".join(line for line in now if line not in was)
+        if gone or come:
+            yield Difference("message", FLAG.sub("--FLAG", gone), FLAG.sub("--FLAG", come))
     if old.files != new.files:
         yield Difference("files", " ".join(old.files), " ".join(new.files))
-    if new.exit_code == REFUSED and new.stdout:
-        yield Difference("output before a refusal", "", generalise("\n".join(new.stdout)))
-    if new.exit_code == REFUSED and "hint:" not in new.stderr:
-        yield Difference("refusal without a hint", "", generalise(new.stderr))
+    if new.exit_code == REFUSED:
+        yield from faults_of_refusal(new)
     if old.exit_code == 0 and old.stdout != new.stdout:
-        was, now = (generalise("\n".join(case.stdout)) for case in (old, new))
-        if was != now:
-            yield Difference("first lines", was, now)
+        before, after = (generalise("\n".join(case.stdout)) for case in (old, new))
+        if before != after:
+            yield Difference("first lines", before, after)
+
+
+def faults_of_refusal(case: Case) -> Iterator[Difference]:
+    """Find what a refusal should not be, whatever it was before."""
+    if case.stdout and not case.workers and "--in-process" not in case.flags:
+        yield Difference("output before a refusal", "", generalise("\n".join(case.stdout)))
+    if "hint:" not in case.stderr:
+        yield Difference("refusal without a hint", "", generalise(case.stderr))
+    if case.workers:
+        yield Difference("refusal by a worker", "", generalise(case.stderr))
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -683,7 +704,10 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def order_of_kinds(kind: str) -> int:
-    kinds = ("exit code", "output before a refusal", "refusal without a hint", "files", "message")
+    kinds = (
+        *("exit code", "output before a refusal", "refusal without a hint", "refusal by a worker"),
+        *("files", "first lines", "message"),
+    )
     return kinds.index(kind) if kind in kinds else len(kinds)
 
 
