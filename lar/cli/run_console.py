@@ -16,6 +16,7 @@ from lar.errors import EXIT_CODES, printable
 from lar.files.report_file import OutputFile
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
+from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Judged
 from lar.records.run import RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
@@ -109,7 +110,7 @@ class LinePrinter(Listener):
         self.spec = spec
         self.notes = Outlet(sys.stderr, may_fail=True)
         self.lines = self.notes if lines is sys.stderr else Outlet(lines, may_fail=may_fail)
-        self.show_log = bool(spec.settings.get("verbose"))
+        self.show_log = bool(VERBOSE.of(spec.settings))
         self.began = time.monotonic()
         self.progress = ProgressLine(self.notes)
         self.told: set[str] = set()  # of the result's warnings

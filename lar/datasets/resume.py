@@ -14,6 +14,7 @@ from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
+from lar.options.table import BIN_OUT_DUMP
 from lar.records.dataset import Item
 from lar.records.run import RunResult, RunSpec
 
@@ -118,7 +119,7 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
 
     They are told by the outputs that are dumped, which outlive whatever ended the run before.
     """
-    place, told = Path(str(spec.settings["bin_out_dump"])), {item.number for item in result.items}
+    place, told = Path(str(spec.settings[BIN_OUT_DUMP.key])), {item.number for item in result.items}
     output = result.outputs[0].name if result.outputs else ""
     files: dict[int, list[Path]] = {}
     for path in place.iterdir():

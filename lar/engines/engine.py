@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lar.engines.table import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
+    from lar.options.option import Option
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile
@@ -61,7 +62,7 @@ class CasePacker(abc.ABC):
 class StagedRun(abc.ABC):
     """Makes runs with certain options in several worker processes."""
 
-    keys: tuple[str, ...]
+    options: tuple[Option[Any], ...]
     """The options that ask for it."""
 
     @abc.abstractmethod
@@ -169,10 +170,10 @@ class Engine(abc.ABC):
     is_for_tests: bool = False
     """Left out of the tables for users."""
 
-    searches: tuple[str, ...] = ()
+    searches: tuple[Option[Any], ...] = ()
     """Options that have the engine search for algorithms in the first iteration."""
 
-    settles: tuple[str, ...] = ()
+    settles: tuple[Option[Any], ...] = ()
     """Options of runs that `settle` is called for."""
 
     packing: CasePacker | None = None

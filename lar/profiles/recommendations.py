@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lar.options.option import flag_of
-from lar.options.table import LAYOUT_CHOICES
+from lar.options.option import Option
+from lar.options.table import (
+    BATCH_SIZE,
+    INPUT,
+    LAYOUT_CHOICES,
+    MULTITHREAD,
+    OPTIONS,
+    THREAD,
+    WORKSPACE_LIMIT,
+    one_of,
+)
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
 from lar.profiles.devices import device_kind
 from lar.profiles.intervals import (
@@ -36,20 +45,20 @@ MEMORY_LIMIT = 0.90
 DOMINATING = "dominating type"
 
 # Flags that are set already and can be set otherwise.
-ADJUSTABLE = frozenset({"input", "batch_size", "multithread", "thread", "workspace_limit"})
+ADJUSTABLE = (INPUT, BATCH_SIZE, MULTITHREAD, THREAD, WORKSPACE_LIMIT)
 
 
 class Advice(NamedTuple):
-    """What an engine's run can change: for each rule the keys of the flags to try, the best first.
+    """What an engine's run can change: for each rule the options to try, the best first.
 
     `of_cpus` are those that mean nothing on a device, `of_devices` those that mean nothing on a
     CPU's; `values` are what to give the flags that need a value.
     """
 
-    flags: Mapping[str, tuple[str, ...]] = {}
-    of_cpus: frozenset[str] = frozenset()
-    of_devices: frozenset[str] = frozenset()
-    values: Mapping[str, str] = {}
+    flags: Mapping[str, tuple[Option[Any], ...]] = {}
+    of_cpus: tuple[Option[Any], ...] = ()
+    of_devices: tuple[Option[Any], ...] = ()
+    values: Mapping[Option[Any], str] = {}
 
 
 @dataclass(frozen=True)
@@ -107,14 +116,17 @@ def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
     """Return the flags of a rule that the engine honours and the run has not set; no layout
     where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
     facts = profile.facts
-    chosen = {key for key, value in facts.options.items() if value not in (None, False)}
-    if any(layout.key in chosen for layout in LAYOUT_CHOICES):
-        chosen |= {layout.key for layout in LAYOUT_CHOICES}
-    unfit = set(advice.of_cpus if profile.on_device else advice.of_devices) | (chosen - ADJUSTABLE)
+    chosen = {option for option in OPTIONS if option.is_given(facts.options)}
+    if one_of(LAYOUT_CHOICES, facts.options):
+        chosen |= set(LAYOUT_CHOICES)
+    unfit = {
+        *(advice.of_cpus if profile.on_device else advice.of_devices),
+        *(chosen - set(ADJUSTABLE)),
+    }
     if rule == DOMINATING and (facts.threads or facts.cpu.count) >= facts.cpu.count:
-        unfit.add("multithread")
-    keys = (key for key in advice.flags.get(rule, ()) if key not in unfit)
-    return tuple(" ".join(filter(None, (flag_of(key), advice.values.get(key)))) for key in keys)
+        unfit.add(MULTITHREAD)
+    options = (each for each in advice.flags.get(rule, ()) if each not in unfit)
+    return tuple(" ".join(filter(None, (each.flag, advice.values.get(each)))) for each in options)
 
 
 def recommend_data_input(profile: Profile) -> Finding | None:

@@ -18,6 +18,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
+from lar.options.table import PROFILE, PROFILE_HOST
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -155,7 +156,7 @@ def format_summary(result: RunResult) -> list[str]:
 def format_profile(result: RunResult) -> list[str]:
     """Say where the profile is and what it has cost, in a profiled run."""
     settings = result.spec.settings
-    place = settings.get("profile") or settings.get("profile_host")
+    place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
         return []
     timed = statistics_of(result.samples.end_to_end)

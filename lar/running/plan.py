@@ -16,7 +16,7 @@ from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, OPTIONS, collect_settings
+from lar.options.table import BY_KEY, CUDA, OPTIONS, collect_settings, one_of
 from lar.options.values import MOST_ITERATIONS
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
@@ -126,7 +126,7 @@ def count_iterations(
     if iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
-        searches = any(is_set(values[key]) for key in engine.searches)
+        searches = one_of(engine.searches, values)
         warmups = 1 if iterations or searches else 0
     return warmups, iterations
 
@@ -185,7 +185,7 @@ def spec_of(plan: Plan) -> RunSpec:
         model=plan.model,
         engine=plan.engine.name,
         driver=plan.driver.name,
-        device=f"cuda:{settings['cuda']}" if "cuda" in settings else "cpu",
+        device=f"cuda:{settings['cuda']}" if CUDA.is_given(settings) else "cpu",
         inputs=tuple(values["input"] or ()),
         image=ImageSettings(
             layout=values["input_layout"],

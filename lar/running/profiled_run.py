@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lar.errors import EXIT_CODES, error_of_write
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
-from lar.options.table import BY_KEY, OPTIONS, PROFILES
+from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.run import Run
 
@@ -59,7 +59,7 @@ def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -
         UsageError: a file cannot be written, or calls of the system cannot be traced here.
     """
     spec, written = run.spec, run.context.written
-    if "profile_syscalls" in spec.settings:
+    if PROFILE_SYSCALLS.is_given(spec.settings):
         from lar.measurement.syscalls import require_strace
 
         require_strace()

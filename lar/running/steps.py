@@ -107,9 +107,9 @@ def profile_run(run: Run) -> RunResult:
 
 def settle_run(run: Run) -> RunResult:
     """Make a run, and then do what its engine needs done when a worker has ended."""
-    engine, keys = engine_named(run.spec.engine), set(run.spec.settings)
-    settles = keys & set(engine.settles)
-    staged = engine.staged if engine.staged and keys & set(engine.staged.keys) else None
+    engine, settings = engine_named(run.spec.engine), run.spec.settings
+    settles = one_of(engine.settles, settings) is not None
+    staged = engine.staged if engine.staged and one_of(engine.staged.options, settings) else None
     launch = partial(run_in_stages, staged) if staged else launcher_of(run)
     if not settles and not staged:
         return launch(run)

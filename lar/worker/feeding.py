@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.datasets.classes import classes_of
 from lar.errors import UsageError
+from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
 from lar.records.events import Classified, Emit, Judged
 from lar.records.run import FedInput, RunSpec, TensorInfo
@@ -94,7 +95,7 @@ def feed_of_case(
         case,
         lambda verdicts: emit(Judged(number, case.name, verdicts)),
         notes,
-        raises="disable_assert_throw" not in spec.settings,
+        raises=not DISABLE_ASSERT_THROW.is_given(spec.settings),
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
     return NamedFeed(number, case.name, feed.arrays, fed, feed.warnings, spec.iterations, judge)

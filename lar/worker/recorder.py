@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lar import __version__
 from lar.engines.profiler import HOST_THREAD, EngineTrace, Silent
-from lar.options.table import PROFILES
+from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace, TracedCalls
@@ -72,7 +72,7 @@ class Recorder(Silent):
     def attach(self, driver: Any) -> None:
         driver.recorder = self
         driver.record = partial(self.record, driver)
-        if "profile_syscalls" in driver.spec.settings:
+        if PROFILE_SYSCALLS.is_given(driver.spec.settings):
             from lar.measurement.syscalls import SyscallTrace
 
             written = driver.context.written
@@ -175,8 +175,8 @@ class Recorder(Silent):
                 named = spans_of_patterns(profile, patterns)
                 profile = replace(profile, spans=(*profile.spans, *named))
                 write_profile(profile, written[option.key])
-        if "profile_raw" in written:
-            place = written["profile_raw"]
+        if PROFILE_RAW.key in written:
+            place = written[PROFILE_RAW.key]
             if trace.raw_file:
                 shutil.copyfile(trace.raw_file, place)
             else:

@@ -60,9 +60,9 @@ def test_what_the_table_of_an_engine_names_is_there(engine: Engine) -> None:
         assert row.how
         assert row.drivers
         assert set(row.drivers) <= set(names)
-    assert {*engine.settles, *engine.searches} <= set(engine.rows)
+    assert {each.key for each in (*engine.settles, *engine.searches)} <= set(engine.rows)
     if engine.staged:
-        assert set(engine.staged.keys) <= set(engine.rows)
+        assert {each.key for each in engine.staged.options} <= set(engine.rows)
     if engine.packing:
         assert engine.packing.driver in names
     if engine.settles:

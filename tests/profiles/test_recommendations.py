@@ -8,7 +8,7 @@ import pytest
 
 from lar.engines import ENGINES, engine_named, recommendations_for
 from lar.options.option import flag_of
-from lar.options.table import BY_KEY
+from lar.options.table import OPTIONS
 from lar.records.profile import CpuUse, DeviceFacts, MemoryPlan, Profile
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import WORKER, execution_of, profile_of, span_of, step_of
@@ -27,8 +27,8 @@ def rules_of(profile: Profile) -> list[str]:
 
 @pytest.mark.parametrize("engine", [each.name for each in ENGINES])
 def test_the_flags_are_those_of_the_engine(engine: str) -> None:
-    known = {key for key, option in BY_KEY.items() if not option.by_engine}
-    known |= set(engine_named(engine).rows)
+    rows = engine_named(engine).rows
+    known = {option for option in OPTIONS if not option.by_engine or option.key in rows}
     advice = engine_named(engine).advice
     assert {key for keys in advice.flags.values() for key in keys} <= known
     assert {*advice.of_cpus, *advice.of_devices, *advice.values} <= known

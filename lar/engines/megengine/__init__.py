@@ -9,6 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun
 from lar.engines.formats import MEGENGINE
+from lar.options.table import (
+    BATCH_SIZE,
+    ENABLE_FUSE_PREPROCESS,
+    ENABLE_IOC16,
+    ENABLE_NCHW44,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FULL_RUN,
+    INPUT,
+    LAYOUT_TRANSFORM,
+    MULTI_THREAD_CORE_IDS,
+    MULTITHREAD,
+    RECORD_COMP_SEQ,
+    TENSORRT_CACHE,
+    THREAD,
+    WEIGHT_PREPROCESS,
+    WINOGRAD_TRANSFORM,
+    WORKSPACE_LIMIT,
+)
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
@@ -52,7 +71,7 @@ class TestcaseFiles(CasePacker):
 class WinogradRun(StagedRun):
     """A run that prefers winograd algorithms, for which it looks at what the engine has chosen."""
 
-    keys = ("winograd_transform",)
+    options = (WINOGRAD_TRANSFORM,)
 
     def run(
         self,
@@ -78,8 +97,8 @@ class MegEngine(Engine):
         DriverEntry("lite", "fast to load, the default", lite_driver),
         DriverEntry("graph", "the engine's device time", graph_driver),
     )
-    searches = ("fast_run", "full_run")
-    settles = ("fast_run_algo_policy", "fast_run", "full_run", "tensorrt_cache")
+    searches = (FAST_RUN, FULL_RUN)
+    settles = (FAST_RUN_ALGO_POLICY, FAST_RUN, FULL_RUN, TENSORRT_CACHE)
     packing = TestcaseFiles()
     staged = WinogradRun()
 
@@ -106,18 +125,21 @@ class MegEngine(Engine):
 
         return Advice(
             flags={
-                "data input": ("enable_fuse_preprocess", "input"),
-                "dispatch": ("record_comp_seq", "batch_size"),
-                "copies": ("enable_nchw44", "layout_transform"),
-                "threads": ("multithread", "multi_thread_core_ids"),
-                "utilization": ("batch_size", "thread"),
+                "data input": (ENABLE_FUSE_PREPROCESS, INPUT),
+                "dispatch": (RECORD_COMP_SEQ, BATCH_SIZE),
+                "copies": (ENABLE_NCHW44, LAYOUT_TRANSFORM),
+                "threads": (MULTITHREAD, MULTI_THREAD_CORE_IDS),
+                "utilization": (BATCH_SIZE, THREAD),
                 "dominating type": (
-                    *("fast_run", "enable_nchw44", "multithread"),
-                    *("weight_preprocess", "enable_ioc16"),
+                    *(FAST_RUN, ENABLE_NCHW44, MULTITHREAD),
+                    *(WEIGHT_PREPROCESS, ENABLE_IOC16),
                 ),
-                "memory": ("workspace_limit", "batch_size"),
+                "memory": (WORKSPACE_LIMIT, BATCH_SIZE),
             },
-            of_cpus=frozenset({"enable_nchw44", "multithread"}),
+            of_cpus=(
+                ENABLE_NCHW44,
+                MULTITHREAD,
+            ),
         )
 
     @property

@@ -40,6 +40,14 @@ from lar.engines.megengine.cache import (
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
+from lar.options import table
+from lar.options.table import (
+    BINARY_EQUAL_BETWEEN_BATCH,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FAST_RUN_SHARED_BATCH_SIZE,
+    FULL_RUN,
+)
 from lar.records.run import RunContext, RunSpec
 
 CHOICE = re.compile(
@@ -155,15 +163,15 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 def is_search(settings: Mapping[str, Any]) -> bool:
     """Tell whether a run measures algorithms."""
-    return bool(settings.get("fast_run") or settings.get("full_run"))
+    return bool(FAST_RUN.of(settings) or FULL_RUN.of(settings))
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
     """Return the engine's strategy for the options set."""
-    reproducible = REPRODUCIBLE if settings.get("reproducible") else 0
+    reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
-        return PROFILE | (reproducible or (OPTIMIZED if settings.get("fast_run") else 0))
-    cached = PROFILE if settings.get("fast_run_algo_policy") else 0
+        return PROFILE | (reproducible or (OPTIMIZED if FAST_RUN.of(settings) else 0))
+    cached = PROFILE if FAST_RUN_ALGO_POLICY.of(settings) else 0
     return HEURISTIC | cached | reproducible
 
 
@@ -174,15 +182,15 @@ def choose_algorithms(driver: Any, _: object) -> None:
     driver.algorithms_chosen = True
     settings = driver.spec.settings
     strategy = strategy_of(settings)
-    batch = int(settings.get("fast_run_shared_batch_size") or 0)
-    equal = bool(settings.get("binary_equal_between_batch"))
+    batch = int(FAST_RUN_SHARED_BATCH_SIZE.of(settings) or 0)
+    equal = bool(BINARY_EQUAL_BETWEEN_BATCH.of(settings))
     searching = is_search(settings)
     driver.begins_alone = searching
     driver.network_setup.append(
         lambda network: network.set_network_algo_policy(strategy, batch, equal)
     )
-    if settings.get("fast_run_algo_policy"):
-        use_cache(driver, Path(str(settings["fast_run_algo_policy"])), searching=searching)
+    if FAST_RUN_ALGO_POLICY.of(settings):
+        use_cache(driver, Path(str(settings[FAST_RUN_ALGO_POLICY.key])), searching=searching)
     elif searching and driver.context.work_folder:
         use_cache(driver, None, searching=True)  # what is found is thrown away, its progress told
 
@@ -238,7 +246,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    policy, found = spec.settings.get("fast_run_algo_policy"), found_by(context)
+    policy, found = FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
         write_cache_merged(Path(str(policy)), found)
 

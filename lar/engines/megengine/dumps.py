@@ -21,7 +21,7 @@ from lar.dumps.outputs import write_outputs
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
-from lar.options.table import TEXT_DUMPS
+from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
@@ -30,7 +30,7 @@ CHOICES = ".choices"
 def compute_in_calling_thread(driver: Any, _: object) -> None:
     """Have the network compute where the dump is written: on threads of its own, MegEngine needs
     up to twenty times as long for it. The numbers are the same."""
-    if driver.runner == 0 and "cuda" not in driver.spec.settings:
+    if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
 
 
@@ -49,7 +49,7 @@ def dump_tensors(driver: Any, _: object) -> None:
     ASCII would make it fail, and the run with it.
     """
     if driver.runner == 0:
-        folder = driver.context.written["bin_io_dump"]
+        folder = driver.context.written[BIN_IO_DUMP.key]
         os.mkdir(folder)
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)

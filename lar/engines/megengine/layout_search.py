@@ -14,6 +14,7 @@ import sys
 from typing import Any
 
 from lar.errors import LarError
+from lar.options.table import LAYOUT_TRANSFORM_DUMP
 
 CODE = """\
 import sys
@@ -30,13 +31,13 @@ def search_layouts(driver: Any, _: str) -> None:
 
 def read_layouts(driver: Any, _: str) -> None:
     """Warn of layouts that give wrong numbers, unless `write_layouts` does."""
-    if "layout_transform_dump" not in driver.spec.settings:
+    if not LAYOUT_TRANSFORM_DUMP.is_given(driver.spec.settings):
         examine_layouts(driver, "")
 
 
 def write_layouts(driver: Any, _: str) -> None:
     """Write the model that the search has made, and warn of layouts that give wrong numbers."""
-    examine_layouts(driver, driver.context.written["layout_transform_dump"])
+    examine_layouts(driver, driver.context.written[LAYOUT_TRANSFORM_DUMP.key])
 
 
 def examine_layouts(driver: Any, place: str) -> None:

@@ -21,6 +21,7 @@ from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
 from lar.options.option import flag_of
+from lar.options.table import MULTITHREAD
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 
@@ -247,7 +248,7 @@ class LiteDriver(Driver):
 
     def meter(self) -> Meter | None:
         # Beside others, the calling thread waits for threads that cannot be told apart.
-        unknown = self.spec.runners > 1 and "multithread" in self.spec.settings
+        unknown = self.spec.runners > 1 and MULTITHREAD.is_given(self.spec.settings)
         return None if unknown else super().meter()
 
     def failure(self) -> Exception:

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lar.errors import CheckFailed, LarError, UsageError
-from lar.options.table import LAYOUT_CHOICES, OPERATOR_DUMPS, PROFILE, PROFILE_FILES
+from lar.options.table import (
+    CHECK_VAR_VALUE,
+    ENABLE_IOC16,
+    FAKE_FIRST,
+    FAST_RUN,
+    LAYOUT_CHOICES,
+    OPERATOR_DUMPS,
+    PROFILE,
+    PROFILE_FILES,
+)
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -166,24 +175,24 @@ def explain_megengine(
             "--workspace-limit: MegEngine cannot set it on this model with these options",
             "leave it or the layout out",
         )
-    if "contain_attribute_all(positive_attr)" in message and "fast_run" in settings:
+    if "contain_attribute_all(positive_attr)" in message and FAST_RUN.key in settings:
         return UsageError(
             f"--fast-run: an operator of {model} has naive algorithms alone with these options, "
             "and --fast-run takes none",
             "--full-run takes them too; or leave the layout out",
         )
-    if "check_var_value" in settings and "param.mode == Param::Mode::" in message:
+    if CHECK_VAR_VALUE.key in settings and "param.mode == Param::Mode::" in message:
         return UsageError(
             f"--check-var-value: {model} has quantised variables, which MegEngine cannot compare",
             "--range looks at its floating-point values",
         )
-    if "enable_ioc16" in settings:
+    if ENABLE_IOC16.key in settings:
         return UsageError(
             f"--enable-ioc16: MegEngine cannot run {model} in float16",
             f"leave the flag out; it says: {said}",
         )
     for layout in (each for each in LAYOUT_CHOICES if each.key in settings):
-        if "fake_first" in settings and "value.initialized()" in message:
+        if FAKE_FIRST.key in settings and "value.initialized()" in message:
             return UsageError(
                 f"--fake-first and {layout.flag} cannot go together on {model}: MegEngine "
                 "computes weights in that layout in executions of their own",

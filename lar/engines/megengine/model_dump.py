@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.megengine.packed_model import is_packed, open_packed, plain_graph
+from lar.options.table import MODEL_DUMP
 
 INPUT = "Host2DeviceCopy"
 
@@ -22,7 +23,7 @@ INPUT = "Host2DeviceCopy"
 def dump_model(driver: Any, _: str) -> None:
     """Write the graph driver's graph to its place."""
     write_graph(
-        driver.context.written["model_dump"],
+        driver.context.written[MODEL_DUMP.key],
         list(zip(driver.output_names, driver.output_vars, strict=True)),
         metadata_of(driver.loaded, driver.optimize_options),
     )

@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from lar.options.table import GET_STATIC_MEM_INFO
+
 # The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.
 HERE = "x"
 
 
 def begin_recording(driver: Any, _: str) -> None:
     """Have the first execution record the memory, before it."""
-    folder = driver.context.written["get_static_mem_info"]
+    folder = driver.context.written[GET_STATIC_MEM_INFO.key]
     os.mkdir(folder)
     before = os.getcwd()
     os.chdir(folder)

@@ -25,6 +25,7 @@ from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.model_file import INPUT, model_outputs, quantised_name, shape_of
 from lar.errors import UsageError, first_line
+from lar.options.table import C_OPR_LIB
 from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing
 from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
@@ -56,8 +57,8 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
         EngineMissing: MegEngine is not installed.
     """
     import_megengine()
-    if "c_opr_lib" in spec.settings:
-        load_operators(SimpleNamespace(runner=0), str(spec.settings["c_opr_lib"]))
+    if C_OPR_LIB.is_given(spec.settings):
+        load_operators(SimpleNamespace(runner=0), str(spec.settings[C_OPR_LIB.key]))
     data = Path(spec.model).read_bytes()
     first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
     try:

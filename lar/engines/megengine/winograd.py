@@ -40,7 +40,7 @@ from lar.engines.megengine.cache import (
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
-from lar.options.table import BY_KEY
+from lar.options.table import BY_KEY, FAST_RUN_ALGO_POLICY, MULTI_THREAD_CORE_IDS
 from lar.records.run import (
     AlgorithmChoice,
     NumericError,
@@ -244,7 +244,7 @@ def run_with_winograd(
     Raises:
         UsageError: the cache file cannot be used.
     """
-    policy = spec.settings.get("fast_run_algo_policy")
+    policy = FAST_RUN_ALGO_POLICY.of(spec.settings)
     searching = is_search(spec.settings)
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
@@ -354,9 +354,9 @@ def alone(spec: RunSpec) -> RunSpec:
         for key, value in spec.settings.items()
         if key != "thread" and BY_KEY[key].purpose != "dump"
     }
-    if spec.runners > 1 and "multi_thread_core_ids" in settings:
-        cores = str(settings["multi_thread_core_ids"]).split(",")
-        settings["multi_thread_core_ids"] = ",".join(cores[: len(cores) // spec.runners])
+    if spec.runners > 1 and MULTI_THREAD_CORE_IDS.is_given(settings):
+        cores = str(settings[MULTI_THREAD_CORE_IDS.key]).split(",")
+        settings[MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
     return replace(spec, settings=settings, cases=spec.cases[:1])
 
 

@@ -8,6 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import CasePacker, DriverEntry, Engine
 from lar.engines.formats import ONNX, ORT
+from lar.options.table import (
+    BATCH_SIZE,
+    BIN_IO_DUMP,
+    DISABLE_OPTIMIZER,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    INPUT,
+    IO_DUMP,
+    IO_DUMP_STDERR,
+    IO_DUMP_STDOUT,
+    MULTI_THREAD_CORE_IDS,
+    MULTITHREAD,
+    RANGE,
+    THREAD,
+)
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
@@ -48,8 +63,8 @@ class OnnxRuntime(Engine):
     formats = (ONNX, ORT)
     drivers = (DriverEntry("session", "IOBinding", session_driver),)
     settles = (
-        *("fast_run_algo_policy", "range"),
-        *("bin_io_dump", "io_dump", "io_dump_stdout", "io_dump_stderr"),
+        *(FAST_RUN_ALGO_POLICY, RANGE),
+        *(BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR),
     )
     packing = TestcaseFolders()
 
@@ -65,19 +80,22 @@ class OnnxRuntime(Engine):
 
         return Advice(
             flags={
-                "data input": ("input",),
-                "dispatch": ("batch_size",),
-                "copies": ("disable_optimizer",),
-                "threads": ("multithread", "multi_thread_core_ids"),
-                "utilization": ("batch_size", "thread"),
+                "data input": (INPUT,),
+                "dispatch": (BATCH_SIZE,),
+                "copies": (DISABLE_OPTIMIZER,),
+                "threads": (MULTITHREAD, MULTI_THREAD_CORE_IDS),
+                "utilization": (BATCH_SIZE, THREAD),
                 # Its blocked layout and its transformed weights are there unasked.
-                "dominating type": ("fast_run", "multithread"),
-                "memory": ("batch_size",),
+                "dominating type": (FAST_RUN, MULTITHREAD),
+                "memory": (BATCH_SIZE,),
             },
-            of_cpus=frozenset({"disable_optimizer", "multithread"}),
-            of_devices=frozenset({"fast_run"}),
+            of_cpus=(
+                DISABLE_OPTIMIZER,
+                MULTITHREAD,
+            ),
+            of_devices=(FAST_RUN,),
             # Its layout in blocks is what makes it convert tensors on a CPU.
-            values={"disable_optimizer": "NchwcTransformer"},
+            values={DISABLE_OPTIMIZER: "NchwcTransformer"},
         )
 
     @property

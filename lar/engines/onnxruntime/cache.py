@@ -54,6 +54,7 @@ from lar.engines.onnxruntime.model_fields import (
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
 from lar.errors import LarError, UsageError, error_of_write
 from lar.measurement.machine import CPUINFO, read_field, read_processor
+from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
 # History of the format (`CacheRecord.format`):
@@ -251,7 +252,7 @@ def open_cached(driver: Any, path: Path) -> Any:
     real = Path(os.path.realpath(path))  # so that a link to a cache stays one
     with locked(real.parent, fcntl.LOCK_SH):  # its second file stays until it is loaded
         cache = read_if_there(path)
-        if cache is None and "fast_run" not in driver.spec.settings:
+        if cache is None and not FAST_RUN.is_given(driver.spec.settings):
             raise UsageError(
                 f"{FLAG}: {path}: no such file", "make it with --fast-run, then run without"
             )
@@ -303,7 +304,7 @@ def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
         weights: Sequence[str] = cache.record.weights
     else:
         weights = weights_files_of(model)
-    operators = settings.get("c_opr_lib")
+    operators = C_OPR_LIB.of(settings)
     return {
         "model": driver.context.model_sha256,
         "weights": ", ".join(describe_file(model.parent / name) for name in weights),
@@ -421,7 +422,7 @@ def build_folder(context: RunContext, path: Path) -> Path:
 
 def remove_build(spec: RunSpec, context: RunContext) -> None:
     """Remove what a worker that was killed has left of a cache: for the parent."""
-    if place := spec.settings.get("fast_run_algo_policy"):
+    if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         path = Path(os.path.realpath(str(place)))
         shutil.rmtree(build_folder(context, path), ignore_errors=True)
 
@@ -489,5 +490,5 @@ def verify_data(driver: Any) -> None:
         checksum = checksum_of(file)
     driver.unverified = None
     if checksum != record.data_crc32:
-        place = driver.spec.settings["fast_run_algo_policy"]
+        place = driver.spec.settings[FAST_RUN_ALGO_POLICY.key]
         raise UsageError(f"{place}: its file {record.data} is damaged", ANOTHER_FILE)

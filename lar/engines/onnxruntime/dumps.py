@@ -38,7 +38,7 @@ from lar.engines.onnxruntime.model_fields import (
 )
 from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
 from lar.engines.onnxruntime.session import DTYPES
-from lar.options.table import TEXT_DUMPS
+from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
 
 
 class Producer(NamedTuple):
@@ -121,7 +121,7 @@ def save_source(driver: Any, _: object) -> None:
     It is done before the driver loads its own session, since saving takes more memory than
     anything after it. One that loads a cache has a saved graph then.
     """
-    cached = "fast_run_algo_policy" in driver.spec.settings
+    cached = FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings)
     if driver.runner == 0 and not cached and driver.dump_source is None:
         driver.dump_source = save_to_work_folder(driver)
         release_memory()
@@ -138,7 +138,7 @@ def dump_tensors(driver: Any, _: object) -> None:
     """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
     if driver.runner:
         return
-    folder = Path(driver.context.written["bin_io_dump"])
+    folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
     graph = Graph(driver)
     facts = [

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.option import flag_of
+from lar.options import table
 
 CUDA = "CUDAExecutionProvider"
 CPU = "CPUExecutionProvider"
@@ -38,14 +38,16 @@ def short_name(provider: str) -> str:
 
 def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
     """Return the engine's name of the provider to run on; an unknown name is returned as is."""
-    by_flag = TENSORRT if "tensorrt" in settings else CUDA if "cuda" in settings else CPU
-    asked = str(settings.get("provider", by_flag))
+    on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
+    by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
+    asked = table.PROVIDER.of(settings) or by_flag
     return next((name for name in known if short_name(name) == short_name(asked)), asked)
 
 
 def flag_for(settings: Mapping[str, Any]) -> str:
     """Return the flag that chose another provider than the CPU's."""
-    return next(flag_of(key) for key in ("tensorrt", "cuda", "provider") if key in settings)
+    options = (table.TENSORRT, table.CUDA, table.PROVIDER)
+    return next(option.flag for option in options if option.is_given(settings))
 
 
 def choose_cuda(driver: Any, device_id: int) -> None:
@@ -63,7 +65,7 @@ def choose_tensorrt(driver: Any, _: bool) -> None:
     Raises:
         UsageError: the installed ONNX Runtime has no TensorRT provider.
     """
-    use_device(driver, [TENSORRT, CUDA], int(driver.spec.settings.get("cuda", 0)))
+    use_device(driver, [TENSORRT, CUDA], table.CUDA.of(driver.spec.settings) or 0)
 
 
 def use_device(driver: Any, providers: list[str], device_id: int) -> None:

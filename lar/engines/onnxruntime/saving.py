@@ -21,6 +21,7 @@ from lar.engines.onnxruntime.model_fields import (
     weights_files,
 )
 from lar.errors import UsageError
+from lar.options.table import MODEL_DUMP
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
 PREPACKED = "session.save_external_prepacked_constant_initializers"
@@ -118,7 +119,7 @@ def open_saved(driver: Any, model: SavedModel) -> Any:
 
 def start_model_dump(driver: Any) -> None:
     """Have the driver's session save its model."""
-    driver.options.optimized_model_filepath = driver.context.written["model_dump"]
+    driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
 def finish_model_dump(driver: Any) -> None:
@@ -128,7 +129,7 @@ def finish_model_dump(driver: Any) -> None:
         UsageError: the model would be larger than a protobuf message can be.
     """
     driver.options.optimized_model_filepath = ""
-    path = Path(driver.context.written["model_dump"])
+    path = Path(driver.context.written[MODEL_DUMP.key])
     with mapped(path) as data:
         if is_ort_format(data) or not weights_files(data):
             return

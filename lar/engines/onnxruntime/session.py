@@ -23,6 +23,7 @@ from lar.engines.onnxruntime.providers import (
 from lar.engines.onnxruntime.saving import SavedModel
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
+from lar.options import table
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 # ONNX Runtime's names of element types that NumPy has too.
@@ -94,7 +95,7 @@ class SessionDriver(Driver):
         provider = self.asked_provider()
         installed = provider in self.onnxruntime.get_available_providers()
         device = self.spec.device
-        if provider in DEVICES and "cuda" not in self.spec.settings:
+        if provider in DEVICES and not table.CUDA.is_given(self.spec.settings):
             device = f"{DEVICES[provider]}:0"
         return EngineFacts(
             name="onnxruntime",
