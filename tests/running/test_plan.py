@@ -85,7 +85,7 @@ def test_zero_iterations_need_no_warmup(script: str, values: dict[str, Any], war
     ("values", "channels"), [({}, None), ({"bgr": True}, "bgr"), ({"rgb": True}, "rgb")]
 )
 def test_channels(script: str, values: dict[str, Any], channels: str | None) -> None:
-    assert planned(script, **values).image.channels == channels
+    assert planned(script, input=["image.jpg"], **values).image.channels == channels
 
 
 @pytest.mark.parametrize("number", [0, 1])

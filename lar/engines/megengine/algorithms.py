@@ -327,10 +327,10 @@ def name_of_choice(entry: Entry, settings: Mapping[str, Any]) -> str:
 
 def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
     """Tell whether the options allow an algorithm."""
-    equal = settings.get("binary_equal_between_batch")
-    needed = IS_REPRODUCIBLE if equal or settings.get("reproducible") else 0
+    equal = BINARY_EQUAL_BETWEEN_BATCH.of(settings)
+    needed = IS_REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
     unfit = DEPENDS_ON_BATCH if equal else 0
-    if settings.get("fast_run_shared_batch_size"):
+    if FAST_RUN_SHARED_BATCH_SIZE.of(settings):
         unfit |= DEPENDS_ON_SHAPE
     limit = settings.get("workspace_limit", algorithm.workspace_bytes)
     return (
@@ -344,7 +344,7 @@ def describe_search(spec: RunSpec, context: RunContext) -> str:
     """Return how many operators were measured so far, empty for a run that measures none."""
     if not (context.work_folder and is_search(spec.settings)):
         return ""
-    policy = spec.settings.get("fast_run_algo_policy")
+    policy = FAST_RUN_ALGO_POLICY.of(spec.settings)
     known = count_entries(Path(str(policy))) if policy else 0
     measured = max(0, count_entries(work_copy(context)) - known)
     # With a cache that knows some, perhaps there is nothing left to measure.

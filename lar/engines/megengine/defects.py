@@ -34,7 +34,28 @@ from lar.engines.megengine.graph_operators import (
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_field
-from lar.options.table import OPERATOR_DUMPS, SEARCHES, one_of
+from lar.options.option import Option
+from lar.options.table import (
+    BINARY_EQUAL_BETWEEN_BATCH,
+    CHECK_VAR_VALUE,
+    CUDA,
+    DRIVER,
+    ENABLE_IOC16,
+    ENABLE_NCHW4,
+    ENABLE_NCHW32,
+    ENABLE_NCHW44,
+    ENABLE_NCHW44_DOT,
+    ENABLE_NCHW88,
+    ENABLE_NHWCD4,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FULL_RUN,
+    LAYOUT_TRANSFORM,
+    OPERATOR_DUMPS,
+    SEARCHES,
+    WINOGRAD_TRANSFORM,
+    one_of,
+)
 from lar.records.run import RunResult
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
@@ -113,6 +134,10 @@ def always(processor: str, environment: Mapping[str, str]) -> bool:
     return True
 
 
+def keys_of(*options: Option[Any]) -> frozenset[str]:
+    return frozenset(option.key for option in options)
+
+
 QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "mkl-generic-path",
@@ -122,19 +147,10 @@ QUIRKS: tuple[Quirk, ...] = (
         safe=True,
         applies=takes_generic_path,
         # These take other algorithms than MKL's: the variable changes nothing measurable.
-        spared=frozenset(
-            {
-                "binary_equal_between_batch",
-                "enable_ioc16",
-                "enable_nchw44",
-                "enable_nchw44_dot",
-                "enable_nchw88",
-                "enable_nhwcd4",
-                "fast_run",
-                "fast_run_algo_policy",
-                "full_run",
-                "layout_transform",
-            }
+        spared=keys_of(
+            *(BINARY_EQUAL_BETWEEN_BATCH, ENABLE_IOC16, ENABLE_NCHW44, ENABLE_NCHW44_DOT),
+            *(ENABLE_NCHW88, ENABLE_NHWCD4, FAST_RUN, FAST_RUN_ALGO_POLICY),
+            *(FULL_RUN, LAYOUT_TRANSFORM),
         ),
         trait=FLOAT_PRODUCTS,
         slow=True,
@@ -146,7 +162,7 @@ QUIRKS: tuple[Quirk, ...] = (
         f"--engine-fix {X2APIC_FIX}",
         safe=False,  # it writes into the loaded library
         applies=hangs_on_nchw88,
-        settings=frozenset({"enable_nchw88", "layout_transform"}),
+        settings=keys_of(ENABLE_NCHW88, LAYOUT_TRANSFORM),
     ),
     Quirk(
         "ioc16-max-pool",
@@ -155,7 +171,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "leave --enable-ioc16 out",
         safe=False,
         applies=always,
-        settings=frozenset({"enable_ioc16"}),
+        settings=keys_of(ENABLE_IOC16),
         trait=MAX_POOLING,
     ),
     Quirk(
@@ -165,7 +181,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-nchw44, or no layout",
         safe=False,  # what goes wrong: a tensor is flattened with its channels still in blocks
         applies=always,
-        settings=frozenset({"enable_nchw4", "enable_nchw32"}),
+        settings=keys_of(ENABLE_NCHW4, ENABLE_NCHW32),
         trait=QUANTISED,
     ),
     Quirk(
@@ -175,7 +191,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "leave --enable-nhwcd4 out",
         safe=False,  # seen on mobilenet_v2; models without depthwise convolutions come out right
         applies=always,
-        settings=frozenset({"enable_nhwcd4"}),
+        settings=keys_of(ENABLE_NHWCD4),
         trait=GROUPED,
     ),
     Quirk(
@@ -185,9 +201,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "dump the model with optimize_for_inference, which fuses it",
         safe=False,
         applies=always,
-        settings=frozenset(
-            {"enable_nchw44", "enable_nchw44_dot", "enable_nchw88", "enable_nhwcd4"}
-        ),
+        settings=keys_of(ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88, ENABLE_NHWCD4),
     ),
     Quirk(
         "layout-8-channels",
@@ -196,7 +210,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-nchw88",
         safe=False,  # the search takes plain inputs there, which the kernel reads as blocks of 8
         applies=always,
-        settings=frozenset({"layout_transform"}),
+        settings=keys_of(LAYOUT_TRANSFORM),
     ),
     Quirk(
         "dumped-in-blocks",
@@ -205,7 +219,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--driver graph; its --model-dump writes a file that lite can run",
         safe=False,
         applies=always,
-        settings=frozenset({"driver"}),  # a model meets it, which no engine option tells
+        settings=keys_of(DRIVER),  # a model meets it, which no engine option tells
     ),
 )
 
@@ -215,7 +229,7 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
     `environment` is that of the process that runs the engine.
     """
-    if "cuda" in settings:
+    if CUDA.is_given(settings):
         return []
     processor = read_processor()
     return [
@@ -328,9 +342,9 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     search = one_of(SEARCHES, settings)
     if search and not timed:
         hints.append(f"{search.flag}: the warm-up alone was run, which makes the search")
-    if "winograd_transform" in settings and not is_searched(settings):
+    if WINOGRAD_TRANSFORM.is_given(settings) and not is_searched(settings):
         hints.append(hint_on_winograd(spec.model))
-    if "check_var_value" in settings:
+    if CHECK_VAR_VALUE.is_given(settings):
         hints.append(
             "--check-var-value I has looked at one variable in I runs, then at the next; a larger "
             "--iter reaches more"
@@ -341,8 +355,8 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
     """Return the quirks that a run has met for certain."""
     settings = dict(result.spec.settings)
-    if "fast_run_algo_policy" in settings and is_cache_missed(result):
-        del settings["fast_run_algo_policy"]
+    if FAST_RUN_ALGO_POLICY.is_given(settings) and is_cache_missed(result):
+        del settings[FAST_RUN_ALGO_POLICY.key]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
     traits = traits_of(result.spec.model) if possible else frozenset()
     return [quirk for quirk in possible if quirk.trait in traits]
@@ -357,7 +371,7 @@ def is_cache_missed(result: RunResult) -> bool:
 
 def is_searched(settings: Mapping[str, Any]) -> bool:
     """Tell a run that searches, or has the cache of a search."""
-    return bool({"fast_run", "full_run", "fast_run_algo_policy"} & settings.keys())
+    return one_of((*SEARCHES, FAST_RUN_ALGO_POLICY), settings) is not None
 
 
 def hint_on_winograd(model: str) -> str:

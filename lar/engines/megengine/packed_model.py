@@ -31,7 +31,28 @@ from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_c
 from lar.engines.megengine.messages import BROKEN
 from lar.errors import LarError, UsageError, first_line, nearest
 from lar.files.input_file import read_input
-from lar.options.option import flag_of
+from lar.options.option import Option
+from lar.options.table import (
+    CONST_SHAPE,
+    CPU_DEFAULT,
+    CUDA,
+    ENABLE_FUSE_PREPROCESS,
+    ENABLE_JIT,
+    FAKE_FIRST,
+    FAST_RUN_ALGO_POLICY,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    NO_SANITY_CHECK,
+    PACK_CACHE,
+    PACK_INFO_JSON,
+    PACKED_MODEL_DUMP,
+    RECORD_COMP_SEQ,
+    RECORD_COMP_SEQ2,
+    WEIGHT_PREPROCESS,
+    WINOGRAD_TRANSFORM,
+    WORKSPACE_LIMIT,
+    one_of,
+)
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
@@ -271,18 +292,18 @@ NEEDED = ("name", "valid", "version")
 TYPE_NAMES = {str: "a text", bool: "true or false", int: "a whole number from 0"}
 
 # The options that set a field of LiteOptions, those of the threads, and those of the device.
-FIELD_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "weight_preprocess": ("weight_preprocess", "winograd_transform"),
-    "fuse_preprocess": ("enable_fuse_preprocess",),
-    "fake_next_exec": ("fake_first",),
-    "var_sanity_check_first_run": ("no_sanity_check", "record_comp_seq2"),
-    "const_shape": ("const_shape", "record_comp_seq2"),
-    "jit_level": ("enable_jit",),
-    "comp_node_seq_record_level": ("record_comp_seq", "record_comp_seq2"),
-    "graph_opt_level": ("workspace_limit",),
+FIELD_OPTIONS: Mapping[str, tuple[Option[Any], ...]] = {
+    "weight_preprocess": (WEIGHT_PREPROCESS, WINOGRAD_TRANSFORM),
+    "fuse_preprocess": (ENABLE_FUSE_PREPROCESS,),
+    "fake_next_exec": (FAKE_FIRST,),
+    "var_sanity_check_first_run": (NO_SANITY_CHECK, RECORD_COMP_SEQ2),
+    "const_shape": (CONST_SHAPE, RECORD_COMP_SEQ2),
+    "jit_level": (ENABLE_JIT,),
+    "comp_node_seq_record_level": (RECORD_COMP_SEQ, RECORD_COMP_SEQ2),
+    "graph_opt_level": (WORKSPACE_LIMIT,),
 }
-THREADS = ("multithread", "multithread_default")
-DEVICES = ("cpu_default", "multithread_default", "cuda")
+THREADS: tuple[Option[int], ...] = (MULTITHREAD, MULTITHREAD_DEFAULT)
+DEVICES: tuple[Option[Any], ...] = (CPU_DEFAULT, MULTITHREAD_DEFAULT, CUDA)
 
 
 def dump_packed(driver: Any, _: str) -> None:
@@ -306,13 +327,13 @@ def dump_packed(driver: Any, _: str) -> None:
             )
     else:
         graph = model.read_bytes()
-    if "pack_info_json" in settings:
-        info = read_info_file(Path(str(settings["pack_info_json"])))
+    if PACK_INFO_JSON.is_given(settings):
+        info = read_info_file(Path(str(settings[PACK_INFO_JSON.key])))
     if info is not None:
         name = json.loads(info)["name"]  # lite wants the same name in both places
-    if "pack_cache" in settings:
-        cache = read_cache_file(str(settings["pack_cache"]), cache)
-    write_packed(driver.context.written["packed_model_dump"], graph, name, info, cache)
+    if PACK_CACHE.is_given(settings):
+        cache = read_cache_file(str(settings[PACK_CACHE.key]), cache)
+    write_packed(driver.context.written[PACKED_MODEL_DUMP.key], graph, name, info, cache)
 
 
 def check_info_file(_: Any, path: str) -> None:
@@ -421,13 +442,13 @@ def check_packed_model(driver: Any) -> PackedModel:
             cache_of(packed.cache)
         except UsageError:
             raise UsageError(f"{model}: its fast-run cache is damaged", "pack it again") from None
-        if "fast_run_algo_policy" in settings:
+        if FAST_RUN_ALGO_POLICY.is_given(settings):
             # The steps of --winograd-transform have the other set without the user's doing.
-            keys = ("winograd_transform", "fast_run_algo_policy")
-            flag = next(flag_of(key) for key in keys if key in settings)
+            option = one_of((WINOGRAD_TRANSFORM, FAST_RUN_ALGO_POLICY), settings)
             raise UsageError(
-                f"{flag}: {model} has a fast-run cache in it, which MegEngine would take instead",
+                f"{model} has a fast-run cache in it, which MegEngine would take instead",
                 "leave the flag out: --fast-run alone reads the one in the model",
+                flag=option.flag if option else "",
             )
     if packed.info is None or packed.info_encrypted:
         return packed
@@ -447,29 +468,29 @@ def refuse_lost_options(
     Raises:
         UsageError: naming both.
     """
-    lost: list[tuple[tuple[str, ...], str, object]] = [
+    lost: list[tuple[tuple[Option[Any], ...], str, object]] = [
         (FIELD_OPTIONS[name], name, info["options"][name])
         for name, value in fields.items()
         if name in info.get("options", {}) and int(info["options"][name]) != value
     ]
     device = info.get("device", {})
-    kind = "CUDA" if "cuda" in settings else "CPU"
+    kind = "CUDA" if CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
         raise UsageError(
             f"{model}: it is packed for the device {device['type']}, not for {kind}",
             "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
         )
     threads = device.get("number_threads", 1)
-    if threads > 1 and any(settings.get(key, threads) != threads for key in THREADS):
+    if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):
         lost.append((THREADS, "number_threads", threads))
-    wanted = settings.get("cuda", -1)
+    wanted = settings.get(CUDA.key, -1)
     if device.get("device_id", wanted) != wanted and not device.get("enable_inplace_model"):
         lost.append((DEVICES, "device_id", device["device_id"]))
-    for keys, name, value in lost:
-        for key in keys:
-            if key in settings:
-                raise UsageError(
-                    f"{flag_of(key)}: {model} has settings in it that MegEngine takes instead: "
-                    f"{name} is {json.dumps(value)}",
-                    "leave the flag out, or pack the model without that setting",
-                )
+    for options, name, value in lost:
+        if option := one_of(options, settings):
+            raise UsageError(
+                f"{model} has settings in it that MegEngine takes instead: {name} is "
+                f"{json.dumps(value)}",
+                "leave the flag out, or pack the model without that setting",
+                flag=option.flag,
+            )

@@ -27,7 +27,7 @@ from lar.engines.megengine.clocks import (
 )
 from lar.engines.profiler import HOST_THREAD, EngineTrace
 from lar.options.option import Option
-from lar.options.table import PROFILE_FILES
+from lar.options.table import MULTITHREAD, MULTITHREAD_DEFAULT, PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.megengine_file import (
     RawFootprint,
@@ -641,7 +641,7 @@ class MegEngineProfiler:
         self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, executions))
         plan = placed_plan(memory_plan_of(raw), [*places.values()])
         self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
-        if "profile_memory" in self.driver.spec.settings:
+        if PROFILE_MEMORY.is_given(self.driver.spec.settings):
             self._plans[step.number] = self._known_plans.setdefault(plan, plan)
 
     def finish(self) -> EngineTrace:
@@ -703,4 +703,4 @@ def thread_count_of(spec: RunSpec) -> int | None:
     if not spec.device.startswith("cpu"):
         return None
     settings = spec.settings
-    return int(settings.get("multithread") or settings.get("multithread_default") or 1)
+    return int(MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings) or 1)

@@ -42,7 +42,7 @@ from lar.engines.flops import Shape, flops_of
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.profiler import HOST_THREAD, EngineTrace
 from lar.errors import LarError, UsageError
-from lar.options.table import PROFILES, one_of
+from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -892,7 +892,7 @@ class SessionProfiler:
         events.add_threads(threads)
         executions = tuple(events.executions)
         steps = [call.step for call in self.calls]
-        with_memory = "profile_memory" in settings and not events.on_device
+        with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
         return EngineTrace(
             operators=tuple(table.operators),
             executions=executions,
