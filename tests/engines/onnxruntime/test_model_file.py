@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnxruntime.model_file import read_model
+from lar.engines.onnxruntime.model_file import operation_of, read_model
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -357,3 +357,56 @@ def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Pat
         path.write_bytes(damaged)
         with contextlib.suppress(UsageError):
             assert all(isinstance(name, str) for name in read_model(path).operators)
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "fused"),
+    [
+        ("Conv", 2, 0),
+        ("Conv", 3, 1),
+        ("FusedConv", 4, 2),
+        ("ConvTranspose", 3, 1),
+        ("DeformConv", 3, 0),
+        ("DeformConv", 4, 1),
+        ("FusedGemm", 2, 0),
+        ("FusedGemm", 3, 1),
+        ("Gemm", 3, 1),
+        ("NhwcConv", 3, 1),
+        ("NhwcFusedConv", 4, 2),
+        ("QLinearConv", 8, 0),
+        ("QLinearConv", 9, 1),
+    ],
+)
+def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) -> None:
+    domain = "com.microsoft" if "Fused" in type or "Nhwc" in type else ""
+    names = [f"input{index}" for index in range(given)]
+    node = helper.make_node(type, names, ["output"], domain=domain)
+    assert operation_of(node, {}).fused == fused
+    node.input[-1] = ""
+    assert operation_of(node, {}).fused == max(0, fused - 1)
+    node.attribute.append(helper.make_attribute("activation", "Relu"))
+    assert operation_of(node, {}).fused == max(0, fused - 1) + 1
+
+
+@pytest.mark.parametrize(
+    ("type", "attributes", "given", "taps"),
+    [
+        ("LRN", {"size": 5}, 1, 10),
+        ("MaxPool", {"kernel_shape": [2, 3]}, 1, 6),
+        ("Sum", {}, 1, 1),
+        ("Sum", {}, 4, 3),
+        ("Clip", {}, 3, 2),
+        ("Resize", {}, 1, 0),
+        ("Resize", {"mode": "linear"}, 1, 4),
+        ("Resize", {"mode": "cubic"}, 1, 16),
+        ("GridSample", {}, 2, 4),
+        ("GridSample", {"mode": "bicubic"}, 2, 16),
+        ("ReduceL2", {}, 1, 2),
+        ("ReduceSum", {}, 1, 1),
+    ],
+)
+def test_the_operations_for_each_element(
+    type: str, attributes: dict[str, Any], given: int, taps: int
+) -> None:
+    node = helper.make_node(type, [f"input{index}" for index in range(given)], ["y"], **attributes)
+    assert operation_of(node, {}).taps == taps

@@ -1,0 +1,40 @@
+"""What a run prints while it goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from lar.cli.run_console import LinePrinter
+from lar.measurement.rows import NAN, SampleRows
+from lar.records.dataset import Item
+from lar.records.run import RunResult, RunSpec
+
+
+@pytest.mark.parametrize(
+    ("iterations", "warmups", "rows", "done"),
+    [(1, 0, 1, 1), (1, 2, 2, 0), (1, 2, 5, 3), (2, 0, 3, 1), (2, 1, 5, 2), (0, 1, 1, 0)],
+)
+def test_items_done_are_counted_by_their_iterations(
+    iterations: int, warmups: int, rows: int, done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = tuple(Item(number=number, name=str(number)) for number in range(4))
+    spec = RunSpec(
+        model="m",
+        engine="fake",
+        driver="script",
+        iterations=iterations,
+        warmup_iterations=warmups,
+        items=items,
+    )
+    printer = LinePrinter(spec, io.StringIO(), may_fail=False)
+    shown: list[str] = []
+    monkeypatch.setattr(printer.progress, "show", lambda text, elapsed: shown.append(text))
+    table = SampleRows.anonymous(rows)
+    for _ in range(rows):
+        table.append(0.1, 0.1, NAN, NAN)
+    result = RunResult(spec=spec, status="ok", phase="iterations", lar_version="", started_at="")
+    printer.on_rows(table, 0, rows, result)
+    assert shown == [f"{done} of 4 items"]
+    assert printer.told_rows == rows
