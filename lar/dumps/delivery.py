@@ -12,7 +12,8 @@ from typing import Any
 
 from lar.dumps.binary import make_readable
 from lar.dumps.dump import DumpIndex
-from lar.dumps.graph import DumpFacts, index_of
+from lar.dumps.facts import DumpFacts
+from lar.dumps.graph import index_of
 from lar.dumps.index import (
     index_place,
     is_tensor,

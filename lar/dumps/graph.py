@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lar.dumps.binary import TensorHeader
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel
 from lar.dumps.names import Variable
 from lar.dumps.tensor_layouts import layouts_of
 
@@ -19,33 +19,6 @@ CONSTANT = re.compile(
     r"MultipleDeviceTensor(WithFormat)?Holder|Constant"
 )
 OUTPUT_FILE = re.compile(r"run(\d{1,9})-var ?\d+")
-
-
-class OperatorFact(NamedTuple):
-    """What an engine tells of an operator besides names: `outputs` are numbers of variables."""
-
-    outputs: tuple[int, ...]
-    parameters: dict[str, Any]
-
-
-class Kernel(NamedTuple):
-    """What an engine chooses an algorithm for: an operator's type, and the shapes of its inputs
-    and of its first output, as they are stored."""
-
-    type: str
-    shapes: tuple[tuple[int, ...], ...]
-
-
-class DumpFacts(NamedTuple):
-    """What an engine tells of a dump: its operators in their order, the iteration that it comes
-    from, which is else the last one, and its choices of algorithms."""
-
-    operators: Sequence[OperatorFact] = ()
-    iteration: int | None = None
-    algorithms: Mapping[Kernel, str] = MappingProxyType({})
-
-
-NOTHING_TOLD = DumpFacts()
 
 
 class Place(NamedTuple):
@@ -65,7 +38,7 @@ class Place(NamedTuple):
         return f"{scope}opr{variable.operator_id}"
 
 
-def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NOTHING_TOLD) -> DumpIndex:
+def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
     The order is that of the facts, which is the engine's; without them it is that of the graph,

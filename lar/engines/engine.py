@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lar.comparison.operator_kinds import OperatorKinds
-    from lar.dumps.graph import DumpFacts
+    from lar.dumps.facts import DumpFacts
     from lar.engines.base import Driver
     from lar.engines.formats import Format
     from lar.engines.table import OptionRow

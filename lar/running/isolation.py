@@ -24,6 +24,7 @@ from lar.engines import engine_named
 from lar.errors import ENGINE_HINT, EXIT_CODES, OutOfTime
 from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
 from lar.measurement.rows import join_samples
+from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
 from lar.running.interrupts import uninterrupted
@@ -68,6 +69,7 @@ def run_isolated(run: Run, task: str = "run") -> RunResult:
             model = watch.result.model
             context = replace(run.context, model_sha256=model.sha256 if model else "")
             send_request(worker.spec_pipe, spec, context)
+            import_for_dumps(spec)
             watch.follow()
         except KeyboardInterrupt:
             watch.give_up(
@@ -97,6 +99,13 @@ def facts_of(run: Run) -> Mapping[str, Any]:
         "model": model,
         "warnings": (warning,) if warning else (),
     }
+
+
+def import_for_dumps(spec: RunSpec) -> None:
+    """Import what finishes a dump while the worker loads the model: at the end it would be waited
+    for."""
+    if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
+        import lar.dumps.delivery  # noqa: F401
 
 
 def send_request(pipe: BinaryIO, spec: RunSpec, context: RunContext) -> None:

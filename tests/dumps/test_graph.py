@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from lar.dumps.binary import TensorHeader, read_header, write_tensor
-from lar.dumps.graph import DumpFacts, Kernel, OperatorFact, index_of
+from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
+from lar.dumps.graph import index_of
 from lar.dumps.names import Variable, contiguous_strides, format_name
 
 UNMADE = format_name(Variable(id=1, shape=(1,), strides=(1,), name="logits"))

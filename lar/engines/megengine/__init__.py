@@ -31,7 +31,7 @@ from lar.options.table import (
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
-    from lar.dumps.graph import DumpFacts
+    from lar.dumps.facts import DumpFacts
     from lar.engines.base import Driver
     from lar.engines.engine import Arrays, CacheFiles, Defect
     from lar.engines.table import OptionRow

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lar.dumps.graph import Kernel
+from lar.dumps.facts import Kernel
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,

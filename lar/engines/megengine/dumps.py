@@ -13,15 +13,16 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.dumps.graph import DumpFacts, Kernel, OperatorFact
-from lar.dumps.names import Variable
-from lar.dumps.outputs import write_outputs
+from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
+
+if TYPE_CHECKING:
+    from lar.dumps.names import Variable
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
@@ -106,6 +107,10 @@ def dump_outputs(driver: Any, _: object) -> None:
 
     The graph driver knows them by the numbers that load_and_run gives them, lite by their order.
     """
+    # Not before: the formats of dumps cost time, and lite writes its operators' tensors itself.
+    from lar.dumps.names import Variable
+    from lar.dumps.outputs import write_outputs
+
     if driver.name == "graph":
         variables = {var.name: variable_of(var) for var in driver.loaded.output_vars_list}
     else:
@@ -117,6 +122,8 @@ def dump_outputs(driver: Any, _: object) -> None:
 
 def variable_of(var: Any) -> Variable:
     """Return what the engine calls a variable of its loaded graph."""
+    from lar.dumps.names import Variable
+
     owner = var.owner
     return Variable(id=var.id, name=var.name, operator=owner.name, operator_type=owner.type)
 

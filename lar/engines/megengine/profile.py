@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from lar.dumps.graph import Kernel
+from lar.dumps.facts import Kernel
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import (
     Iteration,

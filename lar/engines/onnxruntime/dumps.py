@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.graph import DumpFacts, OperatorFact
+from lar.dumps.facts import DumpFacts, OperatorFact
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values

@@ -25,7 +25,7 @@ import pytest
 
 import lar
 from lar.dumps.binary import read_header
-from lar.dumps.graph import DumpFacts, Kernel
+from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump, has_ascii_names

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lar.dumps.graph import Kernel
+from lar.dumps.facts import Kernel
 from lar.engines.megengine.algorithms import algorithms_in
 from lar.engines.megengine.profile import (
     ProfiledGraphs,

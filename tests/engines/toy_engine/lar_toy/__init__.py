@@ -9,7 +9,7 @@ from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import ONNX
 
 if TYPE_CHECKING:
-    from lar.dumps.graph import DumpFacts
+    from lar.dumps.facts import DumpFacts
     from lar.engines.base import Driver
     from lar.engines.table import OptionRow
     from lar.records.run import ModelInfo
@@ -42,7 +42,7 @@ class Toy(Engine):
         return ("cpu",)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.dumps.graph import DumpFacts
+        from lar.dumps.facts import DumpFacts
 
         return DumpFacts(iteration=0)
 

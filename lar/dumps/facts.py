@@ -1,0 +1,37 @@
+"""What an engine knows of a dump, besides what the names of its tensors say.
+
+The worker that makes a dump imports this and no more of dumps: their formats cost time to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class OperatorFact(NamedTuple):
+    """What an engine knows of an operator besides its name; `outputs` are numbers of variables."""
+
+    outputs: tuple[int, ...]
+    parameters: dict[str, Any]
+
+
+class Kernel(NamedTuple):
+    """What an engine chooses an algorithm for: an operator's type, and the shapes of its inputs
+    and of its first output, as they are stored."""
+
+    type: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+class DumpFacts(NamedTuple):
+    """What an engine knows of a dump: its operators in their order, the iteration that was dumped
+    (None: the last one), and the algorithms that were chosen."""
+
+    operators: Sequence[OperatorFact] = ()
+    iteration: int | None = None
+    algorithms: Mapping[Kernel, str] = MappingProxyType({})
+
+
+NO_FACTS = DumpFacts()
