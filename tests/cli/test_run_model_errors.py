@@ -52,7 +52,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         ("missing", "no such model file"),
         ("folder", "is a folder"),
         ("empty", "the model file is empty"),
-        ("misnamed", "but its content is a model for"),
+        ("misnamed", "but its content is a model in the"),
     ],
 )
 def test_model_file_that_cannot_be_one(

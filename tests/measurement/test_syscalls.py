@@ -135,7 +135,9 @@ def test_a_trace_that_is_not_permitted_is_refused(
 def test_it_needs_a_profile(run_lar: RunLar, write_script: WriteScript) -> None:
     ended = run_lar(write_script(), "--profile-syscalls")
     assert ended.returncode == 2
-    assert "--profile-syscalls needs --profile or --profile-host: no profile is made" in ended.stderr
+    assert (
+        "--profile-syscalls needs --profile or --profile-host: no profile is made" in ended.stderr
+    )
 
 
 def can_trace() -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -17,7 +20,18 @@ def open_page(text: str, folder: Path) -> tuple[str, list[str]]:
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
         *("--enable-logging=stderr", "--dump-dom", f"--user-data-dir={folder / 'chromium'}"),
     )
-    done = subprocess.run(
-        [str(CHROMIUM), *flags, file.as_uri()], capture_output=True, text=True, timeout=120
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    with subprocess.Popen(
+        [str(CHROMIUM), *flags, file.as_uri()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            elements, messages = process.communicate(timeout=120)
+        finally:
+            # One that hangs, and the processes that it has started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return elements, [line for line in messages.splitlines() if "CONSOLE" in line]
