@@ -1,6 +1,6 @@
 """Inputs: from the texts of `--input` to the arrays that a model is fed with.
 
 text → grammar → readers → matching (which input, does it fit) → feed
-               → literals  images (size, channels, mean, layout)
+               → literals  image_settings (size, channels, mean, layout)
                → generation
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.reading import Array
+from lar.inputs.loaded import Array
 from lar.records.run import FedInput, TensorInfo
 
 

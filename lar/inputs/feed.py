@@ -10,7 +10,7 @@ import numpy as np
 from lar.errors import UsageError
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
 from lar.inputs.grammar import Item, LoadedItem, NumbersItem, PathItem, ShapeItem, items_of
-from lar.inputs.images import (
+from lar.inputs.image_settings import (
     apply_settings,
     check_channels,
     flags_of,
@@ -18,6 +18,7 @@ from lar.inputs.images import (
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
+from lar.inputs.loaded import LESS, Array, Loaded, format_shape, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
@@ -30,7 +31,6 @@ from lar.inputs.matching import (
     warn_nonfinite,
 )
 from lar.inputs.readers import expected_outputs, read_path, shape_raw
-from lar.inputs.reading import LESS, Array, Loaded, format_shape, input_error
 from lar.records.run import FedInput, ImageSettings, TensorInfo
 
 Given = Loaded | ShapeItem

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.reading import Array, check_memory
+from lar.inputs.loaded import Array, check_memory
 
 
 def shape_to_generate(shape: Sequence[int | None]) -> tuple[int, ...]:

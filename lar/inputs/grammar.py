@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from lar.errors import UsageError
 from lar.files.input_file import check_input
-from lar.inputs.reading import input_error
+from lar.inputs.loaded import input_error
 
 if TYPE_CHECKING:
-    from lar.inputs.reading import Loaded
+    from lar.inputs.loaded import Loaded
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?i:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.inputs.reading import Array
+from lar.inputs.loaded import Array
 
 # NumPy 1 holds no more axes than this.
 MOST_AXES = 32

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.casting import cast_values, count_nonfinite, dtype_of, settle
+from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, settle
 from lar.inputs.generation import shape_to_generate
 from lar.inputs.grammar import RAW_HINT, RawForm
-from lar.inputs.images import channel_axis_of
-from lar.inputs.reading import Array, Loaded, format_shape, input_error
+from lar.inputs.image_settings import channel_axis_of
+from lar.inputs.loaded import Array, Loaded, format_shape, input_error
 from lar.records.run import TensorInfo
 
 # load_and_run's name for an item that gives none.

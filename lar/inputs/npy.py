@@ -16,7 +16,7 @@ import numpy as np
 
 from lar.files.input_file import open_input
 from lar.inputs.literals import MOST_AXES
-from lar.inputs.reading import Array, Loaded, check_memory, format_shape, input_error, pick_names
+from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_error, pick_names
 
 # NumPy 1 leaves this module untyped.
 npy_format: Any = np.lib.format

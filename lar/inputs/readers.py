@@ -13,12 +13,12 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input, read_input
-from lar.inputs.casting import cast_values, dtype_of
+from lar.inputs.dtypes import cast_values, dtype_of
 from lar.inputs.grammar import FORMS, RAW_HINT, RawForm
+from lar.inputs.image_files import read_image, read_netpbm
 from lar.inputs.literals import MOST_AXES, array_of_numbers
+from lar.inputs.loaded import LESS, Loaded, check_memory, format_shape, input_error, pick_names
 from lar.inputs.npy import read_npy, read_npz
-from lar.inputs.pictures import read_image, read_netpbm
-from lar.inputs.reading import LESS, Loaded, check_memory, format_shape, input_error, pick_names
 
 Reader = Callable[[str, str], tuple[Loaded, ...]]
 """Reads the arrays of a file; of several named ones, only the one wanted if a name is given."""

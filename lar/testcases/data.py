@@ -21,14 +21,14 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError, first_line
-from lar.inputs.casting import cast_values
+from lar.inputs.dtypes import cast_values
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.generation import shape_to_generate
-from lar.inputs.images import channel_axis_of
+from lar.inputs.image_files import read_image, read_netpbm
+from lar.inputs.image_settings import channel_axis_of
+from lar.inputs.loaded import Array, check_memory
 from lar.inputs.matching import check_shape, input_named, model_dtype
-from lar.inputs.pictures import read_image, read_netpbm
 from lar.inputs.readers import READERS
-from lar.inputs.reading import Array, check_memory
 from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 

@@ -15,7 +15,7 @@ from lar.records.run import FedInput, RunSpec, TensorInfo
 from lar.records.testcase import Case
 
 if TYPE_CHECKING:
-    from lar.inputs.reading import Loaded
+    from lar.inputs.loaded import Loaded
     from lar.worker.judging import Judge
 
 Look = Callable[[Mapping[str, Any]], None]

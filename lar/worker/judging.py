@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
 from lar.files.input_file import read_input
+from lar.inputs.loaded import Array, format_shape
 from lar.inputs.readers import read_path
-from lar.inputs.reading import Array, format_shape
 from lar.records.testcase import Case, Expected, Verdict, describe_failure
 
 if TYPE_CHECKING:
-    from lar.inputs.reading import Loaded
+    from lar.inputs.loaded import Loaded
 
 # Allowed where a file says nothing: ONNX compares its own test data with a relative error of this.
 DEFAULT_LIMIT = 1e-3

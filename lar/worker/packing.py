@@ -9,9 +9,9 @@ import numpy as np
 from lar.engines import engine_named
 from lar.engines.base import Driver
 from lar.errors import LarError, UsageError, first_line
-from lar.inputs.casting import count_nonfinite
+from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.feed import Feed
-from lar.inputs.reading import Array
+from lar.inputs.loaded import Array
 from lar.measurement.loop import is_failure
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs.casting import dtype_of
+from lar.inputs.dtypes import dtype_of
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
-from lar.inputs.reading import Array
+from lar.inputs.loaded import Array
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]

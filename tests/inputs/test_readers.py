@@ -17,8 +17,8 @@ from onnx import numpy_helper
 
 from lar.errors import UsageError
 from lar.inputs.grammar import RawForm
+from lar.inputs.loaded import Loaded
 from lar.inputs.readers import READERS, read_path, shape_raw
-from lar.inputs.reading import Loaded
 
 IN_TMP_PATH = settings(
     deadline=None,

@@ -166,7 +166,7 @@ def test_each_operator_has_the_algorithm_that_ran(
     assert len(found) == 6
     assert found == expected
     # What the engine says for that is not the user's.
-    assert json.loads((tmp_path / "r.json").read_text())["log_tail"] == ""
+    assert "[DEBUG]" not in json.loads((tmp_path / "r.json").read_text())["log_tail"]
     assert "[DEBUG]" not in done.stderr
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lar.files.input_file import open_input, read_input
-from lar.inputs.reading import Array, Loaded, input_error
+from lar.inputs.loaded import Array, Loaded, input_error
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
 _NETPBM_HEADER = re.compile(rb"P([2356])" + (_GAP + rb"+(\d{1,9})") * 3 + _GAP)

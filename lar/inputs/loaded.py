@@ -1,4 +1,4 @@
-"""What a reader hands over, and how reading says what is wrong."""
+"""What a reader has loaded from a file, and the error for what it cannot read."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from lar.errors import UsageError
+from lar.inputs.loaded import Loaded
 from lar.inputs.readers import read_path
-from lar.inputs.reading import Loaded
 
 IN_TMP_PATH = settings(
     deadline=None,

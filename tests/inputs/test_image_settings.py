@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs.images import (
+from lar.inputs.image_settings import (
     apply_settings,
     channel_axis_of,
     check_channels,
     flags_of,
     hint_at_flags,
 )
-from lar.inputs.reading import Loaded
+from lar.inputs.loaded import Loaded
 from lar.records.run import ImageSettings, TensorInfo
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 8, 3), np.uint8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.inputs.reading import Array
+from lar.inputs.loaded import Array
 
 # load_and_run's JSON files say float and int for the 32-bit types.
 _ALIASES = {"float": "float32", "int": "int32"}

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.casting import cast_values, dtype_of, settle
-from lar.inputs.reading import Array, Loaded, check_memory, input_error
+from lar.inputs.dtypes import cast_values, dtype_of, settle
+from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.records.run import ImageSettings, TensorInfo
 
 
