@@ -1,0 +1,81 @@
+"""Every byte of every style's text, CSV and JSON, of the committed profile and of a made-up one.
+
+After a change that is meant to be seen, `LAR_GOLDEN=write` writes the files anew.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lar.cli.main import main
+from lar.profiles.trace_file import write_profile
+from lar.reports.styles import STYLES
+from tests.profiles.layers import profile_of_layers
+
+COMMITTED = Path(__file__).parents[1] / "data" / "megengine_profile.json"
+GOLDEN = Path(__file__).parent / "golden"
+# The trace and the plots of the page are not tables.
+VIEWS = {
+    "tensorboard": ("overview", "operator_pie", "operator_table", "kernel_table", "memory"),
+    "nsys": ("engine_api_sum", "algorithm_sum", "operator_exec_sum", "nvtx_sum", "osrt_sum"),
+}
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("golden")
+    paths = []
+    for layers in (2, 3):
+        path = folder / f"{layers}.json"
+        write_profile(profile_of_layers(layers, 3), path)
+        paths.append(str(path))
+    return paths
+
+
+@pytest.fixture
+def words(request: pytest.FixtureRequest, profiles: list[str]) -> list[str]:
+    """The command line of a case."""
+    name, _, kind = str(request.param).partition(" ")
+    if name == "committed":
+        return [str(COMMITTED), "--style", "megengine", *kind.split()]
+    views = VIEWS[name] if kind == "views" else ()
+    return [
+        *profiles[: STYLES[name].profiles[0]],
+        *("--style", name),
+        *(word for view in views for word in ("--view", view)),
+    ]
+
+
+CASES = (
+    "committed",
+    "committed --confluence --show-host",
+    *STYLES,
+    "nsys views",
+    "tensorboard views",
+)
+
+
+@pytest.mark.parametrize(("words", "name"), [(it, it) for it in CASES], indirect=["words"])
+def test_no_byte_changes(
+    words: list[str],
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    csv, json = tmp_path / "csv", tmp_path / "json"
+    assert main(["report", *words, "--csv", str(csv), "--json", str(json)]) == 0
+    made = {"txt": capsys.readouterr().out, "csv": csv.read_text(), "json": json.read_text()}
+    if name == "html":  # whose text names the size of the page
+        del made["txt"]
+    if name == "tensorboard":  # whose JSON has the whole trace
+        del made["json"]
+    for suffix, content in made.items():
+        file = GOLDEN / f"{name.replace(' --', '_').replace(' ', '_')}.{suffix}"
+        if os.environ.get("LAR_GOLDEN") == "write":
+            file.write_text(content)
+        assert content == file.read_text()
