@@ -19,6 +19,7 @@ from lar.profiles.activities import nest_intervals
 from lar.profiles.breakdown import kernel_intervals
 from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.trace_writer import CHROME, Event
 from lar.records.profile import Execution, Profile, ProfiledOperator, Span
 
 # The processes of a trace: a device's is its number, as in the traces of other profilers.
@@ -49,7 +50,7 @@ def chrome_trace_of(profile: Profile) -> dict[str, Any]:
     """Return the trace in Chrome's object format; its times are microseconds, to the ns, from the
     profile's zero or, where something begins before that, from the earliest begin."""
     profile = with_zero_at(profile, earliest_ns(profile))
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     slices = [slice_of_span(profile, span) for span in profile.spans]
     slices += step_slices(profile)
     arrows: list[tuple[Slice, Slice]] = []
@@ -166,15 +167,15 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[dict[str, Any]]:
+def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
     """Set the track of each slice and yield the events that name processes and tracks.
 
     The first track of a thread has its number, the others have numbers above all threads.
     """
-    yield name_event("process_name", HOST, 0, f"host ({profile.facts.model.path or 'lar'})")
+    yield CHROME.name("process_name", HOST, 0, f"host ({profile.facts.model.path or 'lar'})")
     if profile.on_device:
         number = device_number(profile.facts.device)
-        yield name_event(
+        yield CHROME.name(
             "process_name", number, 0, f"{device_title(profile.facts.device)} {number}"
         )
     by_thread: dict[tuple[int, int], list[Slice]] = {}
@@ -192,62 +193,41 @@ def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[dict[str
         for each, place in zip(own, places, strict=True):
             each.track = thread if place.track == 0 else free + place.track - 1
         others = max(place.track for place in places)
-        yield name_event("thread_name", process, thread, name)
+        yield CHROME.name("thread_name", process, thread, name)
         for number in range(others):
-            yield name_event("thread_name", process, free + number, f"{name} ({number + 2})")
+            yield CHROME.name("thread_name", process, free + number, f"{name} ({number + 2})")
         free += others
 
 
-def name_event(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+def event_of(part: Slice) -> Event:
+    times_ns = part.start_ns, part.end_ns
+    return CHROME.complete(part.name, part.category, part.process, part.track, times_ns, part.args)
 
 
-def event_of(part: Slice) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "name": part.name,
-        "cat": part.category,
-        "ts": part.start_ns / 1000,
-        "dur": (part.end_ns - part.start_ns) / 1000,
-        "pid": part.process,
-        "tid": part.track,
-        "args": part.args,
-    }
+def arrow_of(number: int, source: Slice, target: Slice) -> Iterator[Event]:
+    """Yield the two ends of an arrow, which begin with the slices."""
+    ends = (
+        (source.process, source.track, source.start_ns),
+        (target.process, target.track, target.start_ns),
+    )
+    return CHROME.arrow(number, "dispatch", ends)
 
 
-def arrow_of(number: int, source: Slice, target: Slice) -> Iterator[dict[str, Any]]:
-    """Yield the two ends of an arrow, which viewers bind to the slices around them."""
-    for end, part in (("s", source), ("f", target)):
-        event = {
-            "ph": end,
-            "id": number,
-            "name": "dispatch",
-            "cat": "dispatch",
-            "ts": part.start_ns / 1000,
-            "pid": part.process,
-            "tid": part.track,
-        }
-        yield event | ({"bp": "e"} if end == "f" else {})
-
-
-def counter_events(profile: Profile) -> Iterator[dict[str, Any]]:
+def counter_events(profile: Profile) -> Iterator[Event]:
     """Yield the counters, the memory in use by device, and how busy a device is."""
     for sample in profile.counters:
-        yield counter_event(sample.name, HOST, sample.at_ns, {sample.name: sample.value})
+        values = {sample.name: sample.value}
+        yield CHROME.point("C", sample.name, HOST, 0, sample.at_ns, values)
     allocated: dict[str, int] = {}
     for each in profile.allocations:
         allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
-        values = {"allocated": allocated[each.device]}
-        yield counter_event(f"memory {each.device}", HOST, each.at_ns, values)
+        size = {"allocated": allocated[each.device]}
+        yield CHROME.point("C", f"memory {each.device}", HOST, 0, each.at_ns, size)
     if profile.on_device:
         number = device_number(profile.facts.device)
         name = f"{device_title(profile.facts.device)} {number} Utilization"
         for at_ns, share in utilization_of(profile):
-            yield counter_event(name, number, at_ns, {"utilization": share})
-
-
-def counter_event(name: str, process: int, at_ns: int, values: dict[str, Any]) -> dict[str, Any]:
-    return {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": at_ns / 1000, "args": values}
+            yield CHROME.point("C", name, number, 0, at_ns, {"utilization": share})
 
 
 def utilization_of(profile: Profile) -> list[tuple[int, float]]:

@@ -26,7 +26,8 @@ from lar.profiles.activities import (
 )
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_number, device_title
-from lar.profiles.export import HOST, name_event
+from lar.profiles.export import HOST
+from lar.profiles.trace_writer import PLUGIN, Event
 from lar.records.profile import Allocation, Profile, Span, Step
 
 DEVICE_CATEGORIES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
@@ -72,20 +73,6 @@ def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
     }
 
 
-def ticks(time_ns: int) -> float:
-    """Return microseconds, rounded down to 1/1024 of one.
-
-    The plugin adds starts and durations and drops what then ends after what it lies in; with these
-    numbers it adds without rounding.
-    """
-    return (time_ns * 1024 // 1000) / 1024
-
-
-def plain(value: float) -> int | float:
-    """Return a whole number as one, since the plugin shows what it reads."""
-    return int(value) if value.is_integer() else value
-
-
 class TraceEvents:
     """The events of a trace, by where they come from."""
 
@@ -102,49 +89,28 @@ class TraceEvents:
             if each.track and (each.thread, each.track) not in self.tracks:
                 self.tracks[each.thread, each.track] = self.free + 2 + len(self.tracks)
 
-    def complete(
-        self,
-        name: str,
-        category: str,
-        thread: int,
-        times_ns: tuple[int, int],
-        args: dict[str, Any],
-        process: int = HOST,
-    ) -> dict[str, Any]:
-        start, end = map(ticks, times_ns)
-        return {
-            "ph": "X",
-            "name": name,
-            "cat": category,
-            "ts": plain(start),
-            "dur": plain(end - start),
-            "pid": process,
-            "tid": thread,
-            "args": args,
-        }
-
     def track_of(self, activity: HostActivity) -> int:
         return self.tracks.get((activity.thread, activity.track), activity.thread)
 
-    def of_names(self) -> Iterator[dict[str, Any]]:
+    def of_names(self) -> Iterator[Event]:
         """Yield the names of processes and threads."""
-        yield name_event("process_name", HOST, 0, self.profile.facts.model.path or "lar")
+        yield PLUGIN.name("process_name", HOST, 0, self.profile.facts.model.path or "lar")
         for thread, name in self.profile.threads.items():
-            yield name_event("thread_name", HOST, thread, name)
+            yield PLUGIN.name("thread_name", HOST, thread, name)
         for (thread, track), number in self.tracks.items():
             name = self.profile.threads.get(thread) or f"thread {thread}"
-            yield name_event("thread_name", HOST, number, f"{name} ({track + 1})")
-        yield name_event("thread_name", HOST, self.free, "iterations")
-        yield name_event("thread_name", HOST, self.free + 1, "data loading")
+            yield PLUGIN.name("thread_name", HOST, number, f"{name} ({track + 1})")
+        yield PLUGIN.name("thread_name", HOST, self.free, "iterations")
+        yield PLUGIN.name("thread_name", HOST, self.free + 1, "data loading")
         if self.profile.on_device:
             number = device_number(self.profile.facts.device)
-            yield name_event(
+            yield PLUGIN.name(
                 "process_name", number, 0, f"{device_title(self.profile.facts.device)} {number}"
             )
             for stream in sorted({each.stream for each in device_activities_of(self.profile)}):
-                yield name_event("thread_name", number, stream, f"stream {stream}")
+                yield PLUGIN.name("thread_name", number, stream, f"stream {stream}")
 
-    def of_steps(self) -> Iterator[dict[str, Any]]:
+    def of_steps(self) -> Iterator[Event]:
         """Yield the timed iterations, on the thread with most operators if all of those are each
         within one or none: the plugin's diff compares what lies in the iterations."""
         steps = self.profile.timed_steps()
@@ -156,9 +122,10 @@ class TraceEvents:
         thread = self.thread if are_within_steps(outer, steps) else self.free
         for step in steps:
             name = f"ProfilerStep#{step.number}"
-            yield self.complete(name, "user_annotation", thread, (step.start_ns, step.end_ns), {})
+            times_ns = step.start_ns, step.end_ns
+            yield PLUGIN.complete(name, "user_annotation", HOST, thread, times_ns, {})
 
-    def of_operators(self) -> Iterator[dict[str, Any]]:
+    def of_operators(self) -> Iterator[Event]:
         """Yield the operators on the host; their `External id` is their position after 1."""
         for index, each in enumerate(self.activities):
             operator = self.profile.operators[each.operator]
@@ -169,13 +136,13 @@ class TraceEvents:
                 "name": operator.name,
             }
             times_ns = (each.start_ns, each.end_ns)
-            yield self.complete(each.name, "cpu_op", self.track_of(each), times_ns, args)
+            yield PLUGIN.complete(each.name, "cpu_op", HOST, self.track_of(each), times_ns, args)
         for span in self.profile.spans_of("phase"):
             if span.name == "dataloader":
                 times_ns = (span.start_ns, span.end_ns)
-                yield self.complete(DATA_LOADER, "cpu_op", self.free + 1, times_ns, {})
+                yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, self.free + 1, times_ns, {})
 
-    def of_device(self) -> Iterator[dict[str, Any]]:
+    def of_device(self) -> Iterator[Event]:
         """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way
         for the plugin to know whose the kernels are; it stands at the end, since the begin may be
         the end of the iteration before."""
@@ -193,7 +160,7 @@ class TraceEvents:
                 own = self.activities[index]
                 args = {"External id": number, "correlation": number}
                 times_ns = (own.end_ns, own.end_ns)
-                yield self.complete("launch", "runtime", self.track_of(own), times_ns, args)
+                yield PLUGIN.complete("launch", "runtime", HOST, self.track_of(own), times_ns, args)
             details: dict[str, Any] = {
                 "External id": number,
                 "correlation": number,
@@ -206,9 +173,9 @@ class TraceEvents:
             args = {key: value for key, value in details.items() if value is not None}
             times_ns = (each.start_ns, each.end_ns)
             category = DEVICE_CATEGORIES[each.kind]
-            yield self.complete(each.name, category, each.stream, times_ns, args, process)
+            yield PLUGIN.complete(each.name, category, process, each.stream, times_ns, args)
 
-    def of_spans(self) -> Iterator[dict[str, Any]]:
+    def of_spans(self) -> Iterator[Event]:
         """Yield phases, ranges and calls. Those calls of the runtime that the plugin's overview
         counts, on a device, have the category runtime."""
         runtime = {id(span) for span in leaf_calls(self.profile)} if self.profile.on_device else ()
@@ -224,9 +191,9 @@ class TraceEvents:
                 index = position_of_call(span, self.dispatches)
                 args = {"External id": index + 1, "correlation": unknown}
             times_ns = (span.start_ns, span.end_ns)
-            yield self.complete(span.name, category, span.thread, times_ns, args)
+            yield PLUGIN.complete(span.name, category, HOST, span.thread, times_ns, args)
 
-    def of_memory(self) -> Iterator[dict[str, Any]]:
+    def of_memory(self) -> Iterator[Event]:
         """Yield what was allocated and released, on the thread of its operator."""
         by_operator: dict[int, list[HostActivity]] = {}
         for activity in self.activities:
@@ -237,15 +204,9 @@ class TraceEvents:
             own = by_operator.get(-1 if each.operator is None else each.operator, [])
             place = bisect_right(own, each.at_ns, key=lambda it: it.start_ns) - 1
             around = own[place] if place >= 0 and each.at_ns < own[place].end_ns else None
-            yield {
-                "ph": "i",
-                "s": "t",
-                "name": "[memory]",
-                "pid": HOST,
-                "tid": self.track_of(around) if around else self.thread,
-                "ts": plain(ticks(each.at_ns)),
-                "args": self.memory_args(each, allocated[each.device]),
-            }
+            thread = self.track_of(around) if around else self.thread
+            args = self.memory_args(each, allocated[each.device])
+            yield PLUGIN.point("i", "[memory]", HOST, thread, each.at_ns, args, scope="t")
 
     def memory_args(self, allocation: Allocation, total_bytes: int) -> dict[str, Any]:
         on_host = device_title(allocation.device) == "CPU"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from lar.profiles.trace_writer import OWN, Event
 from lar.records.profile import Execution, Profile
 
 
@@ -39,7 +40,9 @@ class TraceArgs(msgspec.Struct, omit_defaults=True, gc=False):
     name: str | None = None
 
 
-class TraceEvent(msgspec.Struct, omit_defaults=True, gc=False):
+class TraceEvent(msgspec.Struct, gc=False):
+    """An event as it is read."""
+
     ph: str
     name: str = ""
     cat: str = ""
@@ -50,7 +53,7 @@ class TraceEvent(msgspec.Struct, omit_defaults=True, gc=False):
     args: TraceArgs | None = None
 
 
-def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[TraceEvent]:
+def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
     """Yield the events of a profile, numbered by `numbers`.
 
     The parent of a span is the innermost phase or step on its thread around it, that of an
@@ -58,18 +61,19 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[TraceEvent]:
     """
     steps: dict[int, int] = {}
     for thread, name in profile.threads.items():
-        yield TraceEvent("M", "thread_name", tid=thread, args=TraceArgs(name=name))
+        yield OWN.name("thread_name", 0, thread, name)
     for step in profile.steps:
         steps[step.number] = number = next(numbers)
         args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
         name = f"ProfilerStep#{step.number}"
-        yield complete(name, "profiler_step", 0, step.start_ns, step.end_ns, args)
+        times_ns = step.start_ns, step.end_ns
+        yield OWN.complete(name, "profiler_step", 0, 0, times_ns, args)
     yield from events_of_spans(profile, numbers, steps)
     for execution in profile.executions:
         yield from events_of_execution(profile, execution, numbers, steps)
     for sample in profile.counters:
         value = TraceArgs(value=sample.value)
-        yield TraceEvent("C", sample.name, "counter", sample.at_ns / 1000, args=value)
+        yield OWN.point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
     for each in profile.allocations:
         args = TraceArgs(
             bytes=each.size_bytes,
@@ -78,12 +82,12 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[TraceEvent]:
             device=each.device,
             source=each.source,
         )
-        yield TraceEvent("i", "[memory]", "memory", each.at_ns / 1000, args=args)
+        yield OWN.point("i", "[memory]", 0, 0, each.at_ns, args, cat="memory")
 
 
 def events_of_spans(
     profile: Profile, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[TraceEvent]:
+) -> Iterator[Event]:
     """Yield the events of the spans."""
     around: dict[int, list[tuple[int, int]]] = {}  # by thread: the ends and numbers of phases
     for span in sorted(profile.spans, key=lambda span: (span.start_ns, -span.end_ns)):
@@ -115,12 +119,13 @@ def events_of_spans(
             source=span.source,
             result=span.result,
         )
-        yield complete(span.name, span.category, span.thread, span.start_ns, span.end_ns, args)
+        times_ns = span.start_ns, span.end_ns
+        yield OWN.complete(span.name, span.category, 0, span.thread, times_ns, args)
 
 
 def events_of_execution(
     profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
-) -> Iterator[TraceEvent]:
+) -> Iterator[Event]:
     """Yield the event of an execution, and those of its parts that are known."""
     number, thread = next(numbers), execution.thread
     start, end, wait = execution.start_ns, execution.end_ns, execution.wait_ns
@@ -132,21 +137,14 @@ def events_of_execution(
         op=execution.operator,
         wait_ns=wait,
     )
-    yield complete(profile.operators[execution.operator].name, "cpu_op", thread, start, end, args)
+    name = profile.operators[execution.operator].name
+    yield OWN.complete(name, "cpu_op", 0, thread, (start, end), args)
     inner = TraceArgs(parent=number)
     begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
     if begin is not None and done is not None:
         host = execution.dispatch_thread
-        yield complete("dispatch", "op_inner", host or 0, begin, done, inner)
+        yield OWN.complete("dispatch", "op_inner", 0, host or 0, (begin, done), inner)
     if wait is not None:
         if wait:
-            yield complete("wait", "op_inner", thread, start, start + wait, inner)
-        yield complete("compute", "op_inner", thread, start + wait, end, inner)
-
-
-def complete(
-    name: str, category: str, thread: int, start_ns: int, end_ns: int, args: TraceArgs
-) -> TraceEvent:
-    return TraceEvent(
-        "X", name, category, start_ns / 1000, (end_ns - start_ns) / 1000, 0, thread, args
-    )
+            yield OWN.complete("wait", "op_inner", 0, thread, (start, start + wait), inner)
+        yield OWN.complete("compute", "op_inner", 0, thread, (start + wait, end), inner)

@@ -14,8 +14,9 @@ import pytest
 
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.tensorboard_trace import export_tensorboard, tensorboard_trace_of, ticks
+from lar.profiles.tensorboard_trace import export_tensorboard, tensorboard_trace_of
 from lar.profiles.trace_file import write_profile
+from lar.profiles.trace_writer import plugin_microseconds
 from lar.records.profile import Profile
 from lar.reports.styles.tensorboard import build
 from tests.profiles.plugin_runs import RUNS, TIMES, TYPES, device_run, timed_run
@@ -289,8 +290,9 @@ def test_iterations_lie_around_the_operators_where_these_fit() -> None:
 def test_times_add_up_without_rounding() -> None:
     for start in range(1_000_000_007, 1_000_003_007, 37):
         for length in (1, 333, 999, 123_457):
-            begin, end = ticks(start), ticks(start + length)
-            assert begin + (end - begin) == end
+            begin, lasting = plugin_microseconds(start, start + length)
+            end, _ = plugin_microseconds(start + length, start + length)
+            assert begin + lasting == end
             assert abs(begin * 1000 - start) < 1
 
 
