@@ -207,6 +207,7 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     assert names.count("IM2COL") == 1
     assert "ConvBiasForward" in names
     assert "Host2DeviceCopy" not in names
+    assert "Reshape" in names  # it converts: a kernel, too
     for span in spans:
         assert (span.category, span.device, span.stream) == ("kernel", "cuda:0", span.thread)
         assert span.duration_ns > 0
