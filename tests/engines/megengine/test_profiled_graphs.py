@@ -207,10 +207,21 @@ def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     assert names.count("IM2COL") == 1
     assert "ConvBiasForward" in names
     assert "Host2DeviceCopy" not in names
-    assert "Reshape" in names  # it converts: a kernel, too
     for span in spans:
         assert (span.category, span.device, span.stream) == ("kernel", "cuda:0", span.thread)
         assert span.duration_ns > 0
+
+
+def test_a_conversion_is_a_kernel_and_a_copy_is_none() -> None:
+    graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
+    graphs.places_in(raw)
+    operators = graphs.operators
+    executions = [Execution(place, 0, 1, 10, 30, 5) for place in range(len(operators))]
+    found = {span.operator: span for span in kernel_spans(operators, graphs, executions, "cuda:0")}
+    copies = {place for place, each in enumerate(operators) if each.type == "Host2DeviceCopy"}
+    assert copies
+    assert set(found) == set(range(len(operators))) - copies
+    assert {(span.start_ns, span.end_ns) for span in found.values()} == {(15, 30)}
 
 
 # Memory
