@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.command_lines import Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
@@ -22,6 +23,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 RunLar = Callable[..., Done]
 WriteScript = Callable[..., str]
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("lar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("lar")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -96,12 +96,17 @@ def test_an_engine_that_hangs_is_ended_at_the_stall_limit(
 def test_an_engine_that_computes_is_not_stalled_but_ended_at_the_deadline(
     write_script: WriteScript,
 ) -> None:
-    result = lar.run(write_script(faults=fault("spin")), stall_timeout=1, timeout=2.5)
+    # A busy machine may take longer to start the worker.
+    for seconds in (2.5, 15):
+        result = lar.run(write_script(faults=fault("spin")), stall_timeout=1, timeout=seconds)
+        if result.phase == "iterations":
+            break
     assert result.status == "timed_out"
     assert result.failure is not None
-    assert result.failure.message == "timed out after 2.5 s in phase iterations (iteration 2)"
+    said = f"timed out after {seconds} s in phase iterations (iteration 2)"
+    assert result.failure.message == said
     assert len(result.samples.end_to_end) == 2
-    assert 2.5 <= result.wall_seconds < 2.5 + SOON
+    assert seconds <= result.wall_seconds < seconds + SOON
 
 
 def test_the_stall_limit_may_be_turned_off(write_script: WriteScript) -> None:
