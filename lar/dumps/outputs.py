@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.names import Variable, contiguous_strides, format_name
@@ -56,7 +56,27 @@ class OutputDump:
                 raise error_of_write(error, flag="--bin-out-dump", subject=f"run {run}") from None
 
 
-def write_outputs(driver: Any, variables: Mapping[str, Variable]) -> None:
+class Context(Protocol):
+    """What is added to the request of a run, as far as a dump needs it."""
+
+    @property
+    def written(self) -> Mapping[str, str]: ...
+
+
+class OutputDriver(Protocol):
+    """A driver as far as a dump of its outputs needs it (`lar.engines.driver.Driver`)."""
+
+    runner: int
+    run_number: int | None
+    after_iteration: Callable[[], object] | None
+
+    @property
+    def context(self) -> Context: ...
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]: ...
+
+
+def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> None:
     """Have a driver's outputs written after each iteration, those of the first runner."""
     if driver.runner:
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.engines.base import Driver
+    from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.table import OptionRow
     from lar.errors import LarError

@@ -18,7 +18,7 @@ WIDEST_WINDOW = 1.1
 
 
 class Timed(Protocol):
-    """What the loop needs of an engine's driver (`lar.engines.base.Driver` says what each is)."""
+    """What the loop needs of an engine's driver (`lar.engines.driver.Driver` says what each is)."""
 
     clock: Callable[[], float]
     start: Callable[[], object]

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines import engine_named
-from lar.engines.base import Driver
-from lar.engines.profiler import SILENT, Silent
+from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, take_samples
 from lar.measurement.rows import SampleRows

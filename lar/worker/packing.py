@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lar.engines import engine_named
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.errors import LarError, UsageError, first_line
 from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.feed import Feed

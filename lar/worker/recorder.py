@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lar import __version__
-from lar.engines.profiler import HOST_THREAD, EngineTrace, Silent
+from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Recorder(Silent):
     def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self._span("phase", name)
 
-    def attach(self, driver: Any) -> None:
+    def attach(self, driver: Driver) -> None:
         driver.recorder = self
         driver.record = partial(self.record, driver)
         if PROFILE_SYSCALLS.is_given(driver.spec.settings):
@@ -98,7 +98,7 @@ class Recorder(Silent):
             self.add("phase", "dataloader", began, self.now(), **place)
             yield feed
 
-    def noting_begin(self, driver: Any, copy: Callable[[], object]) -> Callable[[], object]:
+    def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
         began = 0.0
 
         def note_and_copy() -> object:
@@ -125,7 +125,7 @@ class Recorder(Silent):
 
     def record(
         self,
-        driver: Any,
+        driver: Driver,
         began: float,
         dispatched: float,
         ended: float,
@@ -151,11 +151,12 @@ class Recorder(Silent):
                 self.add("runtime", name, waited, end, **place)
         if (held := read_resident_bytes()) is not None:
             self.counters.append(self.types.CounterSample("rss", end, held))
+        assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         self._step_began = None
         self._cpu.begin_iteration()
 
-    def write(self, spec: RunSpec, driver: Any, batch: int | None) -> list[str]:
+    def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
 
         What only the parent process knows is missing in it (`lar.running.profiled_run`).
@@ -164,6 +165,7 @@ class Recorder(Silent):
         from lar.profiles.trace_file import write_profile
 
         calls = self._syscalls.stop() if self._syscalls is not None else None
+        assert driver.profiler is not None
         trace: EngineTrace = driver.profiler.finish()
         if calls is not None:
             trace = self.with_syscalls(trace, calls)
@@ -196,7 +198,7 @@ class Recorder(Silent):
         )
 
     def profile_of(
-        self, spec: RunSpec, driver: Any, trace: EngineTrace, batch: int | None
+        self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None
     ) -> Profile:
         """Return all that was recorded."""
         types: Any = self.types

@@ -18,7 +18,7 @@ from lar.engines import (
     engines_for,
     support_of_options,
 )
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.fake.script import FakeDriver
 from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, ONNX, ORT, Format, format_in

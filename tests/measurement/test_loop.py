@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.measurement import loop
 from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
 from lar.measurement.noise import Reading

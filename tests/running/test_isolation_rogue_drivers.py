@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ROGUE = """
 import os, signal, sys, time
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine
 from lar.records.run import EngineFacts
 

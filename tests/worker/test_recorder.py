@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.profiler import SILENT
+from lar.engines.driver import SILENT
 from lar.records.profile import Profile, Span, Step
 from lar.records.run import RunSpec
 from lar.worker.recorder import (
@@ -259,7 +259,7 @@ def test_a_silent_recorder_changes_nothing() -> None:
     assert SILENT.each_feed(feeds) is feeds
     with SILENT.phase("load"), SILENT.call("load"), SILENT.copy("copy", 1, "data"):
         pass
-    driver = SimpleNamespace()
+    driver: Any = SimpleNamespace()
     SILENT.attach(driver)
     SILENT.write(RunSpec(model="m.fake", engine="fake", driver="script"), driver, 1)
     assert vars(driver) == {}

@@ -9,7 +9,7 @@ from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import SCRIPT
 
 if TYPE_CHECKING:
-    from lar.engines.base import Driver
+    from lar.engines.driver import Driver
     from lar.engines.table import OptionRow
     from lar.records.run import ModelInfo, RunContext, RunSpec
 

@@ -30,8 +30,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lar.engines.base import Driver
-from lar.engines.profiler import EngineTrace
+from lar.engines.driver import Driver, EngineTrace
 from lar.engines.table import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading

@@ -32,7 +32,7 @@ from lar.options.table import (
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.engines.base import Driver
+    from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Defect
     from lar.engines.table import OptionRow
     from lar.errors import LarError
@@ -63,8 +63,10 @@ class TestcaseFiles(CasePacker):
     writes = "file"
 
     def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        from lar.engines.megengine.graph import GraphDriver
         from lar.engines.megengine.testcases import write_testcases
 
+        assert isinstance(driver, GraphDriver)
         write_testcases(driver, cases, path)
 
 

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import Kernel
 from lar.engines.megengine.cache import (
@@ -49,6 +49,9 @@ from lar.options.table import (
     FULL_RUN,
 )
 from lar.records.run import RunContext, RunSpec
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
 
 CHOICE = re.compile(
     r"(?:\] |^)(\w+): tensor layouts\((.*)\)\): algo=(\S+) workspace=([\d.]+)MiB", re.MULTILINE
@@ -175,7 +178,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
     return HEURISTIC | cached | reproducible
 
 
-def choose_algorithms(driver: Any, _: object) -> None:
+def choose_algorithms(driver: LiteDriver, _: object) -> None:
     """Set the strategy and the cache file; for several options at once it acts once."""
     if driver.algorithms_chosen:
         return
@@ -195,7 +198,7 @@ def choose_algorithms(driver: Any, _: object) -> None:
         use_cache(driver, None, searching=True)  # what is found is thrown away, its progress told
 
 
-def use_cache(driver: Any, path: Path | None, *, searching: bool) -> None:
+def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
     """Have the engine read a cache file; a search adds to a copy in the work folder.
 
     The user's file is never the engine's: `keep_search` merges the copy into it, whole, when the
@@ -264,13 +267,13 @@ MISSED = f"{FLAG}: the cache has "
 IS_REPRODUCIBLE, DEPENDS_ON_SHAPE, DEPENDS_ON_BATCH = 1, 4, 8
 
 
-def listen_to_choices(driver: Any) -> None:
+def listen_to_choices(driver: LiteDriver) -> None:
     """Keep what the engine tells of its choices in the warm-up; without one it would be timed."""
     if driver.spec.warmup_iterations:
         ChoiceListener(driver.choices.append).begin(FLAG)
 
 
-def tell_missed(driver: Any, _: str) -> None:
+def tell_missed(driver: LiteDriver, _: str) -> None:
     """Warn of operators that ran and are not in the cache."""
     if not driver.choices:
         return

@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lar.engines.megengine.symbols import find_address
 from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from lar.engines.driver import Driver
 
 ENTRY = "mgb_c_opr_init"
 API = "mgb_get_extern_c_opr_api_versioned"
 
 
-def load_operators(driver: Any, path: str) -> None:
-    """Load a library and let it register its operators; it stays loaded, for all runners.
+def load_operators(driver: Driver, path: str) -> None:
+    """Load a library of operators, once for all runners.
 
     Raises:
         UsageError: it is missing, no library for this machine, or none of operators.
     """
-    if driver.runner:
-        return
+    if driver.runner == 0:
+        load_library(path)
+
+
+def load_library(path: str) -> None:
+    """Load a library and let it register its operators; it stays loaded.
+
+    Raises:
+        UsageError: it is missing, no library for this machine, or none of operators.
+    """
     api = find_address("--c-opr-lib", API)
     try:
         # A name without a folder would be looked for in the system's.

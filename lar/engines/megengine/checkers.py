@@ -12,10 +12,13 @@ import ctypes
 import os
 import re
 from ctypes import c_char_p, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.symbols import another_build, find_address, find_function
 from lar.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
 
 RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
 VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
@@ -52,12 +55,12 @@ NO_KERNEL = {
 UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on ", re.M)
 
 
-def check_range(driver: Any, limit: float) -> None:
+def check_range(driver: GraphDriver, limit: float) -> None:
     """Have each execution fail when the size of a value is not below a limit, or NaN."""
     driver.graph_setup.append(lambda graph: attach("--range", RANGE, graph, ctypes.c_float(limit)))
 
 
-def check_values(driver: Any, interval: str) -> None:
+def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail when a variable has another value than in the first one.
 
     `interval` is `I` or `I:J`: from variable number J on, each is looked at for I executions.
@@ -67,7 +70,7 @@ def check_values(driver: Any, interval: str) -> None:
     driver.graph_setup.append(lambda graph: attach("--check-var-value", VALUE, graph, *numbers))
 
 
-def check_dispatch(driver: Any, _: bool) -> None:
+def check_dispatch(driver: GraphDriver, _: bool) -> None:
     """Begin to look for operators that give their device no kernel to run."""
 
     def begin(graph: Any) -> None:
@@ -76,18 +79,19 @@ def check_dispatch(driver: Any, _: bool) -> None:
     driver.graph_setup.append(begin)
 
 
-def collect_at_each_run(driver: Any, _: bool) -> None:
+def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
     """Have what was found so far collected before each execution, outside the timed region."""
     rearm = driver.rearm
 
     def collect_and_rearm() -> None:
         driver.dispatch_check.collect()
-        rearm()
+        if rearm is not None:
+            rearm()
 
     driver.rearm = collect_and_rearm
 
 
-def finish_check_dispatch(driver: Any, _: bool) -> None:
+def finish_check_dispatch(driver: GraphDriver, _: bool) -> None:
     """Tell the operators that were found.
 
     Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lar.engines.profiler import HOST_THREAD
+from lar.engines.driver import HOST_THREAD
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds

@@ -24,18 +24,22 @@ from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 if TYPE_CHECKING:
     from lar.dumps.names import Variable
 
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
+    from lar.engines.megengine.lite import LiteDriver
+
 PROFILE = ".profile.json"
 CHOICES = ".choices"
 
 
-def compute_in_calling_thread(driver: Any, _: object) -> None:
+def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
     """Have the network compute where the dump is written: on threads of its own, MegEngine needs
     up to twenty times as long for it. The numbers are the same."""
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
 
 
-def dump_text(driver: Any, _: object) -> None:
+def dump_text(driver: LiteDriver, _: object) -> None:
     """Have what the first runner computes written as text."""
     if driver.runner == 0:
         written = driver.context.written
@@ -43,7 +47,7 @@ def dump_text(driver: Any, _: object) -> None:
         driver.network.io_txt_dump(place)
 
 
-def dump_tensors(driver: Any, _: object) -> None:
+def dump_tensors(driver: LiteDriver, _: object) -> None:
     """Have what the first runner computes written as tensors.
 
     The engine's profile has the parameters of the operators, and their order. A name that is not
@@ -102,7 +106,7 @@ def names_in(graph: memoryview) -> Iterator[str]:
             yield Table(buffer, place + root.number("<I", place)).text(name)
 
 
-def dump_outputs(driver: Any, _: object) -> None:
+def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Have the outputs of each iteration written.
 
     The graph driver knows them by the numbers that load_and_run gives them, lite by their order.

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
-from lar.engines.megengine.model_dump import open_graph
+from lar.engines.megengine.packed_model import open_model
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
@@ -102,7 +102,7 @@ class GraphDriver(Driver):
     def load(self) -> None:
         self.fire_hooks("before_load")
         with self.recorder.call("load_graph"):
-            self.loaded = self.graph_api.load_graph(open_graph(self.model_file))
+            self.loaded = self.graph_api.load_graph(open_model(self.model_file))
         self.graph = self.loaded.graph
         for set_up in self.graph_setup:
             set_up(self.graph)

@@ -22,9 +22,9 @@ from lar.engines.megengine.model_dump import (
     INPUT,
     layout_of,
     metadata_of,
-    open_graph,
     write_graph,
 )
+from lar.engines.megengine.packed_model import open_model
 
 CONVOLUTIONS = ("ConvBiasForward", "ConvolutionForward")
 
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     found = load_graph(io.BytesIO(sys.stdin.buffer.read()))
     operators = get_oprs_seq(found.output_vars_list, prune_reshape=False, prune_immtensor=False)
     if place:
-        loaded = load_graph(open_graph(model))
+        loaded = load_graph(open_model(model))
         inputs = get_dep_vars(loaded.output_vars_list, INPUT)
         names = {variable.owner.name: variable.name for variable in inputs}
         write_graph(

@@ -11,10 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lar.errors import LarError
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
 
 CODE = """\
 import sys
@@ -24,23 +27,23 @@ main(sys.argv[1:])
 """
 
 
-def search_layouts(driver: Any, _: str) -> None:
+def search_layouts(driver: LiteDriver, _: str) -> None:
     """Have the engine search when it loads; it does so for the network's own device."""
     driver.network_setup.append(lambda network: network.enable_global_layout_transform())
 
 
-def read_layouts(driver: Any, _: str) -> None:
+def read_layouts(driver: LiteDriver, _: str) -> None:
     """Warn of layouts that give wrong numbers, unless `write_layouts` does."""
     if not LAYOUT_TRANSFORM_DUMP.is_given(driver.spec.settings):
         examine_layouts(driver, "")
 
 
-def write_layouts(driver: Any, _: str) -> None:
+def write_layouts(driver: LiteDriver, _: str) -> None:
     """Write the model that the search has made, and warn of layouts that give wrong numbers."""
     examine_layouts(driver, driver.context.written[LAYOUT_TRANSFORM_DUMP.key])
 
 
-def examine_layouts(driver: Any, place: str) -> None:
+def examine_layouts(driver: LiteDriver, place: str) -> None:
     """Have the model that the search has made read, and written to a place if that is not empty.
 
     Raises:

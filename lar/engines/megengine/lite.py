@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
@@ -69,6 +69,7 @@ class LiteDriver(Driver):
     """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
 
     name: Literal["lite"] = "lite"
+    first: LiteDriver
     calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
     def __init__(
@@ -280,7 +281,7 @@ def check_packed(driver: LiteDriver) -> None:
     """
     from lar.engines.megengine.packed_model import check_packed_model  # few runs need it
 
-    check_packed_model(driver)
+    check_packed_model(driver, driver.lite_options)
 
 
 class LiteOutputs(Mapping[str, Any]):

@@ -7,39 +7,27 @@ for blocks crash on what is not aligned; of the older it copies them.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.packed_model import is_packed, open_packed, plain_graph
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
+
 from lar.options.table import MODEL_DUMP
 
 INPUT = "Host2DeviceCopy"
 
 
-def dump_model(driver: Any, _: str) -> None:
+def dump_model(driver: GraphDriver, _: str) -> None:
     """Write the graph driver's graph to its place."""
     write_graph(
         driver.context.written[MODEL_DUMP.key],
         list(zip(driver.output_names, driver.output_vars, strict=True)),
         metadata_of(driver.loaded, driver.optimize_options),
     )
-
-
-def open_graph(path: str) -> io.BytesIO:
-    """Return what MegEngine's load_graph takes for a model file, which may be a packed one.
-
-    Of a path it would leave the file open.
-
-    Raises:
-        UsageError: the packed file is damaged or encrypted.
-    """
-    if not is_packed(path):
-        return io.BytesIO(Path(path).read_bytes())
-    return io.BytesIO(plain_graph(open_packed(path), path))
 
 
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:

@@ -18,6 +18,7 @@ take the place of what the options have set. An option that would be lost that w
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import re
@@ -25,7 +26,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.cache import bytes_of, cache_of, merge_caches, read_cache
 from lar.engines.megengine.messages import BROKEN
@@ -53,6 +54,9 @@ from lar.options.table import (
     WORKSPACE_LIMIT,
     one_of,
 )
+
+if TYPE_CHECKING:
+    from lar.engines.driver import Driver
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
@@ -306,7 +310,20 @@ THREADS: tuple[Option[int], ...] = (MULTITHREAD, MULTITHREAD_DEFAULT)
 DEVICES: tuple[Option[Any], ...] = (CPU_DEFAULT, MULTITHREAD_DEFAULT, CUDA)
 
 
-def dump_packed(driver: Any, _: str) -> None:
+def open_model(path: str) -> io.BytesIO:
+    """Return what MegEngine's load_graph takes for a model file, which may be a packed one.
+
+    Of a path it would leave the file open.
+
+    Raises:
+        UsageError: the packed file is damaged or encrypted.
+    """
+    if not is_packed(path):
+        return io.BytesIO(Path(path).read_bytes())
+    return io.BytesIO(plain_graph(open_packed(path), path))
+
+
+def dump_packed(driver: Driver, _: str) -> None:
     """Pack the spec's model file as it is; of a packed one, the parts that are not given anew.
 
     Raises:
@@ -429,7 +446,7 @@ def check_value(value: Any, expected: Any, where: str) -> None:
         raise ValueError(f"{where} is not {TYPE_NAMES[expected]}")
 
 
-def check_packed_model(driver: Any) -> PackedModel:
+def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> PackedModel:
     """Read the packed model that is to be run, and refuse options that would be lost on it.
 
     Raises:
@@ -456,7 +473,7 @@ def check_packed_model(driver: Any) -> PackedModel:
         info = check_info(packed.info)
     except ValueError as error:
         raise UsageError(f"{model}: its settings: {error}", "pack it again") from None
-    refuse_lost_options(model, settings, driver.lite_options, info)
+    refuse_lost_options(model, settings, lite_options, info)
     return packed
 
 

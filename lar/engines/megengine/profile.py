@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from lar.dumps.facts import Kernel
+from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import (
     Iteration,
@@ -25,7 +26,6 @@ from lar.engines.megengine.clocks import (
     fit_clocks,
     place_executions,
 )
-from lar.engines.profiler import HOST_THREAD, EngineTrace
 from lar.options.option import Option
 from lar.options.table import MULTITHREAD, MULTITHREAD_DEFAULT, PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
@@ -49,6 +49,10 @@ from lar.records.profile import (
     TensorFact,
 )
 from lar.records.run import RunSpec
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
+    from lar.engines.megengine.lite import LiteDriver
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
@@ -540,39 +544,41 @@ def overlap(chunk: MemoryChunk, other: MemoryChunk) -> bool:
 NAME = "MegEngine's profile"
 
 
-def begin_profile(driver: Any, _: object) -> None:
+def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Begin to profile, before the model is loaded."""
     if driver.profiler is not None:
         return  # for another of the options
-    driver.profiler = MegEngineProfiler(driver)
-    driver.profiler.listen()
+    driver.profiler = taken = MegEngineProfiler(driver)
+    taken.listen()
     if driver.name == "graph":
+        tools = driver.tools
 
         def attach(graph: Any) -> None:
-            profiler = driver.tools.GraphProfiler(graph)
-            driver.profiler.read = lambda: profiler.get().encode()
+            profiler = tools.GraphProfiler(graph)
+            taken.read = lambda: profiler.get().encode()
 
         driver.graph_setup.append(attach)
 
 
-def take_profile(driver: Any, _: object) -> None:
+def take_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Have a loaded network profile itself, and tell when an iteration ends."""
     if driver.name == "lite" and driver.profile_clock is None:
         place = Path(driver.context.written[asked_profile(driver).key] + ".engine")
         driver.network.enable_profile_performance(str(place))
+        assert isinstance(driver.profiler, MegEngineProfiler)
         driver.profiler.read = place.read_bytes
         driver.profile_clock = ProfileClock(driver)
         driver.own_seconds = driver.profile_clock.own_seconds
 
 
-def asked_profile(driver: Any) -> Option[str]:
+def asked_profile(driver: LiteDriver | GraphDriver) -> Option[str]:
     return next(each for each in PROFILE_FILES if each.key in driver.spec.settings)
 
 
 class ProfileClock:
-    """Tells how long a wait was the writing of the profile."""
+    """Measures how long a wait was the writing of the profile."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: LiteDriver) -> None:
         from megenginelite.network import LiteFinishCallback
 
         self._now = driver.clock
@@ -609,7 +615,7 @@ class ProfileClock:
 class MegEngineProfiler:
     """Keeps what the engine tells of each iteration."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: LiteDriver | GraphDriver) -> None:
         self.driver = driver
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()

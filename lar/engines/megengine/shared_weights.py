@@ -9,20 +9,23 @@ in it, are copied as ever, once for all copies.
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lar.engines.megengine.packed_model import is_packed, open_packed, plain_graph
 from lar.errors import UsageError
 
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
 
-def share_weights(driver: Any, _: bool) -> None:
+
+def share_weights(driver: LiteDriver, _: bool) -> None:
     """Have the driver load without a copy."""
     driver.load_file = load_shared
 
 
-def load_shared(driver: Any) -> None:
+def load_shared(driver: LiteDriver) -> None:
     """Load the first runner's network from the mapped file, the others' from the first's.
 
     Raises:

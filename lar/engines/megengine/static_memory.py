@@ -10,7 +10,10 @@ The engine writes two files into the folder:
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
 
 from lar.options.table import GET_STATIC_MEM_INFO
 
@@ -18,7 +21,7 @@ from lar.options.table import GET_STATIC_MEM_INFO
 HERE = "x"
 
 
-def begin_recording(driver: Any, _: str) -> None:
+def begin_recording(driver: GraphDriver, _: str) -> None:
     """Have the first execution record the memory, before it."""
     folder = driver.context.written[GET_STATIC_MEM_INFO.key]
     os.mkdir(folder)
@@ -30,6 +33,6 @@ def begin_recording(driver: Any, _: str) -> None:
         os.chdir(before)
 
 
-def finish_recording(driver: Any, _: str) -> None:
+def finish_recording(driver: GraphDriver, _: str) -> None:
     """Write the graph again, now with its memory; the other file is there already."""
     driver.function.get_static_memory_alloc_info(HERE)

@@ -10,17 +10,20 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lar.engines.megengine.cache import Reader, locked, replace_file
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
 
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
+
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
 
 
-def use_tensorrt(driver: Any, _: bool) -> None:
+def use_tensorrt(driver: LiteDriver, _: bool) -> None:
     """Have the network use TensorRT.
 
     Raises:
@@ -33,7 +36,7 @@ def use_tensorrt(driver: Any, _: bool) -> None:
     driver.network_setup.append(lambda network: network.use_tensorrt())
 
 
-def use_cache(driver: Any, path: str) -> None:
+def use_cache(driver: LiteDriver, path: str) -> None:
     """Have the engine read the engines in a cache file, from a copy in the work folder.
 
     The network's Python class spells the C functions wrong, so they are called by name.
@@ -55,7 +58,7 @@ def use_cache(driver: Any, path: str) -> None:
         raise driver.failure()
 
 
-def keep_cache(driver: Any, path: str) -> None:
+def keep_cache(driver: LiteDriver, path: str) -> None:
     """Replace the cache file, whole, by what the engine knows now.
 
     Raises:
@@ -75,7 +78,7 @@ def keep_cache(driver: Any, path: str) -> None:
         raise error_of_write(error, flag="--tensorrt-cache", subject=path, hint=hint) from None
 
 
-def work_copy(driver: Any) -> Path:
+def work_copy(driver: LiteDriver) -> Path:
     """Return where the engine's own copy of the cache stands."""
     return Path(driver.context.work_folder) / "tensorrt.cache"
 

@@ -14,12 +14,11 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.megengine.c_operators import load_operators
+from lar.engines.megengine.c_operators import load_library
 from lar.engines.megengine.graph import import_megengine
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
@@ -29,6 +28,9 @@ from lar.options.table import C_OPR_LIB
 from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing
 from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
 
 EXPECT = ":expect"
 ASSERTION = "AssertEqual"
@@ -58,7 +60,7 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
     """
     import_megengine()
     if C_OPR_LIB.is_given(spec.settings):
-        load_operators(SimpleNamespace(runner=0), str(spec.settings[C_OPR_LIB.key]))
+        load_library(str(spec.settings[C_OPR_LIB.key]))
     data = Path(spec.model).read_bytes()
     first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
     try:
@@ -227,14 +229,15 @@ def capture_output(call: Callable[[], object]) -> tuple[bytes, object]:
 
 
 def write_testcases(
-    driver: Any, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
+    driver: GraphDriver, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
 ) -> None:
     """Write the model of a loaded graph driver with testcases: what is fed, what came out.
 
     Raises:
         UsageError: an output cannot be compared by MegEngine.
     """
-    packing: Packing = driver.context.packing
+    packing = driver.context.packing
+    assert packing is not None
     outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
     written = [dict(fed) for fed, _ in cases]
     if packing.asserts:

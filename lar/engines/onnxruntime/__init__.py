@@ -27,7 +27,7 @@ from lar.options.table import (
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
-    from lar.engines.base import Driver
+    from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles
     from lar.engines.table import OptionRow
     from lar.options.rules import Rule
@@ -49,8 +49,10 @@ class TestcaseFolders(CasePacker):
     writes = "folder"
 
     def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
+        from lar.engines.onnxruntime.session import SessionDriver
         from lar.engines.onnxruntime.testcases import write_testcases
 
+        assert isinstance(driver, SessionDriver)
         write_testcases(driver, cases, path)
 
 

@@ -34,7 +34,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.formats import begins_like_onnx
@@ -43,6 +43,7 @@ from lar.engines.onnxruntime.model_fields import (
     ENTRY_KEY,
     ENTRY_VALUE,
     Field,
+    SavedModel,
     bytes_field,
     external_data_in,
     fields_in,
@@ -51,11 +52,14 @@ from lar.engines.onnxruntime.model_fields import (
     texts_in,
     weights_files,
 )
-from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
+from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import LarError, UsageError, error_of_write
 from lar.measurement.machine import CPUINFO, read_field, read_processor
 from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
 
 # History of the format (`CacheRecord.format`):
 #   lar.onnxruntime.cache/1  first version
@@ -242,7 +246,7 @@ INSTRUCTION_SETS = (
 )
 
 
-def open_cached(driver: Any, path: Path) -> Any:
+def open_cached(driver: SessionDriver, path: Path) -> Any:
     """Return a session of the driver's model as the cache file has it; build the file if need be.
 
     Raises:
@@ -286,7 +290,7 @@ def read_if_there(path: Path) -> ModelCache | None:
     return read_cache(path) if path.exists() else None
 
 
-def open_for_good(driver: Any, model: SavedModel) -> Any:
+def open_for_good(driver: SessionDriver, model: SavedModel) -> Any:
     """Open the session that the driver runs."""
     session = open_saved(driver, model)
     driver.saved = model
@@ -296,7 +300,7 @@ def open_for_good(driver: Any, model: SavedModel) -> Any:
 # What a cache is made for
 
 
-def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
+def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
     spec, settings = driver.spec, driver.spec.settings
     model, flags = Path(spec.model), set(instruction_flags())
@@ -312,11 +316,15 @@ def key_of(driver: Any, cache: ModelCache | None) -> dict[str, str]:
         "provider": driver.asked_provider(),
         "optimization": str(settings.get("graph_optimization_level", "all")),
         "disabled_optimizers": " ".join(driver.disabled_optimizers),
-        "operators": hashlib.sha256(Path(operators).read_bytes()).hexdigest() if operators else "",
+        "operators": hash_file(Path(str(operators))) if operators else "",
         "processor": read_processor(),
         "instruction_sets": " ".join(name for name in INSTRUCTION_SETS if name in flags),
         "threads": str(driver.options.intra_op_num_threads or len(os.sched_getaffinity(0))),
     }
+
+
+def hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def instruction_flags() -> list[str]:
@@ -346,7 +354,7 @@ def describe_file(path: Path) -> str:
 # Building
 
 
-def build(driver: Any, path: Path, key: dict[str, str]) -> Any:
+def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
     """Make a cache, open a session of it, and put it into its place.
 
     Raises:
@@ -360,24 +368,26 @@ def build(driver: Any, path: Path, key: dict[str, str]) -> Any:
         prepacked = session is not None
         if session is None:
             session = save_and_open(driver, folder, data, prepacked=False)
+        saved = driver.saved
+        assert saved is not None
         record = CacheRecord(
             key=key,
             weights=weights_files_of(Path(driver.spec.model)),
-            graph_crc32=zlib.crc32(driver.saved.content),
+            graph_crc32=zlib.crc32(saved.content),
             prepacked=prepacked,
         )
         if (folder / data).exists():  # a model without large constants has none
             with (folder / data).open("rb") as file:
                 checksum = checksum_of(file)
                 record = replace(record, data=data, data_bytes=file.tell(), data_crc32=checksum)
-        publish(folder, path, with_record(driver.saved.content, record), record)
-        driver.saved = driver.saved._replace(folder=path.parent)
+        publish(folder, path, with_record(saved.content, record), record)
+        driver.saved = saved._replace(folder=path.parent)
         return session
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def save_and_open(driver: Any, folder: Path, data: str, *, prepacked: bool) -> Any:
+def save_and_open(driver: SessionDriver, folder: Path, data: str, *, prepacked: bool) -> Any:
     """Save the driver's model and open a session of it, None where it cannot be prepacked.
 
     Some operators cannot take their rearranged weights from a file (QLinearConv in 1.23).
@@ -477,7 +487,7 @@ def checksum_of(file: BinaryIO) -> int:
     return checksum
 
 
-def verify_data(driver: Any) -> None:
+def verify_data(driver: SessionDriver) -> None:
     """Refuse a cache whose second file is damaged: outside what is timed, before anything runs.
 
     Raises:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,13 +32,17 @@ from lar.engines.onnxruntime.model_fields import (
     MODEL_GRAPH,
     VALUE_NAME,
     Node,
+    SavedModel,
     bytes_field,
     nodes_in,
     output_names,
 )
-from lar.engines.onnxruntime.saving import SavedModel, open_saved, save_optimized
+from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.engines.onnxruntime.session import DTYPES
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
 
 
 class Producer(NamedTuple):
@@ -54,7 +58,7 @@ class Producer(NamedTuple):
     blocked: bool
 
 
-def instrument(driver: Any) -> tuple[SavedModel, tuple[Producer, ...]]:
+def instrument(driver: SessionDriver) -> tuple[SavedModel, tuple[Producer, ...]]:
     """Return the model that a loaded driver runs, with every tensor as an output.
 
     Its outputs are the original's, then all other tensors. What is returned beside it are the
@@ -69,7 +73,7 @@ def instrument(driver: Any) -> tuple[SavedModel, tuple[Producer, ...]]:
     return SavedModel(add_outputs(saved.content, added), saved.folder), tensors
 
 
-def save_to_work_folder(driver: Any) -> SavedModel:
+def save_to_work_folder(driver: SessionDriver) -> SavedModel:
     """Save the driver's optimised model where the parent will remove it."""
     # A folder of its own: another session may have the weights of its own mapped.
     folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
@@ -115,7 +119,7 @@ class Dumped(NamedTuple):
     array: Array
 
 
-def save_source(driver: Any, _: object) -> None:
+def save_source(driver: SessionDriver, _: object) -> None:
     """Save the optimised graph that will be dumped.
 
     It is done before the driver loads its own session, since saving takes more memory than
@@ -134,7 +138,7 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def dump_tensors(driver: Any, _: object) -> None:
+def dump_tensors(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
     if driver.runner:
         return
@@ -150,7 +154,7 @@ def dump_tensors(driver: Any, _: object) -> None:
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
 
-def dump_text(driver: Any, _: object) -> None:
+def dump_text(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
@@ -164,7 +168,7 @@ def dump_text(driver: Any, _: object) -> None:
             file.writelines(f"{line}\n" for line in format_block(variable, array, values))
 
 
-def dump_outputs(driver: Any, _: object) -> None:
+def dump_outputs(driver: SessionDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
     names = [node.name for node in driver.session.get_outputs()]
     variables = {name: Variable(id=number, name=name) for number, name in enumerate(names)}
@@ -185,10 +189,12 @@ def describe_dump(folder: Path) -> DumpFacts:
 class Graph:
     """The optimised graph of a driver, with all its tensors numbered."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: SessionDriver) -> None:
         self.driver = driver
         release_memory()
-        self.saved: SavedModel = driver.dump_source or driver.saved
+        saved = driver.dump_source or driver.saved
+        assert saved is not None
+        self.saved = saved
         self.nodes = [*nodes_in(self.saved.content)]
         self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
         self.variables: dict[str, Variable] = {}

@@ -324,3 +324,10 @@ def _data_of_tensor(data: bytes | memoryview, begin: int, end: int) -> Iterator[
     locations = [value for key, value in entries if key == "location"]
     for location in locations or [""]:
         yield ExternalData(name, location, numbers.get("offset", 0), numbers.get("length", 0))
+
+
+class SavedModel(NamedTuple):
+    """A saved model: its bytes, and the folder where its weights are."""
+
+    content: bytes
+    folder: Path

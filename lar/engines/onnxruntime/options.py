@@ -2,7 +2,7 @@
 rules of which options go together on it.
 
 The functions set the driver's `options`, which are the session's SessionOptions, and its
-`disabled_optimizers`. Those that choose a provider are in `providers`.
+`disabled_optimizers`. Those that choose a provider are in `session`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
-from lar.engines.onnxruntime.providers import (
-    choose_cuda,
-    choose_provider,
-    choose_tensorrt,
-    keep_tensorrt_engines,
-    measure_algorithms,
-    short_name,
-)
+from lar.engines.onnxruntime.providers import short_name
 from lar.engines.table import Drivers, LazyModule, OptionRow
 from lar.errors import UsageError, nearest
 from lar.options.option import Option
@@ -74,13 +67,14 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import cache, dumps, profile, saving, value_range
+    from lar.engines.onnxruntime import cache, dumps, profile, saving, session, value_range
     from lar.engines.onnxruntime.session import SessionDriver
 else:
     cache = LazyModule("lar.engines.onnxruntime.cache")
     dumps = LazyModule("lar.engines.onnxruntime.dumps")
     profile = LazyModule("lar.engines.onnxruntime.profile")
     saving = LazyModule("lar.engines.onnxruntime.saving")
+    session = LazyModule("lar.engines.onnxruntime.session")
     value_range = LazyModule("lar.engines.onnxruntime.value_range")
 
 SESSION: Drivers[SessionDriver] = Drivers(("session",))
@@ -233,14 +227,14 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         CUDA,
         SESSION,
         "CUDAExecutionProvider, without falling back to the CPU",
-        before_load=choose_cuda,
+        before_load=session.choose_cuda,
     ),
     OptionRow(VERBOSE, SESSION, "log severity 0", before_load=show_engine_log),
     OptionRow(
         PROVIDER,
         SESSION,
         "that provider (cuda, CUDAExecutionProvider, ...), without falling back to the CPU",
-        before_load=choose_provider,
+        before_load=session.choose_provider,
     ),
     OptionRow(
         THREAD,
@@ -292,7 +286,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         FAST_RUN,
         SESSION,
         "builds the file of --fast-run-algo-policy; on CUDA, cudnn_conv_algo_search is EXHAUSTIVE",
-        before_load=measure_algorithms,
+        before_load=session.measure_algorithms,
     ),
     OptionRow(
         FAST_RUN_ALGO_POLICY,
@@ -305,13 +299,13 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         TENSORRT,
         SESSION,
         "TensorrtExecutionProvider, then CUDA, without falling back to the CPU",
-        before_load=choose_tensorrt,
+        before_load=session.choose_tensorrt,
     ),
     OptionRow(
         TENSORRT_CACHE,
         SESSION,
         "trt_engine_cache_path and trt_engine_cache_prefix",
-        before_load=keep_tensorrt_engines,
+        before_load=session.keep_tensorrt_engines,
     ),
     OptionRow(
         DISABLE_MEM_OPT,

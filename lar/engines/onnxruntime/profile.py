@@ -34,13 +34,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Shape, flops_of
 from lar.engines.onnxruntime.messages import one_line
-from lar.engines.profiler import HOST_THREAD, EngineTrace
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.records.profile import (
@@ -56,6 +56,9 @@ from lar.records.profile import (
     Step,
     TensorFact,
 )
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
 
 MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
 NODE_SUFFIX = "_kernel_time"
@@ -838,7 +841,7 @@ class Call(NamedTuple):
     end_ns: int
 
 
-def start_profiling(driver: Any, _: object) -> None:
+def start_profiling(driver: SessionDriver, _: object) -> None:
     """Have the driver's session write its profile, beside where lar's is written."""
     if driver.profiler is None:
         driver.profiler = SessionProfiler(driver)
@@ -847,12 +850,12 @@ def start_profiling(driver: Any, _: object) -> None:
         driver.options.profile_file_prefix = prefix
 
 
-def profile_no_other(driver: Any, _: object) -> None:
+def profile_no_other(driver: SessionDriver, _: object) -> None:
     """Have the sessions that are made besides the driver's write none."""
     driver.options.enable_profiling = False
 
 
-def folder_of(driver: Any) -> str:
+def folder_of(driver: SessionDriver) -> str:
     """Return the folder in which the run's profile is written; it goes away with the run."""
     written = driver.context.written
     place: str = next(written[key] for key in ("profile", "profile_raw") if key in written)
@@ -862,7 +865,7 @@ def folder_of(driver: Any) -> str:
 class SessionProfiler:
     """Keeps when the iterations were, and reads what the session tells when all have ended."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: SessionDriver) -> None:
         self.driver = driver
         self.calls: list[Call] = []
 
@@ -906,7 +909,7 @@ class SessionProfiler:
         )
 
 
-def graph_of(driver: Any) -> tuple[OptimizedGraph | None, list[str]]:
+def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, list[str]]:
     """Return the graph that a driver runs; where there is none, None and why."""
     from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size  # imports NumPy
 
@@ -921,7 +924,7 @@ def graph_of(driver: Any) -> tuple[OptimizedGraph | None, list[str]]:
     return read_graph(content, block, plain), []
 
 
-def save_graph(driver: Any, level: str = "") -> bytes:
+def save_graph(driver: SessionDriver, level: str = "") -> bytes:
     """Return the optimised model of a driver without the larger weights, at another `level`."""
     from lar.engines.onnxruntime.saving import save_optimized
 

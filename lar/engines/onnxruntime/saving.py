@@ -7,13 +7,14 @@ bits. Its weights stand in a file beside it, which the engine maps into memory.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.model_fields import (
     ATTRIBUTE_GRAPHS,
     GRAPH_NODE,
     MODEL_GRAPH,
     NODE_ATTRIBUTE,
+    SavedModel,
     fields_in,
     is_ort_format,
     mapped,
@@ -23,19 +24,17 @@ from lar.engines.onnxruntime.model_fields import (
 from lar.errors import UsageError
 from lar.options.table import MODEL_DUMP
 
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
+
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
 PREPACKED = "session.save_external_prepacked_constant_initializers"
 FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-class SavedModel(NamedTuple):
-    """A saved model: its bytes, and the folder where its weights are."""
-
-    content: bytes
-    folder: Path
-
-
-def save_optimized(driver: Any, path: Path, weights: str, *, prepacked: bool = False) -> None:
+def save_optimized(
+    driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False
+) -> None:
     """Save the driver's model as its options have it optimised.
 
     `weights` names the file beside `path` that takes the larger constants; without any, none is
@@ -105,7 +104,7 @@ def has_control_flow(data: bytes | memoryview) -> bool:
     )
 
 
-def open_saved(driver: Any, model: SavedModel) -> Any:
+def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
     """Return a session of a saved model with the driver's other options."""
     options = driver.options
     level = options.graph_optimization_level
@@ -117,12 +116,12 @@ def open_saved(driver: Any, model: SavedModel) -> Any:
         options.graph_optimization_level = level
 
 
-def start_model_dump(driver: Any) -> None:
+def start_model_dump(driver: SessionDriver) -> None:
     """Have the driver's session save its model."""
     driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
-def finish_model_dump(driver: Any) -> None:
+def finish_model_dump(driver: SessionDriver) -> None:
     """Put weights that stand in files of their own into the dumped model.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,18 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.base import Driver
+from lar.engines.driver import Driver
 from lar.engines.onnxruntime.messages import explain_onnxruntime
-from lar.engines.onnxruntime.model_fields import inputs_without_rank, is_ort_format, mapped
+from lar.engines.onnxruntime.model_fields import (
+    SavedModel,
+    inputs_without_rank,
+    is_ort_format,
+    mapped,
+)
 from lar.engines.onnxruntime.providers import (
     CPU,
     CUDA,
     DEVICES,
+    PACKAGES,
+    TENSORRT,
     flag_for,
     provider_for,
     short_name,
 )
-from lar.engines.onnxruntime.saving import SavedModel
 from lar.engines.table import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options import table
@@ -230,3 +237,91 @@ def info_of(node: Any) -> TensorInfo:
         raise UsageError(f"the model's input {node.name} is a {node.type}, which lar cannot feed")
     shape = tuple(size if isinstance(size, int) else None for size in node.shape)
     return TensorInfo(name=node.name, dtype=DTYPES[node.type], shape=shape)
+
+
+# The hooks of the options that choose a provider: they set the driver's `providers`,
+# `provider_options` and `device`.
+
+
+def choose_cuda(driver: SessionDriver, device_id: int) -> None:
+    """Run on that CUDA device, and nowhere else.
+
+    Raises:
+        UsageError: the installed ONNX Runtime has no CUDA provider.
+    """
+    use_device(driver, [CUDA], device_id)
+
+
+def choose_tensorrt(driver: SessionDriver, _: bool) -> None:
+    """Run on TensorRT what it can run, the rest on the CUDA device, and nothing on the CPU.
+
+    Raises:
+        UsageError: the installed ONNX Runtime has no TensorRT provider.
+    """
+    use_device(driver, [TENSORRT, CUDA], table.CUDA.of(driver.spec.settings) or 0)
+
+
+def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> None:
+    """Run on a CUDA device.
+
+    Raises:
+        UsageError: the installed ONNX Runtime does not have the first provider.
+    """
+    if providers[0] not in driver.onnxruntime.get_available_providers():
+        what = "TensorRT" if providers[0] == TENSORRT else "CUDA"
+        raise UsageError(
+            f"{flag_for(driver.spec.settings)}: the installed ONNX Runtime has no {what} provider",
+            f"pip install {PACKAGES[providers[0]]} in its place; `lar engines` lists the devices",
+        )
+    forbid_fallback(driver)
+    driver.providers = providers
+    driver.device = ("cuda", device_id)
+
+
+def choose_provider(driver: SessionDriver, name: str) -> None:
+    """Run on that provider, and on no other.
+
+    Raises:
+        UsageError: the installed ONNX Runtime has no such provider.
+    """
+    provider = driver.asked_provider()
+    installed = driver.onnxruntime.get_available_providers()
+    if provider not in installed:
+        package = PACKAGES.get(provider)
+        raise UsageError(
+            f"--provider: the installed ONNX Runtime has no provider {name!r}",
+            f"installed: {', '.join(map(short_name, installed))}"
+            + (f"; pip install {package} in its place" if package else ""),
+        )
+    if provider == CPU:
+        return
+    forbid_fallback(driver)
+    driver.providers = [provider]
+    driver.device = (DEVICES.get(provider, "cpu"), 0)
+
+
+def forbid_fallback(driver: SessionDriver) -> None:
+    """Have the session fail where it would run on the CPU what its provider cannot."""
+    driver.options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+
+
+def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
+    """Have TensorRT keep its engines in files whose names begin with `file`.
+
+    Raises:
+        UsageError: nothing can be written there.
+    """
+    folder, name = os.path.split(os.path.abspath(file))
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--tensorrt-cache: {file}: cannot be written", "choose another file")
+    driver.provider_options[TENSORRT] = {
+        "trt_engine_cache_enable": "True",
+        "trt_engine_cache_path": folder,
+        "trt_engine_cache_prefix": name,
+    }
+
+
+def measure_algorithms(driver: SessionDriver, _: bool) -> None:
+    """Have cuDNN measure the algorithms of convolutions; on the CPU, there is a cache to build."""
+    if driver.asked_provider() in DEVICES:
+        driver.provider_options[CUDA] = {"cudnn_conv_algo_search": "EXHAUSTIVE"}

@@ -10,26 +10,31 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, weights_files
 from lar.errors import UsageError
-from lar.records.testcase import Packing
+
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
 
 Array = np.ndarray[Any, Any]
 
 
 def write_testcases(
-    driver: Any, cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]], path: str
+    driver: SessionDriver,
+    cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
+    path: str,
 ) -> None:
     """Write the model of a loaded driver with testcases: what is fed, what came out.
 
     Raises:
         UsageError: the model is none that such a folder holds, or its weights are missing.
     """
-    packing: Packing = driver.context.packing
+    packing = driver.context.packing
+    assert packing is not None
     os.mkdir(path)
     write_model(driver, Path(path) / "model.onnx", packing.optimize)
     note = f"max_error={packing.max_error!r}{'' if packing.verbose else ' silent'}"
@@ -41,7 +46,7 @@ def write_testcases(
                 write_tensor(folder / f"{kind}_{position}.pb", name, array, text)
 
 
-def write_model(driver: Any, place: Path, optimize: bool) -> None:
+def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     """Copy the model, or write it as ONNX Runtime optimises it for any processor.
 
     Raises:

@@ -7,7 +7,7 @@ of their own, so that what is timed is the model as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from lar.engines.onnxruntime.dumps import Producer, instrument
 from lar.engines.onnxruntime.saving import open_saved
 from lar.errors import CheckFailed
 
+if TYPE_CHECKING:
+    from lar.engines.onnxruntime.session import SessionDriver
+
 # Of integers, sizes and indices are as large as they are, and quantised ones mean other numbers.
 FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
 
-def check_range(driver: Any, limit: float) -> None:
+def check_range(driver: SessionDriver, limit: float) -> None:
     """Run a driver's model on what it was fed, and check the floating-point tensors.
 
     Raises:
@@ -34,7 +37,7 @@ def check_range(driver: Any, limit: float) -> None:
             raise CheckFailed(describe_misfit(producer, wide, wrong, limit))
 
 
-def tensors_of(driver: Any) -> Iterator[tuple[Producer, np.ndarray[Any, Any]]]:
+def tensors_of(driver: SessionDriver) -> Iterator[tuple[Producer, np.ndarray[Any, Any]]]:
     """Yield the floating-point tensors of a run in the graph's order and in the plain layout."""
     model, producers = instrument(driver)
     session = open_saved(driver, model)

@@ -344,7 +344,7 @@ def finish_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("finish_callbacks")
 def test_the_engines_own_time_is_what_follows_its_finish() -> None:
-    driver = Driver()
+    driver: Any = Driver()
     clock = ProfileClock(driver)
 
     def wait() -> int:
@@ -362,7 +362,7 @@ def test_the_engines_own_time_is_what_follows_its_finish() -> None:
 
 @pytest.mark.usefixtures("finish_callbacks")
 def test_a_wait_without_its_finish_is_counted_and_told() -> None:
-    driver = Driver(profile="p.json")
+    driver: Any = Driver(profile="p.json")
     driver.profile_clock = clock = ProfileClock(driver)
 
     def wait() -> int:
@@ -378,7 +378,8 @@ def test_a_wait_without_its_finish_is_counted_and_told() -> None:
 
 def test_an_engine_that_computes_nothing_gives_no_executions() -> None:
     """The first execution of --fake-first."""
-    profiler = MegEngineProfiler(Driver(profile="p.json"))
+    driver: Any = Driver(profile="p.json")
+    profiler = MegEngineProfiler(driver)
     empty = b'{"profiler": {"device": {}, "host": {}}, "graph_exec": {"operator": {}, "var": {}}}'
     profiler.read = lambda: empty
     profiler.take(Step(0, 0, 10), 0, 5, 10)

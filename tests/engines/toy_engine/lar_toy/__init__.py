@@ -10,7 +10,7 @@ from lar.engines.formats import ONNX
 
 if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
-    from lar.engines.base import Driver
+    from lar.engines.driver import Driver
     from lar.engines.table import OptionRow
     from lar.records.run import ModelInfo
 

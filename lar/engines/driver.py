@@ -1,14 +1,15 @@
-"""What every engine driver is: the seam between the timed loop and an engine."""
+"""The seam between the timed loop and an engine: a driver, its profiler, and what is recorded."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import time
 from _thread import get_native_id
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from lar.engines.profiler import SILENT, EngineProfiler, Silent
 from lar.engines.table import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, ThreadMeter
@@ -16,6 +17,102 @@ from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from lar.records.profile import (
+        Alignment,
+        Allocation,
+        Execution,
+        MemoryPlan,
+        ProfiledOperator,
+        Span,
+        Step,
+    )
+    from lar.records.run import RunSpec
+
+
+T = TypeVar("T")
+
+HOST_THREAD = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTrace:
+    """What an engine tells of all iterations.
+
+    Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
+    `thread_count` is how many the engine computes on. `dropped` says what it cannot tell.
+    `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
+    which it has written that of all.
+    """
+
+    operators: tuple[ProfiledOperator, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    spans: tuple[Span, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    memory_plan: MemoryPlan | None = None
+    threads: dict[int, str] = field(default_factory=dict)
+    thread_count: int | None = None
+    alignments: tuple[Alignment, ...] = ()
+    dropped: tuple[str, ...] = ()
+    engine_raw: bytes = b""
+    raw_file: str = ""
+
+
+class EngineProfiler(Protocol):
+    """What takes an engine's own profile; a driver has one in a profiled run."""
+
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+        """Keep what the engine has told of an iteration that has just ended.
+
+        Its dispatch began at `forward_ns` and returned at `dispatched_ns`; it had been computed at
+        `waited_ns`, before its outputs were copied.
+        """
+
+    def finish(self) -> EngineTrace:
+        """Return all that was kept, when the last iteration has ended."""
+
+
+class Silent:
+    """Records nothing, in a run that is not profiled."""
+
+    unix_ns: int = 0
+    """When the recording began, by the time of day."""
+
+    def attach(self, driver: Driver) -> None:
+        """Have a driver's iterations recorded."""
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Record what is done inside as a phase."""
+        return contextlib.nullcontext()
+
+    def warming_up(self) -> contextlib.AbstractContextManager[None]:
+        """Record the iterations inside as those of the warm-up."""
+        return contextlib.nullcontext()
+
+    def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
+        """Yield what is fed; the reading of each is the beginning of the next iteration."""
+        return feeds
+
+    def call(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Record what is done inside as one call of the engine's API."""
+        return contextlib.nullcontext()
+
+    def copy(
+        self, name: str, size_bytes: int, tensor: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Record a call that copies a tensor within the host's memory."""
+        return contextlib.nullcontext()
+
+    def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
+        """Return a copy of the outputs that notes when it began."""
+        return copy
+
+    def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
+        """Write the files that the spec asks for; return what the user should know of them."""
+        return []
+
+
+SILENT = Silent()
 
 
 class Driver(abc.ABC):
