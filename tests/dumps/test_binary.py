@@ -252,3 +252,18 @@ def test_elements_are_read_without_a_second_copy(tmp_path: Path) -> None:
     read = read_array(read_header(tmp_path / "tensor"))
     assert read.flags.aligned
     assert read.flags.c_contiguous
+
+
+def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
+    path = tmp_path / "tensor"
+    name = "a tensor"
+    for width, size in ((1, 2), (2, 2), (3, 4), (4, 4)):
+        array = np.arange(2 * width, dtype=np.uint8).reshape(2, width)
+        write_tensor(path, array, name, "Quantized4Asymm")
+        assert read_header(path).size == size
+        assert np.array_equal(lar.load_tensor_binary(path)[0], array)
+    # A byte more for each row is not a way that such a file is written.
+    write_tensor(path, np.zeros((2, 2), np.uint8), name, "Quantized4Asymm")
+    path.write_bytes(path.read_bytes() + bytes(2))
+    with pytest.raises(DumpError, match="do not make an array"):
+        lar.load_tensor_binary(path)
