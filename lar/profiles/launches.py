@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from lar.profiles.device_times import execution_of, places_of
-from lar.profiles.kernels import Extent, kernel_name_of
+from lar.profiles.activities import execution_of, places_of
+from lar.profiles.devices import Extent, kernel_name_of
 from lar.profiles.range_members import Begun, starts_of
 from lar.profiles.roofline import Piece
 from lar.records.profile import Execution, Profile, Span

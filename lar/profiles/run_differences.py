@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lar.errors import UsageError
-from lar.profiles.activities import host_activities_of
-from lar.profiles.device_times import device_times_of
+from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference, difference_of
 from lar.records.profile import Profile
 

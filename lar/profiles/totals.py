@@ -1,4 +1,4 @@
-"""Sums over executions and spans, as all reports count them."""
+"""Sums over executions and spans, as all reports count them, and the units of time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import NamedTuple, TypeVar
 from lar.records.profile import Execution, Profile
 
 K = TypeVar("K", bound=Hashable)
+
+# The nanoseconds in each, the smallest first.
+UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 class Totals(NamedTuple):

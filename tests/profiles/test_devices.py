@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lar.profiles.device_times import device_times_of
+from lar.profiles.activities import device_times_of
 from lar.profiles.devices import device_number, device_title, is_of_device, streams_of
 from lar.records.profile import Category
 from tests.profiles.synthetic import operator_of

@@ -24,7 +24,7 @@ from lar.profiles.run_differences import (
     diff_of,
     main_metric_of,
 )
-from lar.profiles.units import UNITS_NS
+from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from lar.profiles.units import UNITS_NS
+from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Peak
 from lar.reports.model import Cell, Column
 from lar.reports.styles.ncu.rows import Row

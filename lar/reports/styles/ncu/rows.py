@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lar.profiles.kernels import Extent
+from lar.profiles.devices import Extent
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
 from lar.profiles.roofline import Work, work_of

@@ -9,8 +9,7 @@ from functools import cached_property
 from math import sqrt
 from typing import Any, NamedTuple
 
-from lar.profiles.devices import is_of_device
-from lar.profiles.kernels import kernel_runs
+from lar.profiles.devices import is_of_device, kernel_runs
 from lar.profiles.operator_filter import operators_matching
 from lar.records.profile import Category, Profile, Span
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from lar.profiles.kernels import kernel_name_of
+from lar.profiles.devices import kernel_name_of
 from lar.profiles.range_members import executions_in_ranges
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles.nsys.groups import range_style_of, spans_without_warmup

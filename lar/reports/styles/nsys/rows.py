@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from lar.profiles.devices import device_number
-from lar.profiles.kernels import kernel_name_of, kernel_runs
+from lar.profiles.devices import device_number, kernel_name_of, kernel_runs
 from lar.records.profile import Profile
 from lar.reports.styles.nsys.groups import (
     Event,

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from lar.profiles.device_times import execution_of, places_of
-from lar.profiles.devices import device_number, is_of_device
-from lar.profiles.kernels import kernel_name_of
+from lar.profiles.activities import execution_of, places_of
+from lar.profiles.devices import device_number, is_of_device, kernel_name_of
 from lar.profiles.range_members import Starts, starts_of
 from lar.records.profile import Execution, Profile
 

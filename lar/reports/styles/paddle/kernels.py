@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lar.profiles.kernels import kernel_name_of
+from lar.profiles.devices import kernel_name_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.totals import totals_of
 from lar.reports.model import Table

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from lar.profiles.totals import Totals
-from lar.profiles.units import UNITS_NS
+from lar.profiles.totals import UNITS_NS, Totals
 from lar.reports.model import AnyTable, Column, Layout, Rule
 
 TIMES_WIDTH, CALLS_WIDTH = 40, 6

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.profiles.device_times import execution_of, places_of
+from lar.profiles.activities import execution_of, places_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.totals import totals_of
 from lar.records.profile import Execution, Profile, Span

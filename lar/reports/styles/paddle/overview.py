@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
-from lar.profiles.units import UNITS_NS
+from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Span
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (

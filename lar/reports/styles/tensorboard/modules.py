@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lar.profiles.device_times import device_times_of
+from lar.profiles.activities import device_times_of
 from lar.records.profile import Profile
 from lar.reports.styles.tensorboard.overview import microseconds
 

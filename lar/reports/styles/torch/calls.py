@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lar.profiles.device_times import device_times_of
-from lar.profiles.devices import is_of_device, streams_of
+from lar.profiles.activities import device_times_of
+from lar.profiles.devices import is_of_device, kernel_runs, streams_of
 from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
-from lar.profiles.kernels import kernel_runs
 from lar.profiles.range_members import executions_in_ranges
 from lar.records.profile import Profile, Span
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lar.profiles.units import UNITS_NS
+from lar.profiles.totals import UNITS_NS
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.torch.averages import KeyAverage
 
