@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled modules in pytest's cache folder where the environment forbids to write them
     beside their sources: the tests start hundreds of processes, each of which would compile lar,
     NumPy and its engine anew, for three times their CPU time."""
+    os.environ.pop("COLUMNS", None)  # of the terminal of who runs them
     cache = getattr(config, "cache", None)
     if sys.dont_write_bytecode and cache is not None:
         folder = str(cache.mkdir("bytecode"))
