@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from lar.cli.output_stream import Outlet
@@ -39,8 +39,8 @@ from lar.running.steps import make_run
 from lar.running.tasks import error_of, info_of
 from lar.running.worker_process import WorkerProcess
 
-FORMATS = {
-    "json": lambda result: record_to_json(result).decode() + "\n",
+FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
+    "json": lambda result: record_to_json(result) + b"\n",
     "csv": format_csv,
 }
 
@@ -90,7 +90,7 @@ def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> i
 
 
 def write_report(
-    file: OutputFile, format_report: Callable[[RunResult], str], result: RunResult
+    file: OutputFile, format_report: Callable[[RunResult], str | bytes], result: RunResult
 ) -> None:
     """Write a result into the file of --json or --csv."""
     file.write(format_report(result))

@@ -58,22 +58,23 @@ class OutputFile:
         os.close(descriptor)
         self._temporary = Path(temporary)
 
-    def write(self, text: str) -> None:
-        """Write the whole content.
+    def write(self, text: str | bytes) -> None:
+        """Write the whole content; bytes are UTF-8 text.
 
         Raises:
             LarError: the disk is full, or the folder went away.
         """
         if self.to_stdout:
-            sys.stdout.write(text)
+            write_text(sys.stdout, text)
             sys.stdout.flush()
             return
         try:
             if self._stream is not None:
                 with self._stream:
-                    self._stream.write(text)
+                    write_text(self._stream, text)
             elif self._temporary is not None:
-                self._temporary.write_text(text, encoding="utf-8")
+                content = text.encode() if isinstance(text, str) else text
+                self._temporary.write_bytes(content)
                 self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None
@@ -95,6 +96,11 @@ class OutputFile:
                 self._stream.close()
             if self._temporary is not None:
                 self._temporary.unlink()
+
+
+def write_text(stream: TextIO, text: str | bytes) -> None:
+    """Write text, which may be encoded already, to a stream of text."""
+    stream.write(text.decode() if isinstance(text, bytes) else text)
 
 
 def is_stdout(name: str) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lar.measurement.noise import Meter, Reading
@@ -35,61 +36,95 @@ class Timed(Protocol):
 def take_samples(driver: Timed, count: int, rows: SampleRows, meter: Meter | None) -> None:
     """Run that many iterations and append one row for each.
 
-    End to end is from before `start` to after `wait`; host is `start` alone; device is the
-    engine's own figure, else the CPU time of the busiest thread where a reading tells it. What
-    the engine has spent on its own profile is left out.
+    End to end is from before `start` to after `wait`; host is `start` alone.
 
     Raises:
         Exception: what the driver's `failure` returns, when an iteration failed.
     """
-    start, wait, now, rearm = driver.start, driver.wait, driver.clock, driver.rearm
-    device_seconds, after_iteration = driver.device_seconds, driver.after_iteration
-    record, own_seconds = driver.record, driver.own_seconds
-    pending = rows.count
-    collecting = gc.isenabled()  # it is not while several runners are timed
-    if collecting:
-        gc.collect()
-        gc.disable()
-    try:
-        if meter is not None:
-            meter.read()
-        last_reading = now()
+    clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
+    keeper = Keeper(driver, rows, meter)
+    with no_garbage_collection(), keeper:
         for _ in range(count):
             if rearm is not None:
                 rearm()
-            began = now()
+            began = clock()
             start_status = start()
-            dispatched = now()
+            dispatched = clock()
             wait_status = wait()
-            ended = now()
+            ended = clock()
             if is_failure(start_status) or is_failure(wait_status):
                 raise driver.failure()
-            if own_seconds is not None:
-                ended -= own_seconds()
-            device = NAN if device_seconds is None else device_seconds()
-            reading = None
-            if meter is not None and ended - last_reading >= READING_INTERVAL_SECONDS:
-                reading = meter.read()
-                if device_seconds is None:
-                    device = device_time_of(reading, ended - began, alone=pending == rows.count)
-            rows.append(ended - began, dispatched - began, device, NAN)
-            if reading is not None:
-                rows.share_queue_delay(pending, rows.count, reading.queue_delay)
-                pending = rows.count
-                last_reading = now()
-            if after_iteration is not None or record is not None:
-                if record is not None:
-                    record(began, dispatched, ended)
-                if after_iteration is not None:
-                    after_iteration()
-                if meter is not None and pending == rows.count:
-                    meter.read()  # what that took is no part of the next iteration
-                    last_reading = now()
-        if meter is not None and pending < rows.count:
-            rows.share_queue_delay(pending, rows.count, meter.read().queue_delay)
+            keeper.keep(began, dispatched, ended)
+
+
+class Keeper:
+    """Keeps what each iteration took, when it has ended: its row, and the noise around it.
+
+    What the engine has spent on its own profile is left out. The device's time is the engine's
+    own figure, else the CPU time of the busiest thread where a reading gives it.
+    """
+
+    def __init__(self, driver: Timed, rows: SampleRows, meter: Meter | None) -> None:
+        self.driver, self.rows, self.meter = driver, rows, meter
+        self.pending = rows.count  # the first row without its share of a reading
+        self.last_reading = 0.0
+
+    def __enter__(self) -> None:
+        self.read_anew()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None and self.meter is not None and self.pending < self.rows.count:
+            self.share(self.meter.read())
+
+    def keep(self, began: float, dispatched: float, ended: float) -> None:
+        """Append the row of an iteration, and read the noise if that is due."""
+        driver, rows, meter = self.driver, self.rows, self.meter
+        if driver.own_seconds is not None:
+            ended -= driver.own_seconds()
+        device = NAN if driver.device_seconds is None else driver.device_seconds()
+        reading = None
+        if meter is not None and ended - self.last_reading >= READING_INTERVAL_SECONDS:
+            reading = meter.read()
+            if driver.device_seconds is None:
+                alone = self.pending == rows.count
+                device = device_time_of(reading, ended - began, alone=alone)
+        rows.append(ended - began, dispatched - began, device, NAN)
+        if reading is not None:
+            self.share(reading)
+            self.last_reading = driver.clock()
+        if driver.record is not None:
+            driver.record(began, dispatched, ended)
+        if driver.after_iteration is not None:
+            driver.after_iteration()
+        if (driver.record or driver.after_iteration) and self.pending == rows.count:
+            self.read_anew()  # what that took is no part of the next iteration
+
+    def share(self, reading: Reading) -> None:
+        """Share a reading between the rows since the last one."""
+        self.rows.share_queue_delay(self.pending, self.rows.count, reading.queue_delay)
+        self.pending = self.rows.count
+
+    def read_anew(self) -> None:
+        """Have the next reading begin now."""
+        if self.meter is not None:
+            self.meter.read()
+            self.last_reading = self.driver.clock()
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect garbage now, and not meanwhile."""
+    if not gc.isenabled():  # it is done once for several runners, and for the items of a data set
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
-        if collecting:
-            gc.enable()
+        gc.enable()
 
 
 def device_time_of(reading: Reading, seconds: float, *, alone: bool) -> float:
@@ -106,5 +141,5 @@ def device_time_of(reading: Reading, seconds: float, *, alone: bool) -> float:
 
 
 def is_failure(status: object) -> bool:
-    """Tell a C function's status number of a failure from what other functions return."""
+    """Distinguish the status with which a C function failed from what other functions return."""
     return isinstance(status, int) and status != 0

@@ -47,9 +47,8 @@ class SampleRows:
 
     def append(self, end_to_end: float, host: float, device: float, queue_delay: float) -> None:
         count = self.count
-        ROW.pack_into(
-            self._map, self._rows_at + ROW.size * count, end_to_end, host, device, queue_delay
-        )
+        at = self._rows_at + ROW.size * count
+        ROW.pack_into(self._map, at, end_to_end, host, device, queue_delay)
         COUNT.pack_into(self._map, self._count_at, count + 1)
 
     def share_queue_delay(self, first: int, last: int, seconds: float) -> None:

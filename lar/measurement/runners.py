@@ -6,9 +6,10 @@ calling thread stays with it. Engines release Python's lock while they run.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Protocol, TypeVar
+
+from lar.measurement.loop import no_garbage_collection
 
 T = TypeVar("T")
 
@@ -53,10 +54,7 @@ class Threads:
             barrier.wait()
             return call(runner)
 
-        collecting = gc.isenabled()
-        gc.collect()
-        gc.disable()  # once for all: it stops every thread
-        try:
+        with no_garbage_collection():  # once for all: it stops every thread
             futures = [
                 thread.submit(call_when_all_are_ready, runner)
                 for runner, thread in enumerate(self._threads)
@@ -65,9 +63,6 @@ class Threads:
             for future in done:
                 future.result()  # raises what one of them raised, while others still run
             return [future.result() for future in futures]
-        finally:
-            if collecting:
-                gc.enable()
 
 
 def team_of(count: int) -> Team:

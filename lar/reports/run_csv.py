@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lar.records.run import RunResult, Samples
 
@@ -49,26 +49,41 @@ def format_csv(result: RunResult) -> str:
     Empty cells are unknown. Times are seconds and sizes bytes.
     """
     facts = facts_of(result)
+    header = ["phase", "index", "runner", *SAMPLE_COLUMNS, "case", *facts]
+    # The facts are the same in each of what may be millions of rows.
+    tail = format_row(facts.values())
+    rows = [*rows_of("warmup", result.warmup, tail), *rows_of("iterations", result.samples, tail)]
+    return format_row(header) + ("".join(rows) or f"{result.phase},,,,,,,,{tail}")
+
+
+def format_row(cells: Iterable[object]) -> str:
+    """Return a line of cells, quoted where they need it."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["phase", "index", "runner", *SAMPLE_COLUMNS, "case", *facts])
-    rows = [*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples)]
-    for row in rows or [[result.phase, *[None] * 7]]:
-        writer.writerow([*row, *facts.values()])
+    csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 
-def rows_of(phase: str, samples: Samples) -> list[list[object]]:
-    """Return a row of cells for each sample; the iterations of each runner, testcase or item count
-    from 0."""
-    rows: list[list[object]] = []
+def rows_of(phase: str, samples: Samples, tail: str) -> list[str]:
+    """Return a line for each sample, which ends with `tail`; the iterations of each runner,
+    testcase or item count from 0."""
+    rows: list[str] = []
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
-        columns = (own.end_to_end, own.host, own.device, own.queue_delay)
-        cases: Sequence[int | None] = own.case or [None] * len(own.end_to_end)
-        counts: dict[int | None, int] = {}
-        for case, *cells in zip(cases, *columns, strict=True):
+        device, delay = (
+            [cell_of(value) for value in each] for each in (own.device, own.queue_delay)
+        )
+        cases: Sequence[int | str] = own.case or [""] * len(own.end_to_end)
+        counts: dict[int | str, int] = {}
+        columns = zip(cases, own.end_to_end, own.host, device, delay, strict=True)
+        for case, end_to_end, host, on_device, waited in columns:
             index = counts.get(case, 0)
             counts[case] = index + 1
-            rows.append([phase, index, runner, *cells, case])
+            rows.append(
+                f"{phase},{index},{runner},{end_to_end},{host},{on_device},{waited},{case},{tail}"
+            )
     return rows
+
+
+def cell_of(value: float | None) -> str:
+    """Return a number as a cell, which is empty where it is not known."""
+    return "" if value is None else repr(value)

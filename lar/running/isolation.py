@@ -36,6 +36,8 @@ from lar.running.worker_process import WorkerProcess, start_worker
 POLL_SECONDS = 0.02
 # Between so many samples told, a few milliseconds, it looks at the time.
 ROWS_AT_ONCE = 1000
+# What it takes to report an iteration afterwards: it is part of the time limit too.
+REPORT_SECONDS = 1.5e-6
 # For so long it tells what was measured by a run that it has ended.
 LAST_SECONDS = 0.3
 LOG_TAIL_BYTES = 64 * 1024
@@ -280,7 +282,10 @@ class Watch:
         Raises:
             OutOfTime: the run is past its deadline.
         """
-        if self.deadline is not None and time.monotonic() > self.deadline:
+        if self.deadline is None:
+            return
+        reporting = REPORT_SECONDS * sum(rows.count for rows in self.worker.tables)
+        if time.monotonic() + reporting > self.deadline:
             limit = self.spec.timeout_seconds
             what = "interrupted" if limit is None else f"timed out after {limit:g} s"
             raise OutOfTime(

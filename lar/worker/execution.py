@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import sys
 import time
@@ -15,7 +13,7 @@ from typing import Any
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import LarError, UsageError, first_line
-from lar.measurement.loop import is_failure, take_samples
+from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import team_of
 from lar.options.table import LAYOUTS, PROFILE_FILES, WINOGRAD_TRANSFORM, one_of
@@ -166,7 +164,8 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
                 copies.run(spec.warmup_iterations, first.look)
         if spec.iterations:
             emit(PhaseEntered("iterations"))
-            with collected_once(max(len(spec.cases), len(spec.items)) > 1):
+            # Once for all feeds: a collection before each takes longer than some runs.
+            with no_garbage_collection():
                 for number, feed in enumerate(chain([first], recorder.each_feed(feeds))):
                     batches.add(batch_of(feed.fed))
                     if number:
@@ -215,20 +214,6 @@ def batch_of(fed: Sequence[FedInput]) -> int | None:
     """Return how many items a run is fed with at once, None where that cannot be told."""
     shapes = [each.shape for each in fed if len(each.shape) > 1]
     return shapes[0][0] if shapes else None
-
-
-@contextlib.contextmanager
-def collected_once(many: bool) -> Iterator[None]:
-    """Collect garbage now, and not before each of many feeds: it takes longer than some runs."""
-    if not many:
-        yield
-        return
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def wait_and_copy(driver: Driver) -> Callable[[], object]:
