@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.cli.run_help import MODEL, add_run_help
 from lar.engines import support_of_options
 from lar.options.arguments import add_arguments as add_options
+
+if TYPE_CHECKING:
+    from lar.running.plan import Plan
+    from lar.running.worker_process import WorkerProcess
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +28,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
     # Not before: the help needs neither, and they are slow to import.
-    from lar.running.plan import plan_run
-    from lar.running.worker_process import start_worker
+    from lar.running.plan import plan_run, spec_of
 
     plan = plan_run(arguments.model, vars(arguments))
     check_files(plan.values)
@@ -32,18 +36,39 @@ def main(arguments: argparse.Namespace) -> int:
         from lar.running.api import settle_stack
 
         plan = settle_stack(plan, began)
-    if arguments.in_process:
-        from lar.cli.run_console import run_on_console
+    with contextlib.ExitStack() as stack:
+        worker = None if arguments.in_process else stack.enter_context(start_planned(plan))
+        # The worker loads its libraries while this process loads its own.
+        from lar.cli.run_console import Console
+        from lar.running.run import Run
+        from lar.running.steps import make_run
 
-        return run_on_console(plan, None, began)
-    # The worker loads its libraries while this process loads its own.
-    count, runners = plan.sample_count, plan.runners
-    with start_worker(
-        "run", plan.engine.name, plan.driver.name, count, plan.environment, runners
-    ) as worker:
-        from lar.cli.run_console import run_on_console
+        spec = spec_of(plan)
+        console = stack.enter_context(Console(plan, spec, began))
+        run = Run(
+            spec=spec,
+            listener=console.printer,
+            worker=worker,
+            in_process=arguments.in_process,
+            overwrite=bool(plan.values["overwrite"]),
+            resume=bool(plan.values["resume"]),
+            began=began,
+        )
+        return console.finish(make_run(run))
 
-        return run_on_console(plan, worker, began)
+
+def start_planned(plan: Plan) -> contextlib.AbstractContextManager[WorkerProcess]:
+    """Start the worker of a planned run."""
+    from lar.running.worker_process import start_worker
+
+    return start_worker(
+        "run",
+        plan.engine.name,
+        plan.driver.name,
+        plan.sample_count,
+        plan.environment,
+        plan.runners,
+    )
 
 
 def check_files(values: Mapping[str, Any]) -> None:

@@ -33,11 +33,8 @@ from lar.reports.run_text import (
     format_summary,
 )
 from lar.running.isolation import LAST_SECONDS
-from lar.running.plan import Plan, spec_of
-from lar.running.run import Run
-from lar.running.steps import make_run
+from lar.running.plan import Plan
 from lar.running.tasks import error_of, info_of
-from lar.running.worker_process import WorkerProcess
 
 FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
     "json": lambda result: record_to_json(result) + b"\n",
@@ -45,48 +42,56 @@ FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
 }
 
 
-def run_on_console(plan: Plan, started: WorkerProcess | None, began: float) -> int:
-    """Run, print and write; return the exit code.
+class Console:
+    """What a run shows: its lines while it goes on, what the user should know, its reports."""
 
-    `started` is the worker for it; without one the run is made in this process. The time limit
-    counts from `began` on the monotonic clock.
-    """
-    values, spec = plan.values, spec_of(plan)
-    with contextlib.ExitStack() as stack:
-        outputs = {
-            key: stack.enter_context(OutputFile(values[key], f"--{key}"))
-            for key in FORMATS
-            if values[key] is not None
-        }
-        # A report on standard output stands there alone.
-        on_stdout = any(file.to_stdout for file in outputs.values())
-        lines = sys.stderr if on_stdout else sys.stdout
-        printer = LinePrinter(spec, lines, may_fail=bool(outputs))
-        if values["model_info"]:
-            print_lines(printer.lines, format_info(info_of(spec, began)))
-        result = make_run(
-            Run(
-                spec=spec,
-                listener=printer,
-                worker=started,
-                in_process=started is None,
-                overwrite=bool(values["overwrite"]),
-                resume=bool(values["resume"]),
-                began=began,
-            )
-        )
-        printer.finish(result)
+    def __init__(self, plan: Plan, spec: RunSpec, began: float) -> None:
+        """Open the reports, and print what the model holds if that is asked for.
+
+        Raises:
+            UsageError: a report cannot be written.
+        """
+        self.plan, self.spec = plan, spec
+        self.reports: dict[str, OutputFile] = {}
+        self._open = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            for key in FORMATS:
+                if plan.values[key] is not None:
+                    file = OutputFile(plan.values[key], f"--{key}")
+                    self.reports[key] = stack.enter_context(file)
+            # A report on standard output stands there alone.
+            on_stdout = any(file.to_stdout for file in self.reports.values())
+            lines = sys.stderr if on_stdout else sys.stdout
+            self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
+            if plan.values["model_info"]:
+                print_lines(self.printer.lines, format_info(info_of(spec, began)))
+            self._open = stack.pop_all()
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def finish(self, result: RunResult) -> int:
+        """Print and write what follows the last iteration; return the exit code.
+
+        Raises:
+            LarError: the run did not end well, or a report cannot be written.
+            OSError: the lines could not be written.
+        """
+        self.printer.finish(result)
         if result.status == "ok":
-            hint = plan.engine.hints_for(result, {**os.environ, **spec.environment})
-            print_lines(printer.notes, [f"hint: {hint}"] if hint else [])
+            hint = self.plan.engine.hints_for(result, {**os.environ, **self.spec.environment})
+            print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         with contextlib.ExitStack() as writing:  # each report, though another one fails
-            for key, file in outputs.items():
+            for key, file in self.reports.items():
                 writing.callback(write_report, file, FORMATS[key], result)
-    if result.failure is not None:
-        raise error_of(result)
-    if printer.lines.error:
-        raise printer.lines.error
-    return EXIT_CODES[result.status]
+        if result.failure is not None:
+            raise error_of(result)
+        if self.printer.lines.error:
+            raise self.printer.lines.error
+        return EXIT_CODES[result.status]
 
 
 def write_report(

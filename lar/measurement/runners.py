@@ -7,34 +7,18 @@ calling thread stays with it. Engines release Python's lock while they run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from lar.measurement.loop import no_garbage_collection
 
 T = TypeVar("T")
 
 
-class Team(Protocol):
-    """Runs a function for each runner; the function takes the runner's number."""
-
-    def each(self, call: Callable[[int], T]) -> list[T]:
-        """Call for one runner after the other."""
-
-    def together(self, call: Callable[[int], T]) -> list[T]:
-        """Call for all runners at the same time; the first error is raised at once."""
-
-
-class Alone:
-    """One runner, in the calling thread."""
-
-    def each(self, call: Callable[[int], T]) -> list[T]:
-        return [call(0)]
-
-    together = each
-
-
 class Threads:
-    """Several runners, each with a thread that lives as long as the process."""
+    """Several runners, each with a thread that lives as long as the process.
+
+    The functions that are called take the runner's number.
+    """
 
     def __init__(self, count: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -42,9 +26,11 @@ class Threads:
         self._threads = [ThreadPoolExecutor(1) for _ in range(count)]
 
     def each(self, call: Callable[[int], T]) -> list[T]:
+        """Call for one runner after the other."""
         return [thread.submit(call, runner).result() for runner, thread in enumerate(self._threads)]
 
     def together(self, call: Callable[[int], T]) -> list[T]:
+        """Call for all runners at the same time; the first error is raised at once."""
         from concurrent.futures import FIRST_EXCEPTION, wait
         from threading import Barrier
 
@@ -63,8 +49,3 @@ class Threads:
             for future in done:
                 future.result()  # raises what one of them raised, while others still run
             return [future.result() for future in futures]
-
-
-def team_of(count: int) -> Team:
-    """Return what runs that many copies."""
-    return Alone() if count == 1 else Threads(count)

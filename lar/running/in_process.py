@@ -13,7 +13,8 @@ from lar.records.events import Event, Failed, apply_event
 from lar.records.run import Failure, RunResult
 from lar.running.isolation import facts_of
 from lar.running.run import Run
-from lar.worker.main import Task, execute_run, failure_of
+from lar.worker.execution import execute
+from lar.worker.main import failure_of
 
 
 def run_here(run: Run) -> RunResult:
@@ -47,7 +48,7 @@ def run_here(run: Run) -> RunResult:
     try:
         sha256 = result.model.sha256 if result.model else ""
         context = replace(run.context, model_sha256=sha256)
-        execute_run(Task(spec, context, tables), emit)
+        execute(spec, context, emit, tables)
     except KeyboardInterrupt:
         show_rows()
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])

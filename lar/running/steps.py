@@ -42,7 +42,8 @@ def make_run(run: Run) -> RunResult:
     """
     spec = run.spec
     with place_artifacts(run) as placed, unpack_cases(placed) as ready:
-        result = profile_run(ready) if one_of(PROFILES, spec.settings) else settle_run(ready)
+        make = profile_run if one_of(PROFILES, spec.settings) else maker_of(ready)
+        result = make(ready)
         result = deliver_artifacts(placed, result)
     if run.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
@@ -99,25 +100,34 @@ def profile_run(run: Run) -> RunResult:
     """Make a run without the profiler and then with it, both within the one time limit."""
     from lar.running.profiled_run import run_profiled  # few runs need it
 
+    make = maker_of(run)
+
     def plain(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-        return settle_run(replace(run, spec=spec, context=context, listener=listener, worker=None))
+        return make(replace(run, spec=spec, context=context, listener=listener, worker=None))
 
-    return run_profiled(run, plain, settle_run)
+    return run_profiled(run, plain, make)
 
 
-def settle_run(run: Run) -> RunResult:
-    """Make a run, and then do what its engine needs done when a worker has ended."""
+def maker_of(run: Run) -> Callable[[Run], RunResult]:
+    """Return what makes a run whose files and testcases are there: in stages if its engine needs
+    them, and with what its engine does when a worker has ended."""
     engine, settings = engine_named(run.spec.engine), run.spec.settings
-    settles = one_of(engine.settles, settings) is not None
-    staged = engine.staged if engine.staged and one_of(engine.staged.options, settings) else None
-    launch = partial(run_in_stages, staged) if staged else launcher_of(run)
-    if not settles and not staged:
-        return launch(run)
+    launch = launcher_of(run)
+    if engine.staged and one_of(engine.staged.options, settings):
+        launch = partial(run_in_stages, engine.staged)
+    elif not one_of(engine.settles, settings):
+        return launch
+    return partial(settle_run, launch)
+
+
+def settle_run(launch: Callable[[Run], RunResult], run: Run) -> RunResult:
+    """Make a run in a work folder, and then do what its engine does when a worker has ended."""
+    engine = engine_named(run.spec.engine)
     with work_folder() as folder:
         context = replace(run.context, work_folder=folder)
         result = launch(replace(run, context=context))
         try:
-            if settles:
+            if one_of(engine.settles, run.spec.settings):
                 engine.settle(run.spec, context)
         except LarError as error:
             if result.status == "ok":

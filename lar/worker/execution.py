@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.rows import SampleRows
-from lar.measurement.runners import team_of
+from lar.measurement.runners import Threads
 from lar.options.table import LAYOUTS, PROFILE_FILES, WINOGRAD_TRANSFORM, one_of
 from lar.records.events import (
     CasesFound,
@@ -31,6 +31,8 @@ from lar.records.events import (
 from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.worker.feeding import Look, feeds_of
 from lar.worker.recorder import Recorder
+
+T = TypeVar("T")
 
 # What load_and_run warns of.
 CHANGES = {
@@ -51,7 +53,7 @@ class Copies:
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
         self.spec = spec
         self.tables = tables
-        self.team = team_of(spec.runners)
+        self.threads = Threads(spec.runners) if spec.runners > 1 else None
         self.drivers: list[Driver] = []
         self.meters: list[Any] = []
         engine = engine_named(spec.engine)
@@ -63,7 +65,11 @@ class Copies:
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
 
-        self.team.each(start)
+        self.each(start)
+
+    def each(self, call: Callable[[int], T]) -> list[T]:
+        """Call for one runner after the other, in its own thread if there are several."""
+        return self.threads.each(call) if self.threads else [call(0)]
 
     def load(self) -> float:
         """Load the model for each; return seconds.
@@ -79,7 +85,7 @@ class Copies:
                 load_model(driver)
             return float(driver.clock() - began)
 
-        return sum(self.team.each(load))
+        return sum(self.each(load))
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
         """Feed all with the same inputs, as a phase of that name; return seconds."""
@@ -93,9 +99,9 @@ class Copies:
                 driver.wait = wait_and_copy(driver)
             return float(driver.clock() - began)
 
-        seconds = sum(self.team.each(prepare))
+        seconds = sum(self.each(prepare))
         if not self.meters:
-            self.meters = self.team.each(lambda runner: self.drivers[runner].meter())
+            self.meters = self.each(lambda runner: self.drivers[runner].meter())
         return seconds
 
     def run(self, count: int, look: Look | None = None) -> float:
@@ -116,9 +122,13 @@ class Copies:
                     look(driver.outputs())
             return began, driver.clock()
 
-        # What the first run of one prepares for all is not prepared by several at once.
-        alone = self.drivers[0].begins_alone and self.tables[0].count == 0
-        times = self.team.each(run) if alone else self.team.together(run)
+        if self.threads is None:
+            times = [run(0)]
+        elif self.drivers[0].begins_alone and self.tables[0].count == 0:
+            # What the first run of one prepares for all is not prepared by several at once.
+            times = self.threads.each(run)
+        else:
+            times = self.threads.together(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
 
@@ -173,8 +183,8 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
                         copies.prepare(feed.arrays, "input_copy")
                     if feed.judge is not None:
                         emit(CaseStarted(number))
-                    driver.run_number = spec.warmup_iterations + feed.number * feed.iterations
-                    seconds = copies.run(feed.iterations, feed.look)
+                    driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
+                    seconds = copies.run(spec.iterations, feed.look)
                     if feed.tell is not None:
                         feed.tell(driver.outputs())
         emit(PhaseEntered("finish"))

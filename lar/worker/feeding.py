@@ -24,7 +24,7 @@ STACK_HINT = "the first axes of a .npz count items; for one run, give each array
 
 
 class NamedFeed(NamedTuple):
-    """What is fed for a number of iterations.
+    """What is fed for the iterations of one item or testcase.
 
     `judge` looks at the outputs of each, `tell` at those of the last.
     """
@@ -34,7 +34,6 @@ class NamedFeed(NamedTuple):
     arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
-    iterations: int
     judge: Judge | None = None
     tell: Look | None = None
 
@@ -63,7 +62,7 @@ def feeds_of(
         arrays, fed = feed.arrays, feed.fed
         if spec.batch_size is not None:
             arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-        yield NamedFeed(0, "", arrays, fed, feed.warnings, spec.iterations)
+        yield NamedFeed(0, "", arrays, fed, feed.warnings)
     for number, case in enumerate(spec.cases):
         yield feed_of_case(spec, number, case, infos, emit, notes)
 
@@ -98,7 +97,7 @@ def feed_of_case(
         raises=not DISABLE_ASSERT_THROW.is_given(spec.settings),
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
-    return NamedFeed(number, case.name, feed.arrays, fed, feed.warnings, spec.iterations, judge)
+    return NamedFeed(number, case.name, feed.arrays, fed, feed.warnings, judge)
 
 
 def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:
@@ -126,9 +125,7 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
         if spec.batch_size is not None:
             arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
         tell = teller_of(item, emit) if spec.tell_classes else None
-        yield NamedFeed(
-            item.number, item.name, arrays, fed, feed.warnings, spec.iterations, tell=tell
-        )
+        yield NamedFeed(item.number, item.name, arrays, fed, feed.warnings, tell=tell)
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:

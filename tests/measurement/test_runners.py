@@ -8,17 +8,11 @@ import time
 
 import pytest
 
-from lar.measurement.runners import team_of
-
-
-def test_one_runner_runs_in_the_calling_thread() -> None:
-    team = team_of(1)
-    assert team.each(lambda runner: (runner, threading.get_ident())) == [(0, threading.get_ident())]
-    assert team.together(lambda runner: runner) == [0]
+from lar.measurement.runners import Threads
 
 
 def test_each_runner_keeps_its_thread() -> None:
-    team = team_of(3)
+    team = Threads(3)
     first = team.each(lambda runner: (runner, threading.get_ident()))
     assert [runner for runner, _ in first] == [0, 1, 2]
     assert len({thread for _, thread in first}) == 3
@@ -29,12 +23,12 @@ def test_each_runner_keeps_its_thread() -> None:
 def test_runners_run_at_the_same_time() -> None:
     # Each waits for the others: one after the other they would never end.
     meeting = threading.Barrier(3)
-    assert sorted(team_of(3).together(lambda runner: meeting.wait(timeout=10))) == [0, 1, 2]
+    assert sorted(Threads(3).together(lambda runner: meeting.wait(timeout=10))) == [0, 1, 2]
 
 
 def test_garbage_is_collected_by_no_runner() -> None:
     assert gc.isenabled()
-    assert team_of(2).together(lambda runner: gc.isenabled()) == [False, False]
+    assert Threads(2).together(lambda runner: gc.isenabled()) == [False, False]
     assert gc.isenabled()
 
 
@@ -48,7 +42,7 @@ def test_the_first_error_does_not_wait_for_the_others() -> None:
 
     began = time.monotonic()
     with pytest.raises(ValueError, match="runner 1"):
-        team_of(2).together(run)
+        Threads(2).together(run)
     release.set()
     assert time.monotonic() - began < 20
     assert gc.isenabled()

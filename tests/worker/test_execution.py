@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,6 @@ import json, os
 from lar.engines import engine_named
 from lar.worker.execution import Copies
 from lar.measurement.rows import open_rows
-from lar.reports.styles import paddle
 from lar.records.run import RunContext, RunSpec
 entry = engine_named({engine!r})
 settings = {{"thread": 2, "multi_thread_core_ids": "{cores[1]},{cores[0]}"}}
@@ -112,7 +112,7 @@ spec = RunSpec(model={DIGITS[engine]!r}, engine={engine!r}, driver=entry.drivers
                settings=settings)
 copies = Copies(spec, RunContext(), open_rows(-1, 2, 2))
 copies.load()
-print(json.dumps(copies.team.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
+print(json.dumps(copies.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
 os._exit(0)
 """
     done = subprocess.run(
@@ -223,3 +223,11 @@ def test_the_batch_is_known_where_all_items_have_the_same(
     profile = lar.read_profile(path)
     assert profile.facts.batch == batch
     assert f"IPS Unit: {rate}" in paddle.build(profile, {"view": ["perf"]}).text
+
+
+def test_one_runner_runs_in_the_calling_thread(write_script: Callable[..., str]) -> None:
+    spec = RunSpec(model=write_script(**SCRIPT), engine="fake", driver="script")
+    copies = Copies(spec, RunContext(), open_rows(-1, 1))
+    assert copies.each(lambda runner: (runner, threading.get_ident())) == [
+        (0, threading.get_ident())
+    ]
