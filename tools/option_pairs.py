@@ -615,7 +615,8 @@ NUMBER = re.compile(r"(?<![\w-])-?\d[\d.,]*(?:e[+-]?\d+)?(?:ms|us|ns|s|%)?(?![\w
 FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
 # Lines that come and go with what else the machine does.
 FLEETING = re.compile(
-    r"^note: .*(disturbed|other work)|^searching: |^lar: note: .*waited|^hint: MKL |^\x1b\[\d+m|:onnxruntime:"
+    r"^note: .*(disturbed|other work)|^searching: |^lar: note: .*waited|^hint: MKL "
+    r"|^\x1b\[\d+m|:onnxruntime:"
 )
 
 

@@ -6,16 +6,20 @@ import json
 from typing import Any
 
 import pytest
+from onnx import helper
 
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
+    GraphNode,
     OperatorTable,
+    OptimizedGraph,
     RawProfile,
     RunEvents,
     TimedRun,
     busy_threads,
     cut_of,
     decode_raw,
+    match_nodes,
 )
 from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
@@ -150,3 +154,52 @@ def test_copies_to_a_device_are_memcpys() -> None:
     span = found.spans[-1]
     assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
     assert (span.source_kind, span.destination_kind) == ("host", "device")
+
+
+def graph_of(*nodes: tuple[str, str]) -> OptimizedGraph:
+    """A graph of nodes, each a type and a name."""
+    protos = [helper.make_node(type, [], [], name=name) for type, name in nodes]
+    return OptimizedGraph(tuple(GraphNode(proto, {}) for proto in protos))
+
+
+def matched(graph: OptimizedGraph, *events: tuple[str, str]) -> dict[str, str]:
+    """The names of the nodes that events, each a type and a name, are found to be."""
+    nodes = [
+        {
+            **node(name, 105 + index, 1),
+            "args": {"op_name": type, "provider": "CPU", "node_index": str(index)},
+        }
+        for index, (type, name) in enumerate(events)
+    ]
+    raw = raw_of(*nodes, event("model_run", "Session", 100, 90))
+    return {key[0]: each.proto.name for key, each in match_nodes(raw, graph).items()}
+
+
+def test_events_are_matched_in_order_where_all_of_them_fit() -> None:
+    graph = graph_of(("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
+    events = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2"))
+    assert matched(graph, *events) == {
+        "conv1": "conv1",
+        "ReorderOutput_token_9": "ReorderOutput_token_3",
+        "Relu_2": "",
+    }
+
+
+def test_else_by_type_and_name_where_there_are_as_many() -> None:
+    graph = graph_of(
+        ("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", "")
+    )
+    events = (
+        ("Conv", "conv2"),  # in another order than in the graph
+        ("Conv", "conv1"),
+        ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
+        ("Relu", "Relu_3"),
+        ("Gemm", "gemm"),  # in no node
+    )
+    assert matched(graph, *events) == {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""}
+
+
+def test_of_more_events_than_nodes_none_is_sure() -> None:
+    graph = graph_of(("Relu", ""), ("Conv", "conv1"))
+    events = (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1"))
+    assert matched(graph, *events) == {"conv1": "conv1"}
