@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class Asked(NamedTuple):
-    """What is asked for, as far as rules look at it: options, and what follows from them."""
+    """What a run is asked to do, as far as rules look at it."""
 
     values: Mapping[str, Any]  # of options, by key
     warmup_iterations: int = 1
@@ -86,7 +86,7 @@ class Asked(NamedTuple):
 
 
 class Condition:
-    """Something that may hold of what is asked for.
+    """A condition on what is asked for: an option is given, or has a certain value.
 
     `name` is what a message calls it, as `--thread 4`; `options` are those that it looks at.
     """
@@ -350,7 +350,7 @@ RULES: tuple[Rule, ...] = (
     needs(
         (INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB),
         any_of=(INPUT,),
-        why="the data generated without it is no image",
+        why="the data generated without it is not an image",
         hint="give --input an image file, or an array of 3 or 4 axes from a file",
     ),
     excludes(

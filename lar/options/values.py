@@ -108,9 +108,9 @@ def parse_check_interval(text: str) -> str:
 
 
 def parse_path(text: str) -> str:
-    """Parse the name of a file or folder: any but the empty one, as an unset variable gives."""
+    """Parse the name of a file or folder; an unset shell variable gives an empty one."""
     if not text:
-        raise argparse.ArgumentTypeError("'' is no name of a file or folder")
+        raise argparse.ArgumentTypeError("the name of the file or folder is empty")
     return text
 
 
@@ -119,7 +119,7 @@ def parse_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
     return text
 
 

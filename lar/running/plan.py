@@ -221,27 +221,31 @@ def check_name(model: str) -> None:
     """Refuse a name that no file has, or that cannot be written into a result.
 
     Raises:
-        UsageError: it is empty, or no UTF-8.
+        UsageError: it is empty, or not UTF-8.
     """
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
     try:
         model.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{model!r}: the model's name is not UTF-8", "rename it") from None
+        raise UsageError(
+            "the model's name is not UTF-8", "rename it", subject=repr(model)
+        ) from None
 
 
 def check_texts(values: Mapping[str, Any]) -> None:
     """Refuse values that cannot be written into a result.
 
     Raises:
-        UsageError: one is no UTF-8; the flag is named.
+        UsageError: one is not UTF-8; the flag is named.
     """
     for option in OPTIONS:
         value = values[option.key]
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
-                raise UsageError(f"{option.flag}: {text!r}: is not UTF-8", "rename the file")
+                raise UsageError(
+                    "is not UTF-8", "rename the file", flag=option.flag, subject=repr(text)
+                )
 
 
 def require_engine(engine: Engine, model: str) -> None:

@@ -352,7 +352,7 @@ def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[
             ["--io-dump-stdout", "--json", "-"],
             "--io-dump-stdout and --json - exclude each other",
         ),
-        (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is no regular"),
+        (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is not a regular"),
         (["--iter", "0", "--bin-io-dump", "d"], "--bin-io-dump and --iter 0 exclude each other"),
     ],
 )
