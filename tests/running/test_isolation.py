@@ -229,9 +229,13 @@ def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScrip
 
 
 def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: WriteScript) -> None:
-    reader = SlowReader(1e-3)
-    plan = plan_run(write_script(), {"iter": 2500, "timeout": 2.0})
-    result = make_run(Run(spec=spec_of(plan), listener=reader))
+    # The reader takes longer than the limit; a busy machine may take that long to start the worker.
+    for seconds in (2, 10):
+        reader = SlowReader(seconds / 2000)
+        plan = plan_run(write_script(), {"iter": 2500, "timeout": float(seconds)})
+        result = make_run(Run(spec=spec_of(plan), listener=reader))
+        if result.status == "ok":
+            break
     assert (result.status, result.failure) == ("ok", None)
     assert reader.told == list(range(2501))
 
