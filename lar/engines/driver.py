@@ -62,7 +62,7 @@ class EngineProfiler(Protocol):
     """What takes an engine's own profile; a driver has one in a profiled run."""
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep what the engine has told of an iteration that has just ended.
+        """Keep what the engine has reported of an iteration that has just ended.
 
         Its dispatch began at `forward_ns` and returned at `dispatched_ns`; it had been computed at
         `waited_ns`, before its outputs were copied.

@@ -153,7 +153,7 @@ class ChoiceListener:
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
     """Return the algorithms in a log, by what they were chosen for; several for one kernel, which
-    differ in parameters that the engine does not tell, stand together."""
+    differ in parameters that the engine does not say, stand together."""
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
         kernel = Kernel(choice.operator, tuple(shape for shape in choice.shapes if shape))
@@ -165,7 +165,7 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 
 def is_search(settings: Mapping[str, Any]) -> bool:
-    """Tell whether a run measures algorithms."""
+    """Return whether a run measures algorithms."""
     return bool(FAST_RUN.of(settings) or FULL_RUN.of(settings))
 
 
@@ -268,7 +268,7 @@ IS_REPRODUCIBLE, DEPENDS_ON_SHAPE, DEPENDS_ON_BATCH = 1, 4, 8
 
 
 def listen_to_choices(driver: LiteDriver) -> None:
-    """Keep what the engine tells of its choices in the warm-up; without one it would be timed."""
+    """Keep what the engine reports of its choices in the warm-up; without one it would be timed."""
     if driver.spec.warmup_iterations:
         ChoiceListener(driver.choices.append).begin(FLAG)
 
@@ -293,7 +293,7 @@ def was_missed(warnings: Iterable[str]) -> bool:
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Tell whether a choice may be this operator's; the log does not tell all its parameters."""
+    """Return whether a choice may be this operator's; the log does not say all its parameters."""
     shapes = [operand.shape for operand in operator.key.operands]
     return (
         choice.operator == operator.name
@@ -303,7 +303,7 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 
 
 def fits(shape: tuple[int, ...], known: tuple[int, ...]) -> bool:
-    """Tell whether a shape is the one that a key gives, in which 0 stands for any batch."""
+    """Return whether a shape is the one that a key gives, in which 0 stands for any batch."""
     return len(shape) == len(known) and all(
         size in (real, 0) for size, real in zip(known, shape, strict=True)
     )
@@ -329,7 +329,7 @@ def name_of_choice(entry: Entry, settings: Mapping[str, Any]) -> str:
 
 
 def is_allowed(algorithm: Algorithm, settings: Mapping[str, Any]) -> bool:
-    """Tell whether the options allow an algorithm."""
+    """Return whether the options allow an algorithm."""
     equal = BINARY_EQUAL_BETWEEN_BATCH.of(settings)
     needed = IS_REPRODUCIBLE if equal or table.REPRODUCIBLE.of(settings) else 0
     unfit = DEPENDS_ON_BATCH if equal else 0

@@ -319,10 +319,6 @@ def read_cache(path: str | Path) -> AlgorithmCache:
     return cache_of(read_input(path, what="fast-run cache", limit=LARGEST_FILE), str(path))
 
 
-def reason_of(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
-
-
 def cache_of(data: bytes, name: str = "the cache") -> AlgorithmCache:
     """Read the content of a cache file; nothing is guessed and nothing left out.
 

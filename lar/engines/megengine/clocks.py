@@ -1,6 +1,6 @@
 """Brings the times of MegEngine's clocks to that of lar.
 
-Its host and its device have clocks of their own, whose zeros it does not tell. But what it has
+Its host and its device have clocks of their own, whose zeros it does not say. But what it has
 done in an iteration lay between that iteration's begin and end, which bounds the offset from both
 sides; iterations with the same zero bound it together.
 """
@@ -33,7 +33,7 @@ class Iteration(NamedTuple):
 class Window(NamedTuple):
     """The bounds of a clock's offset in nanoseconds, as one iteration gives them.
 
-    They are its begin minus the first time that the engine tells, and its end minus the last one.
+    They are its begin minus the first time that the engine reports, and its end minus the last one.
     """
 
     low_ns: int

@@ -111,7 +111,7 @@ class Quirk(NamedTuple):
 
 
 def is_amd_with_avx2(processor: str) -> bool:
-    """Tell whether MKL's AVX2 code runs on an AMD processor; it would crash without AVX2."""
+    """Return whether MKL's AVX2 code runs on an AMD processor; it would crash without AVX2."""
     vendor, *instruction_sets = processor.split()
     return vendor == AMD and "avx2" in instruction_sets
 
@@ -282,7 +282,7 @@ MANY_ROWS = 8
 
 
 def traits_of(path: str) -> frozenset[str]:
-    """Return what a model has, nothing of a file whose operators cannot be told."""
+    """Return what a model has, nothing of a file whose operators is not known."""
     try:
         return frozenset(traits_in(graph_in(path)))
     except (ValueError, LookupError, OSError, LarError, struct.error):
@@ -363,7 +363,7 @@ def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]
 
 
 def is_cache_missed(result: RunResult) -> bool:
-    """Tell whether operators ran that are not in the cache."""
+    """Return whether operators ran that are not in the cache."""
     from lar.engines.megengine.algorithms import was_missed  # few runs need it
 
     return was_missed(result.warnings)

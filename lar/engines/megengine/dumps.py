@@ -63,7 +63,7 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
 
 
 def keep_choices(place: Path) -> None:
-    """Have what the engine tells of its choices of algorithms written into a file from now on."""
+    """Have what the engine reports of its choices of algorithms written into a file from now on."""
     file = place.open("ab", buffering=0)
 
     def write(message: bytes) -> None:

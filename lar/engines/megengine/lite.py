@@ -248,7 +248,7 @@ class LiteDriver(Driver):
         return LiteOutputs(self.network)
 
     def meter(self) -> Meter | None:
-        # Beside others, the calling thread waits for threads that cannot be told apart.
+        # Beside others, the calling thread waits for threads that cannot be distinguished.
         unknown = self.spec.runners > 1 and MULTITHREAD.is_given(self.spec.settings)
         return None if unknown else super().meter()
 

@@ -74,7 +74,7 @@ def write_graph(
 
 
 def has_blocks(operators: Sequence[Any]) -> bool:
-    """Tell whether an operator's layout has the size of a block in its name, as NCHW44."""
+    """Return whether an operator's layout has the size of a block in its name, as NCHW44."""
     return any(re.search(r"\d", layout_of(operator)) for operator in operators)
 
 

@@ -284,7 +284,7 @@ def quantised_name(dtype: Any) -> str:
 
 
 def is_weight(variable: Any) -> bool:
-    """Tell whether a variable is a constant with parameters of the model."""
+    """Return whether a variable is a constant with parameters of the model."""
     if variable.owner.type not in CONSTANTS:
         return False
     is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)

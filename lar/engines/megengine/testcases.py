@@ -156,7 +156,7 @@ def values_in(content: bytes) -> list[Array]:
 
 
 def read_check(assertion: Any) -> Check:
-    """Find out what an assertion allows: the engine does not tell, so it is tried.
+    """Find out what an assertion allows: the engine does not say, so it is tried.
 
     Where 0 is expected each value is its own error. Given values that grow up to the largest, the
     engine names the first that is not below what it allows. All float32 in steps of 2**15 are

@@ -51,7 +51,7 @@ from lar.records.run import (
     Samples,
 )
 
-SAME_MIB = 0.01  # the log tells a workspace with two decimals
+SAME_MIB = 0.01  # the log gives a workspace with two decimals
 
 
 def is_winograd(algorithm: Algorithm) -> bool:
@@ -144,14 +144,14 @@ def pair_choices(
 
 
 def is_known(choice: LoggedChoice, operator: Operator) -> bool:
-    """Tell whether a choice may be this operator's and is among its algorithms."""
+    """Return whether a choice may be this operator's and is among its algorithms."""
     names = {each.name for each in operator.entry.algorithms}
     return choice.algorithm in names and is_of(choice, operator)
 
 
 def was_searched_otherwise(ran: Sequence[LoggedChoice], cache: AlgorithmCache) -> bool:
-    """Tell whether a convolution needs less workspace than the search noted: its weights were not
-    transformed ahead then, which the cache's keys do not tell."""
+    """Return whether a convolution needs less workspace than the search noted: its weights were not
+    transformed ahead then, which the cache's keys do not show."""
     return any(
         algorithm.workspace_bytes / 2**20 > choice.workspace_mib + SAME_MIB
         for choice, _, algorithm in pair_choices(ran, cache)

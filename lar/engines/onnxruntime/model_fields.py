@@ -211,7 +211,7 @@ def output_names(data: bytes | memoryview) -> list[str]:
 
 
 def inputs_without_rank(data: bytes | memoryview) -> set[str]:
-    """Return the names of a model's inputs whose number of axes the file does not tell.
+    """Return the names of a model's inputs whose number of axes the file does not say.
 
     Raises:
         ValueError: this is no model.

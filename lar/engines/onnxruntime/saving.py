@@ -94,7 +94,7 @@ def drop_repeated_in(graph: Any) -> None:
 
 
 def has_control_flow(data: bytes | memoryview) -> bool:
-    """Tell whether a node of a model holds graphs of its own, as If and Loop do."""
+    """Return whether a node of a model holds graphs of its own, as If and Loop do."""
     return any(
         field.number in ATTRIBUTE_GRAPHS
         for graph in messages_in(data, MODEL_GRAPH)
