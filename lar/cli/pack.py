@@ -235,7 +235,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
 
 
 def format_packed(name: str, packed: Packed) -> list[str]:
-    """Return the lines that tell what was packed."""
+    """Return the lines that say what was packed."""
     from lar.reports.info_text import format_shape
 
     lines = [

@@ -168,6 +168,6 @@ def pair_parameters(
 
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
-    """Read a tensor in plain axes, without the padding that shapes of the other side tell."""
+    """Read a tensor in plain axes, without the padding that shapes of the other side show."""
     stored = values.read_without_padding(tensor, shapes)
     return stored.decode(stored.raw)

@@ -356,5 +356,5 @@ def twin_score(one: Steps, other: Steps) -> float | None:
 
 
 def has_several_pixels(shape: tuple[int, ...]) -> bool:
-    """Tell whether a tensor has numbers enough in each channel to tell a bias from a fault."""
+    """Return whether each channel has enough numbers to distinguish a bias from a fault."""
     return len(shape) > 1 and prod(shape) >= 4 * shape[1]

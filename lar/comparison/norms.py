@@ -86,7 +86,7 @@ def size_of(elements: Elements) -> Size:
         if not least < energy < math.inf and block.any():
             block = finite_part(block)
             energy = square(block)
-        # Looked at only where its energy tells that there may be some.
+        # Looked at only where its energy shows that there may be some.
         may_have_fills |= bool(energy >= FILL**2 and np.abs(block).max() >= FILL)
         total, count = total + energy, count + block.size
     fill = find_fill(elements) if may_have_fills else math.inf

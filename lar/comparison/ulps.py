@@ -15,7 +15,7 @@ def most_between(
     """Return the greatest distance of two blocks of one floating-point type in ULPs, or what was
     `known` if that is more; elements that are NaN or infinite do not count.
 
-    `relative` are the relative errors, up to `largest`, which tell where to look: between two
+    `relative` are the relative errors, up to `largest`, which show where to look: between two
     normal numbers whose relative error is r < 0.5 there are from r to 2 r times 2**mantissa others,
     between subnormal ones fewer, and between any others 2**(mantissa - 1) at least.
     """

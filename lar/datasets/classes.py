@@ -19,7 +19,8 @@ def classes_of(item: Item, output: Any) -> ItemClasses:
 
 def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the classes of the highest scores and these, best first; of equal scores the lower
-    class first. A score that is not finite tells nothing. Of a batch, the first item's."""
+    class first. Scores that are not finite are left out. Of a batch, the first item
+    counts."""
     import numpy as np
 
     if isinstance(output, str) or output.size < 2:

@@ -41,7 +41,7 @@ LISTS = (".txt", ".lst")
 MOST_ITEMS = 1_000_000
 
 Files = tuple[tuple[str, str], ...]
-"""The name of an input (empty: the file tells) and a file, for each input."""
+"""The name of an input (empty where the file has the name) and a file, for each input."""
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
@@ -173,8 +173,8 @@ def read_list(path: str) -> list[str]:
 
 
 def names_of(files: Sequence[str]) -> list[str]:
-    """Return what the items are called: their files' names, with folders where those tell them
-    apart."""
+    """Return what the items are called: their files' names, with folders where these
+    distinguish them."""
     names = [os.path.basename(file) for file in files]
     if len(set(names)) == len(names):
         return names

@@ -29,7 +29,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(path: str | None, items: Sequence[str]) -> Labels:
-    """Read a file of labels for the items of a data set; no file tells nothing.
+    """Read a file of labels for the items of a data set; without a file there are none.
 
     Raises:
         UsageError: it cannot be read, or its lines do not fit the items.
@@ -43,7 +43,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
             raise UsageError(
-                f"tells the classes of {len(lines)} items, there are {len(items)}",
+                f"has the classes of {len(lines)} items, there are {len(items)}",
                 "give a number a line, in the order of the items, or ITEM NUMBER",
                 flag="--labels",
                 subject=path,
@@ -56,7 +56,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     missing = [item for item in items if item not in told]
     if missing:
         raise UsageError(
-            f"tells no class of {missing[0]}",
+            f"has no class of {missing[0]}",
             f"{len(missing)} of {len(items)} items are not in it",
             flag="--labels",
             subject=path,
@@ -65,7 +65,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
 
 
 def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[str, str]:
-    """Return what the pairs of names and labels tell of the items, by the items' names.
+    """Return the label of each item that the pairs of names and labels hold, by its name.
 
     The names may be those of paths, or leave out the suffix, where each is still one item's.
     """

@@ -104,7 +104,7 @@ BY_DTYPE: Mapping[str, ElementType] = {element.dtype: element for element in ELE
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What a file tells before its elements, which begin at `offset` and take `size` bytes."""
+    """What a file holds before its elements, which begin at `offset` and take `size` bytes."""
 
     path: Path
     name: str
@@ -276,9 +276,9 @@ def widen(stored: Array) -> Array:
 def write_tensor(path: Path, array: Array, name: str, dtype: str = "") -> None:
     """Write an array to a file.
 
-    `dtype` is that of `DumpedTensor` where the array's own does not tell it: the name of a
+    `dtype` is that of `DumpedTensor` where the array's own is not it: the name of a
     quantised type, whose integers the array holds, or BFloat16, which keeps the upper half of
-    each float32. Integers of 64 bits are stored in 32 where the name tells their dtype and their
+    each float32. Integers of 64 bits are stored in 32 where the name has their dtype and their
     values fit.
 
     Raises:

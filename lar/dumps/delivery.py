@@ -59,7 +59,7 @@ def finish_dump(
     place = index_place(folder)
     index = replace(
         index,
-        # A folder that grows has an index from the start, which tells of the data as it was then.
+        # A folder that grows has an index from the start, which records the data as it was then.
         files=read_index(place).files if place.exists() else files_of_items(spec),
         complete=complete,
         engine_version=engine.version if engine else "",
@@ -161,7 +161,7 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
     if complete and pattern and not left:
         raise UsageError(
             f"no variable and no operator has {pattern!r} in its name",
-            "dump without it once: the index beside the dump tells the names",
+            "dump without it once: the index beside the dump lists the names",
             flag="--dump-filter",
         )
 

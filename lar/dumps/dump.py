@@ -23,8 +23,8 @@ class DumpedTensor:
     `key` is unique in the dump: the name of its file. `name` is what the engine calls the
     variable. `dtype` is a NumPy dtype's name, or MegEngine's name of a quantised type, as
     `QuantizedS8`, or of one that NumPy lacks. `shape` is that of the stored array; `layout`
-    names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: `layouts`
-    tells them) and is empty where the axes are plain or unknown. `operator` is the key of the
+    names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: see
+    `layouts`) and is empty where the axes are plain or unknown. `operator` is the key of the
     operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
     counts the iterations, the warm-up's included, where a dump keeps the outputs of each.
     """
@@ -43,7 +43,7 @@ class DumpedTensor:
 class DumpedOperator:
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
-    An input whose tensor is not in the dump has a key all the same. `constant` tells weights and
+    An input whose tensor is not in the dump has a key all the same. `constant` marks weights and
     other values that were not computed.
     """
 
@@ -64,7 +64,7 @@ class DumpIndex:
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
     that was dumped, the warm-up's included. `items` are those of a data set, each of which was
     run for `iterations` iterations; `inputs` are what `--input` was given, and `feeding` the
-    options that say what was made of it; `files` tells of each file of the items the size in bytes
+    options that say what was made of it; `files` has for each file of the items the size in bytes
     and the time of its content. Unknown facts are empty.
     """
 

@@ -1,7 +1,7 @@
 """Dumps on disk: a folder of tensors and, beside it, `FOLDER.index.json`.
 
 The folder holds tensors only, since MegEngine's own tool reads every file in it. Without an index,
-as load_and_run leaves a dump, the names inside the files tell what it holds.
+as load_and_run leaves a dump, the names inside the files say what it holds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 
 
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
-    """Return what a folder's index tells, or the names inside its files; and the keys of tensors
+    """Return what a folder's index holds, or the names inside its files; and the keys of tensors
     that the index names and whose files are missing, which are left out of it.
 
     An index of other files than those in the folder is that of another dump, which stood there;

@@ -37,7 +37,7 @@ class Variable:
     `shape` and `strides` count elements; one that is not `stored` has a shape only, if that.
     `format` is that of a tensor that is no plain array, as `I2D{2,1}`. `operator` and
     `operator_type` name what gave it, as its output number `slot`. `place` and `state` are what
-    else the engine tells: the device, and how its shape and value are known.
+    else the engine records: the device, and how its shape and value are known.
     """
 
     id: int
@@ -61,7 +61,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class DumpedName:
-    """What the name of a dumped tensor tells."""
+    """What the name of a dumped tensor says."""
 
     variable: Variable
     inputs: tuple[Variable, ...] = ()

@@ -1,7 +1,7 @@
 """Which tensors of a dump have their channels in blocks, from the operators around them.
 
 An array of five axes is no proof: those of videos have as many. What is certain are the formats
-that the engine tells, and convolutions over two axes that give five; what passes through
+that the engine names, and convolutions over two axes that give five; what passes through
 operators that keep the layout has it too.
 """
 
@@ -76,7 +76,7 @@ def layout_of_weight(
 ) -> str:
     """Return the layout of a convolution's weights, empty where it is unknown or plain.
 
-    `before` and `after` are those of what it takes and gives, `group` tells that the engine says
+    `before` and `after` are those of what it takes and gives, `group` that the engine says
     it is a convolution by groups. Source: `ConvBias` and `opr_param_defs.py` of MegDNN, and the
     dumps of MegEngine 1.13.
     """

@@ -29,7 +29,7 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 class Source(NamedTuple):
     """A model file, and the testcases with it: folders, or numbers of those inside the file.
 
-    `is_input` tells that it is `--input` that names the folder.
+    `is_input` is true where `--input` names the folder.
     """
 
     model: str

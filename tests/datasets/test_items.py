@@ -174,7 +174,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: st
 def test_names_without_suffixes_are_those_of_one_item_each(tmp_path: Path) -> None:
     labels = tmp_path / "labels.txt"
     labels.write_text("a 3\nb 1\n")
-    with pytest.raises(UsageError, match=r"tells no class of a\.npy"):
+    with pytest.raises(UsageError, match=r"has no class of a\.npy"):
         read_labels(str(labels), ["a.npy", "a.jpg", "b.npy"])
     labels.write_text("a.npy 3\na.jpg 2\nb.npy 1\n")
     assert read_labels(str(labels), ["a.npy", "a.jpg", "b.npy"]).truths == (3, 2, 1)
