@@ -4,7 +4,7 @@ Activities are as trace viewers take them: intervals that nest on each thread of
 and kernels and copies on a device.
 
 On a CPU an operator's execution is an activity of the host, named by the operator's type, and its
-dispatch, where that is told, is another, named `TYPE dispatch`. Where operators run on a device,
+dispatch, where that is recorded, is another, named `TYPE dispatch`. With operators on a device,
 the host only dispatches: that is the activity named by the type, and the device's kernels belong
 to it.
 """
@@ -93,7 +93,7 @@ def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
 
 
 def can_open(is_open: list[tuple[int, int]], start: int, end: int) -> bool:
-    """Close what has ended on a track, and tell whether an interval fits into what is open."""
+    """Close what has ended on a track, and return whether an interval fits into what is open."""
     while is_open and is_open[-1][0] <= start:
         is_open.pop()
     return not is_open or start < end <= is_open[-1][0]
@@ -160,7 +160,7 @@ def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> i
 def device_activities_of(profile: Profile) -> list[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device, none on a CPU.
 
-    Where the engine does not tell of kernels, the computation of an operator is one.
+    Where the engine reports no kernels, the computation of an operator is one.
     """
     if not profile.on_device:
         return []
@@ -203,7 +203,7 @@ Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 class Placed(Protocol):
-    """What is told to be of an operator: a span, or what a device did."""
+    """What is recorded for an operator: a span, or what a device did."""
 
     @property
     def operator(self) -> int | None: ...

@@ -1,7 +1,7 @@
 """Where the time of each step went: every moment counts for the first bucket that it lies in.
 
 The buckets and their priority are those of the PyTorch profiler's TensorBoard plugin: Kernel,
-Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. On a CPU there is no device to tell of, and
+Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. On a CPU there is no device to report, and
 the first four are left out. A bucket is the union of its intervals within the step less all
 buckets before it, so that the buckets sum to the step exactly.
 """

@@ -33,7 +33,7 @@ def device_number(device: str) -> int:
 
 
 def is_of_device(profile: Profile, span: Span) -> bool:
-    """Tell what a device did: its kernels, and copies that are said to be of a device."""
+    """Return whether a device did it: its kernels, and copies that are said to be of a device."""
     if not profile.on_device:
         return False
     if span.device is None:
@@ -63,7 +63,7 @@ class KernelRun(NamedTuple):
 def kernel_runs(profile: Profile) -> Iterator[KernelRun]:
     """Yield the kernels of timed iterations.
 
-    An engine that tells of none has one for each execution of an operator: its computation.
+    An engine that reports none has one for each execution of an operator: its computation.
     """
     spans = profile.spans_of("kernel")
     for span in spans:

@@ -13,7 +13,7 @@ from lar.records.profile import Execution, Profile, Span
 
 
 class Launch(NamedTuple):
-    """One execution of an operator or, on a device that tells them, of a kernel.
+    """One execution of an operator or, on a device that reports them, of a kernel.
 
     `place` counts in `Profile.operators`, which may bear one name several times, or none.
     `kernel` is the algorithm, or the provider and the type, where no kernel is told. `begun` says

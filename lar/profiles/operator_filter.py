@@ -13,12 +13,12 @@ MOVING_TYPES = re.compile(
 
 
 def only_moves(type: str) -> bool:
-    """Tell whether operators of a type only move values, from one place or layout to another."""
+    """Return whether operators of a type only move values, from one place or layout to another."""
     return MOVING_TYPES.fullmatch(type) is not None
 
 
 def operators_matching(profile: Profile, pattern: str) -> frozenset[int]:
-    """Return the places of the operators whose name or type has a regular expression in it."""
+    """Return the places of the operators whose name or type matches `pattern`."""
     search = re.compile(pattern).search
     return frozenset(
         place

@@ -245,7 +245,7 @@ def recommend_memory(profile: Profile) -> Finding | None:
     capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
     if capacity is None and not profile.on_device:
         capacity = profile.facts.machine.get("memory_bytes")
-    # The process's own memory is the host's, and tells nothing of a device's.
+    # The process's own memory is the host's, and says nothing about a device's.
     used = (
         profile.memory_plan.static_bytes if profile.on_device else profile.facts.peak_memory_bytes
     )

@@ -67,7 +67,7 @@ class Work:
         return percent_of(self.bytes_per_second, peak.bytes_per_second if peak else None)
 
     def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what binds this work; None where its intensity or the peak does not tell."""
+        """Return what binds this work; None where its intensity or the peak is not known."""
         if peak is None or self.intensity is None:
             return None
         if self.intensity >= ridge_of(peak):

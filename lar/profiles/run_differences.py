@@ -22,7 +22,7 @@ METRICS: tuple[Metric, ...] = ("calls", "host", "self_host", "device", "self_dev
 CONFIDENCE = 0.95
 
 # An operator's part in one run: of each metric a value for each iteration, durations in
-# nanoseconds; None where the run cannot tell.
+# nanoseconds; None where the run has no such figure.
 Samples = Mapping[Metric, Sequence[float] | None]
 
 
@@ -72,7 +72,7 @@ def describe_run(profile: Profile) -> str:
 
 
 def caveats_of(baseline: Profile, experiment: Profile) -> list[str]:
-    """Return what the figures do not tell, a line each."""
+    """Return what the figures leave open, a line each."""
     lines = []
     if baseline.on_device != experiment.on_device:
         lines.append(

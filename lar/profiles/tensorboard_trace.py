@@ -238,7 +238,7 @@ def ranges_around(profile: Profile) -> list[Span]:
 
 
 def are_within_steps(activities: Sequence[HostActivity], steps: Sequence[Step]) -> bool:
-    """Tell whether no activity lies across the begin or end of a step."""
+    """Return whether no activity lies across the begin or end of a step."""
     edges = sorted(edge for step in steps for edge in (step.start_ns, step.end_ns))
     return all(
         bisect_right(edges, each.start_ns) >= bisect_right(edges, each.end_ns - 1)

@@ -13,7 +13,7 @@ def format_algorithms(result: RunResult) -> list[str]:
     if not result.algorithms:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
-    # The engine tells each kind once, however many operators of the model are of it.
+    # The engine reports each kind once, however many operators of the model are of it.
     counts = f"winograd: {len(chosen)} of {len(result.algorithms)} kinds of convolution"
     return [
         counts + format_gain(chosen),
@@ -39,7 +39,7 @@ def format_gain(chosen: list[AlgorithmChoice]) -> str:
 
 
 def format_ratio(ours: float, other: float) -> str:
-    """Return how much faster or slower a time is, empty where they are too short to tell."""
+    """Return how much faster or slower a time is, empty where they are too short to compare."""
     if not (ours > 0 and other > 0):
         return ""
     return f", {other / ours:.2f}x as fast" if ours <= other else f", {ours / other:.2f}x as slow"

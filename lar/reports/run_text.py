@@ -99,7 +99,7 @@ def feeds_in(spec: RunSpec) -> int:
 
 
 def format_runner(runner: int, spec: RunSpec) -> str:
-    """Return the end of a line that tells whose it is, empty where there is one runner."""
+    """Return the end of a line that names its runner, empty if there is only one."""
     return f" [runner {runner}]" if spec.runners > 1 else ""
 
 
@@ -107,7 +107,7 @@ def format_finish(result: RunResult) -> list[str]:
     """Return the line that ends a test, one for each runner, none when nothing was timed.
 
     Scripts take the line for a test that ended, so a run that the engine broke has none; one
-    that the user ended tells what was measured.
+    that the user ended prints what was measured.
     """
     if result.status not in ("ok", "interrupted"):
         return []

@@ -4,7 +4,7 @@
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-// Colours that are told apart by most eyes; no colour means anything that no text says.
+// Colours that most eyes distinguish; no colour means anything that no text says.
 const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8b6bb1",
                 "#7a8b3a", "#a0522d", "#4d6a80"];
 const GREY = "#9aa4ae";

@@ -118,7 +118,7 @@ def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:
 
 
 def notes_of(baseline: Profile, experiment: Profile, main: Metric) -> list[str]:
-    """Return what the figures are and what they do not tell."""
+    """Return what the figures are and what they leave open."""
     where = "the device" if main == "device" else "the host, dispatch, wait and computation"
     notes = [
         f"Times of operators are means of an iteration, on {where}; an operator that one run does "

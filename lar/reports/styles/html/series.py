@@ -15,7 +15,7 @@ from lar.profiles.totals import group_by_operator
 from lar.records.profile import Profile
 from lar.reports.pages.tables import rounded
 
-# More than these cannot be told apart on a screen: what is drawn then stands for several.
+# More than these cannot be distinguished on a screen: what is drawn then stands for several.
 MOST_ITERATIONS = 400
 MOST_SAMPLES = 1000
 

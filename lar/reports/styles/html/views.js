@@ -39,8 +39,8 @@ const views = {
   kernels() {
     const about = figures.kernels_told
       ? "The kernels that the device ran."
-      : "The engine tells of no kernels of a device: these are the algorithms that it chose, or, "
-        + "where it does not tell those, the types of the operators.";
+      : "The engine reports no kernels of a device: these are the algorithms that it chose, or, "
+        + "where it does not report those, the types of the operators.";
     return [makeNote(about), makeTable(tables.kernels, "kernels"),
             drawPie(tables.kernels, "Time by kernel")].filter(Boolean);
   },

@@ -91,7 +91,7 @@ def records_of(profile: Profile) -> list[Record]:
 
 
 def is_single(profile: Profile) -> bool:
-    """Tell whether the engine's own file, of the last iteration, is that of the only timed one."""
+    """Return whether the engine's own file, of the last iteration, is of the only timed one."""
     return len(profile.timed_steps()) == 1 or not profile.steps
 
 

@@ -200,7 +200,7 @@ def format_amount(amount: float | None, unit: Unit) -> str:
 
 
 def format_inputs(record: Record, separator: str) -> str:
-    """Return the shapes of the inputs, with their layouts where the engine tells them."""
+    """Return the shapes of the inputs, with their layouts where the engine reports them."""
     return format_shapes(record, record.in_shapes, separator, record.in_layouts or ())
 
 

@@ -109,7 +109,7 @@ def share_of(group: Group, total: int) -> float:
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[str, int | None], bool]:
-    """Return what tells a name, or an operator by its name or type, with a regular expression."""
+    """Return a test of whether a name, or an operator's name or type, matches `pattern`."""
     if pattern is None:
         return lambda name, operator: True
     search = re.compile(pattern).search
@@ -167,7 +167,7 @@ def os_events(profile: Profile) -> list[Event]:
 
 
 def system_call_events(profile: Profile) -> list[Event]:
-    """Return the system calls that strace has told of, however short."""
+    """Return the system calls that strace recorded, however short."""
     spans = spans_without_warmup(profile, "osrt")
     return [
         Event((span.name,), span.duration_ns) for span in spans if "strace" in (span.source or "")
@@ -175,7 +175,7 @@ def system_call_events(profile: Profile) -> list[Event]:
 
 
 def sources_of_os_events(profile: Profile) -> tuple[str, ...]:
-    """Return what has told of the calls of the operating system."""
+    """Return what recorded the calls of the operating system."""
     sources = {span.source for span in spans_without_warmup(profile, "osrt") if span.source}
     return tuple(sorted(sources))
 

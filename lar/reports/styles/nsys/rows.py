@@ -101,7 +101,7 @@ def size_rows(profile: Profile, pattern: str | None) -> list[Row]:
 
 
 def grid_events(profile: Profile) -> list[Event]:
-    """Return kernels by their grid and block; a kernel whose launch is not told has no row."""
+    """Return kernels by their grid and block; a kernel without a recorded launch has no row."""
     return [
         Event(
             (format_extent(run.grid), format_extent(run.block), run.name),

@@ -38,7 +38,7 @@ class Activity(NamedTuple):
 
 
 class WorkSums:
-    """Tells how much work began between two times, of intervals (begin, duration)."""
+    """Says how much work began between two times, of intervals (begin, duration)."""
 
     def __init__(self, work: Iterable[tuple[int, int]]) -> None:
         ordered = sorted(work)
@@ -56,7 +56,7 @@ class WorkSums:
 def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Activity]:
     """Return what the device did, in the order recorded.
 
-    Where the engine tells of no kernels, the computation of each operator stands for one.
+    Where the engine reports no kernels, the computation of each operator stands for one.
     """
     if not profile.on_device:
         return []

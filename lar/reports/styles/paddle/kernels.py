@@ -1,4 +1,4 @@
-"""Paddle's table of kernels, and what stands in their place where an engine tells of none."""
+"""Paddle's table of kernels, and what stands in their place where an engine reports none."""
 
 from __future__ import annotations
 

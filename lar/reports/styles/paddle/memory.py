@@ -1,4 +1,4 @@
-"""Paddle's table of memory: what each operator took and gave back, where the engine tells it."""
+"""Paddle's table of memory: what each operator took and gave back, where the engine reports it."""
 
 from __future__ import annotations
 

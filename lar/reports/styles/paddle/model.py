@@ -58,7 +58,7 @@ def phase_calls(run: TimedRun) -> tuple[dict[str, list[list[Span]]], dict[str, l
 
 
 def is_within(span: Span, step: Step) -> bool:
-    """Tell whether a span has time in common with a step, or lasts no time within it."""
+    """Return whether a span has time in common with a step, or lasts no time within it."""
     start, end = max(span.start_ns, step.start_ns), min(span.end_ns, step.end_ns)
     return start < end or start == end == span.start_ns == span.end_ns
 

@@ -6,7 +6,7 @@
       <type> compute
         <algorithm, or a kernel or copy on the device>
 
-Parts are shown as far as the engine tells them; what an engine's operator calls besides, such as a
+Parts are shown where the engine reports them; what an engine's operator calls besides, such as a
 conversion of layout, is a part too. Kernels of an operator without parts stand directly below it.
 A ratio of an operator is that to all operators, any other that to the row above it.
 """

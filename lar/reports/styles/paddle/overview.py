@@ -194,7 +194,7 @@ def operator_intervals(run: TimedRun) -> list[Interval]:
 
 
 def inner_intervals(run: TimedRun) -> list[Interval]:
-    """Return the parts of operators on the host, where they are told: dispatch, wait, compute."""
+    """Return the recorded parts of operators on the host: dispatch, wait, compute."""
     intervals = intervals_of(
         span for span in run.profile.spans_of("runtime") if span.operator is not None
     )

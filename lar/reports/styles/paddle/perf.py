@@ -1,4 +1,4 @@
-"""What Paddle's timer tells of the iterations: the cost of reading and of all, and the rate."""
+"""What Paddle's timer prints about the iterations: the cost of reading and of all, and the rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BARS = Layout(start="| ", gap=" | ", end=" |")
 
 
 class StepCost(NamedTuple):
-    """What one step has cost in seconds; None where it is not told of any what was read."""
+    """What one step has cost in seconds; None if no step reports its reading time."""
 
     number: int
     reader_seconds: float | None

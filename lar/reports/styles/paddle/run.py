@@ -49,7 +49,7 @@ class TimedRun:
 
     @property
     def tells_kernels(self) -> bool:
-        """Whether the kernels are those of a device, as it told them."""
+        """Whether the kernels are those that a device reported."""
         return self.profile.on_device and bool(self.profile.spans_of("kernel"))
 
     @cached_property

@@ -105,7 +105,7 @@ def side_of(profile: Profile, options: Mapping[str, Any]) -> Side:
 
 
 def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bool]:
-    """Return what tells by an operator's number whether its name or type matches."""
+    """Return a test of whether an operator, by its number, has a name or type that matches."""
     if pattern is None:
         return lambda operator: True
     return operators_matching(profile, pattern).__contains__

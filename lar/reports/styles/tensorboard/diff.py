@@ -146,7 +146,7 @@ def outermost_of(side: Side) -> tuple[int, int, int, str]:
 def lies_in_another(
     activities: Sequence[HostActivity], place: int, accepts: Callable[[int], bool]
 ) -> bool:
-    """Tell whether an activity lies in one of an operator that is meant."""
+    """Return whether an activity lies in one of an operator that is meant."""
     while (place := activities[place].parent) >= 0:
         if accepts(activities[place].operator):
             return True
@@ -168,7 +168,7 @@ def row_of(
     pair: Pair, metrics: Sequence[tuple[str, str]], profiles: tuple[Profile, Profile]
 ) -> list[Cell]:
     """Return a row of the table: an operator that one run does not have took 0 there, a figure
-    that a run cannot tell is None."""
+    that a run does not have is None."""
     row: list[Cell] = [title_of(pair[0] or pair[1])]
     for _, field in metrics:
         one, two = (

@@ -149,7 +149,7 @@ def curve_rows(profile: Profile, allocations: list[Allocation]) -> list[list[flo
 
 
 def event_rows(profile: Profile, allocations: Iterable[Allocation]) -> list[list[Any]]:
-    """Return a row for each allocation, with its release where the address tells that; then the
+    """Return a row for each allocation, with its release where the address shows it; then the
     releases of what was allocated before."""
     rows: list[list[Any]] = []
     is_open: dict[int, tuple[int, list[Any]]] = {}  # by address: since when, and the row

@@ -46,7 +46,7 @@ def modules_of(
     profile: Profile, accepts: Callable[[int], bool] = lambda _: True
 ) -> dict[str, Any] | None:
     """Return the tree of modules with times in microseconds over all timed iterations; None where
-    the names of the operators tell of none. `accepts` takes an operator's number."""
+    the names of the operators have none. `accepts` takes an operator's number."""
     root = Module("")
     times_ns = device_times_of(profile)
     for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):

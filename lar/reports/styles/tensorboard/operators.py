@@ -203,8 +203,8 @@ def ordered_by(rows: Iterable[Row], value_of: Callable[[Row], Any], descending: 
 def operator_row_of(profile: Profile, totals: OperatorTotals) -> dict[str, Any]:
     """Return a row of the operator table, times in whole microseconds.
 
-    Nothing tells of tensor cores on a CUDA device: those cells are None there. Call stacks are not
-    recorded.
+    The use of tensor cores on a CUDA device is not known: those cells are None there. Call stacks
+    are not recorded.
     """
     row: dict[str, Any] = {"name": totals.name}
     if totals.input_shape:

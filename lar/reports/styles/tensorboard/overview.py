@@ -92,7 +92,7 @@ def recommendations_html(profile: Profile) -> str:
 def device_metrics(profile: Profile, breakdown: Breakdown, kind: str) -> dict[str, Any]:
     """Return what is known of the device, and how busy it was over the steps.
 
-    Nothing tells which kernels used the tensor cores of a CUDA device, so that row is left out
+    It is not known which kernels used the tensor cores of a CUDA device, so that row is left out
     there; other devices have none.
     """
     number = device_number(profile.facts.device)

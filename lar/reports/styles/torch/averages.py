@@ -15,7 +15,7 @@ from lar.reports.styles.torch.calls import Call, Kind, Memory
 class KeyAverage:
     """All calls of one name: nanoseconds and bytes in sum; what is not known is None.
 
-    `shapes` are those of the inputs where rows are told apart by them.
+    `shapes` are those of the inputs where rows are distinguished by them.
     """
 
     name: str
@@ -113,7 +113,7 @@ def sum_memory(calls: Iterable[Call], memory: Callable[[Call], Memory | None]) -
 
 
 def matching_calls(profile: Profile, calls: Iterable[Call], pattern: str) -> list[Call]:
-    """Return the calls whose name, or whose operator's name or type, has a regular expression."""
+    """Return the calls whose name, operator or operator's type matches `pattern`."""
     search = re.compile(pattern).search
     operators = operators_matching(profile, pattern)
     return [call for call in calls if call.operator in operators or search(call.name)]

@@ -168,7 +168,7 @@ def nest_pieces(pieces: Iterable[Piece]) -> None:
 
 
 def counts_for(piece: Piece, outer: Piece) -> bool:
-    """Tell whether an operator counts for the call around it; what counts for a range is known.
+    """Return whether an operator counts for the call around it; what counts for a range is known.
 
     One that lasts no time is within no other that begins with it: where clocks are coarse, it is
     rather before.
@@ -214,7 +214,7 @@ def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield what a device has done; nothing where there is none."""
     if not profile.on_device:
         return
-    # Where memory is told, kernels take none.
+    # Where memory is recorded, kernels take none.
     memory = Memory() if memory_by_step(profile) else None
     for run in kernel_runs(profile):
         duration_ns = run.end_ns - run.start_ns
@@ -245,7 +245,7 @@ def device_call(
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
-    """Sum up what operators have taken and given back: by the timed steps in which that is told,
+    """Sum up what operators have taken and given back: by the timed steps that record it,
     and by operator."""
     steps = sorted(profile.steps, key=lambda step: step.start_ns)
     starts = [step.start_ns for step in steps]
