@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import sys
@@ -40,6 +41,8 @@ ROWS_AT_ONCE = 1000
 REPORT_SECONDS = 1.5e-6
 # For so long it tells what was measured by a run that it has ended.
 LAST_SECONDS = 0.3
+# The system counts towards its limit of CPU time in ticks, and so sooner than it reports.
+CPU_LIMIT_SLACK = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
@@ -133,6 +136,22 @@ def name_of_signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
+    """Return the limit of CPU time in seconds that ended a process with that status, else 0.
+
+    At the limit the system sends SIGXCPU, and SIGKILL where no more may be asked for.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_CPU)
+    if soft == resource.RLIM_INFINITY or not os.WIFSIGNALED(status) or usage is None:
+        return 0
+    used = usage.ru_utime + usage.ru_stime
+    ended_by = os.WTERMSIG(status)
+    is_limit = ended_by == signal.SIGXCPU or (
+        ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
+    )
+    return soft if is_limit else 0
 
 
 class Watch:
@@ -361,6 +380,9 @@ class Watch:
             hint = "the model file may be damaged: copy or export it again"
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {(peak or 0) >> 20} MiB"
+        if limit := cpu_limit_reached(status, usage):
+            message = f"the limit of CPU time ended the engine in phase {self.describe_phase()}"
+            hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         self.result = replace(self.result, peak_memory_bytes=peak)
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
         self.end("crashed", self.explain_log() or unexplained)

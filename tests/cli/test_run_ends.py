@@ -145,3 +145,15 @@ def test_an_interrupt_is_heeded_before_the_slow_imports() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith(("lar", "argparse"))}
     assert loaded == {"lar", "lar.__main__"}
+
+
+@pytest.mark.parametrize("limit", ["ulimit -t 1", "ulimit -St 1"])
+def test_a_limit_of_cpu_time_is_named(write_script: WriteScript, limit: str) -> None:
+    script = write_script(faults=[{"at": "start", "do": "spin", "index": 1}])
+    command = f"{limit}; exec {shlex.join([*LAR, script])} >/dev/null"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 4
+    assert done.stderr.splitlines() == [
+        "lar: error: the limit of CPU time ended the engine in phase iterations (iteration 0)",
+        "hint: it is 1 s (ulimit -t): raise it with ulimit -t unlimited",
+    ]
