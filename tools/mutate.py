@@ -241,13 +241,17 @@ class TestChooser:
 # --- running them ---------------------------------------------------------------------------------
 
 
+Status = Literal["noticed", "survived", "untested", "left"]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What the tests made of a change."""
 
     change: Change
-    status: Literal["noticed", "survived", "untested", "left"]
+    status: Status
     timed_out: bool = False
+    difference: str = ""
 
 
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
@@ -343,7 +347,8 @@ class Trial:
                 status = run_tests(place, taken, limit)
             finally:
                 self.write(path, source)
-        return Outcome(change, "survived" if status == 0 else "noticed", status is None)
+        survived: Status = "survived" if status == 0 else "noticed"
+        return Outcome(change, survived, status is None, change.difference(source))
 
     def write(self, path: Path, source: bytes) -> None:
         """Write a file with a time of its own, so that nothing compiled before is taken for it."""
@@ -361,7 +366,7 @@ def try_all(trial: Trial, changes: Sequence[Change], jobs: int) -> list[Outcome]
                 continue
             outcomes.append(outcome)
             if outcome.status != "noticed":
-                print(describe(trial.tree, outcome.change, outcome.status), flush=True)
+                print(describe(outcome.change, outcome.status, outcome.difference), flush=True)
             if len(outcomes) % 20 == 0:
                 print(count_noticed(outcomes), flush=True)
     return outcomes
@@ -376,10 +381,9 @@ def count_noticed(outcomes: Sequence[Outcome]) -> str:
     return text + (f", {timed_out} since the tests did not end" if timed_out else "")
 
 
-def describe(tree: Path, change: Change, status: str) -> str:
+def describe(change: Change, status: str, difference: str) -> str:
     """Return a change with its place and its lines before and after."""
-    source = (tree / change.file).read_bytes()
-    return f"{status}: {change.file}:{change.line} ({change.kind})\n{change.difference(source)}"
+    return f"{status}: {change.file}:{change.line} ({change.kind})\n{difference}"
 
 
 def summarise(outcomes: Sequence[Outcome], key: Callable[[Change], str]) -> Iterator[str]:
@@ -408,7 +412,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changes = possible[: options.count]
     if options.list:
         for change in changes:
-            print(describe(options.tree, change, "change"))
+            difference = change.difference((options.tree / change.file).read_bytes())
+            print(describe(change, "change", difference))
         return 0
     preload()
     tree = options.tree.resolve()
