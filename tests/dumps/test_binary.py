@@ -143,6 +143,16 @@ BY_MEGENGINE = {
 }
 
 
+# The numbers of its enumeration, from dnn/include/megdnn/dtype.h.
+CODES = {"IntB4": 7, "BFloat16": 11, "bool": 12, "uint16": 13, "QuantizedS4": 100004}
+CODES |= {"Quantized4Asymm": 100003, "QuantizedS1": 100006}
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_a_type_has_megengines_number(dtype: str) -> None:
+    assert BY_DTYPE[dtype].code == CODES[dtype]
+
+
 @pytest.mark.parametrize("dtype", BY_MEGENGINE)
 def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
     shape, data, values = BY_MEGENGINE[dtype]

@@ -96,6 +96,12 @@ def test_broken_and_foreign_files_are_refused(tmp_path: Path, data: bytes, probl
     assert caught.value.message.startswith(f"--input: {tmp_path / 'a.npy'}: ")
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (1,) * 32])
+def test_an_axis_may_be_empty(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    (loaded,) = read_bytes(npy_bytes(np.ones(shape, np.float32)), tmp_path / "a.npy")
+    assert loaded.array.shape == shape
+
+
 @pytest.mark.parametrize("shape", ["(-1,)", "(-2,-2)", "(99999999999999999999,)", "(1,)*40"])
 def test_impossible_shapes_allocate_nothing(tmp_path: Path, shape: str) -> None:
     text = shape if "*" not in shape else str((1,) * 40)

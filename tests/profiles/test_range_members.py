@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.profiles.range_members import executions_in_ranges
+from lar.profiles.range_members import executions_in_ranges, starts_of
 from lar.profiles.ranges import spans_of_patterns
-from lar.records.profile import Allocation, Profile, Span
+from lar.records.profile import Allocation, Execution, Profile, Span
 from lar.reports.styles import ncu, nsys, paddle, torch
 from tests.profiles.synthetic import HOST, WORKER, profile_of_times
 
@@ -117,3 +117,19 @@ def test_a_range_on_a_stream_has_the_work_of_its_own_operators() -> None:
     profile = replace(profile, executions=(*profile.executions, beside))
     rows = rows_of(paddle.build(profile, {"view": ["userdefined"]}).tables[0])
     assert {row["Name"]: row["GPU Total (ms)"] for row in rows}["body"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "starts"),
+    [
+        ({}, ((1, 50),)),
+        ({"dispatch_start_ns": 10}, ((1, 50),)),
+        ({"dispatch_thread": 2}, ((1, 50),)),
+        ({"dispatch_start_ns": 10, "dispatch_thread": 2}, ((1, 50), (2, 10))),
+        ({"dispatch_start_ns": 0, "dispatch_thread": 0}, ((1, 50), (0, 0))),
+    ],
+)
+def test_an_execution_begins_where_it_ran_and_where_it_was_dispatched(
+    dispatch: dict[str, Any], starts: tuple[tuple[int, int], ...]
+) -> None:
+    assert starts_of(Execution(0, 0, 1, 50, 90, **dispatch)) == starts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
 from lar.reports.algorithms_text import format_algorithms
 
@@ -63,3 +65,11 @@ def test_what_is_not_known_is_not_compared() -> None:
 def test_values_that_are_no_numbers_are_told() -> None:
     error = NumericError(output="prob", absolute=None, relative=None)
     assert "NaN or infinite values in one run alone" in lines_of(choice(), errors=(error,))[1]
+
+
+def test_a_convolution_whose_other_time_is_not_known_has_no_ratio() -> None:
+    unknown = replace(choice(), other_seconds=None)
+    (line,) = (line for line in lines_of(unknown) if "F(4,3)" in line)
+    assert (
+        line == "  F(4,3) 2.000ms, DIRECT N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32"
+    )

@@ -6,6 +6,7 @@ import pytest
 
 from lar.records.profile import Allocation, CounterSample, MemoryChunk, MemoryPlan, Peak
 from lar.reports.styles.html import series
+from lar.reports.styles.html.facts import cards_of
 from lar.reports.styles.html.series import (
     bins_of,
     breakdowns_of,
@@ -144,3 +145,17 @@ def test_of_too_many_samples_the_greatest_are_drawn(monkeypatch: pytest.MonkeyPa
     counters = tuple(CounterSample("cpu", at * 10**9, value) for at, value in enumerate(values))
     (curve,) = memory_curves(profile_of([KNOWN], STEPS, counters=counters))
     assert curve["points"] == [[1, 9], [4, 7]]
+
+
+@pytest.mark.parametrize(
+    ("batch", "throughput"),
+    [(None, "3,333.3 iterations/s"), (1, "3,333.3 samples/s"), (8, "26,666.7 samples/s")],
+)
+def test_the_throughput_counts_the_samples_of_a_batch(batch: int | None, throughput: str) -> None:
+    facts = {"batch": batch, "peak_memory_bytes": 3 << 20}
+    cards = dict(cards_of(profile_of([KNOWN], STEPS, [execution_of(0, 1, 2)], facts=facts)))
+    assert cards["throughput"] == throughput
+    assert cards["median iteration"] == "0.300 ms"
+    assert cards["standard deviation"] == "0.141 ms"
+    assert cards["operators executed"] == "1"
+    assert cards["peak memory"] == "3.0 MiB"
