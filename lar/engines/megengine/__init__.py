@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +105,8 @@ class MegEngine(Engine):
 
     @property
     def install_hint(self) -> str:
+        import platform  # slow to import
+
         machine, system = platform.machine(), platform.system()
         if (system, machine) == ("Linux", "x86_64"):
             older = "uv run --python 3.10 lar ..."
