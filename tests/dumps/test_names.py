@@ -132,10 +132,10 @@ def test_a_part_of_a_name_is_none_or_has_less(cut: int) -> None:
 
 
 def test_a_hostile_name_takes_no_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for unit in (" 1={id:1", " owner_opr_inputs={id:1, ", ", slot:0", "{A}, name:"):
         start = "var={id:1, shape:{}, Float32, owner:"
         parse_name((start + unit * (1 << 17))[: 1 << 20])
         inputs = CONVOLUTION.partition(" owner_opr")[0] + " owner_opr_inputs=0={id:1"
         parse_name((inputs + unit * (1 << 17))[: 1 << 20])
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
