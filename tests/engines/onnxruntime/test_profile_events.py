@@ -10,6 +10,7 @@ from onnx import helper
 
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
+    TYPES,
     GraphNode,
     OperatorTable,
     OptimizedGraph,
@@ -21,6 +22,7 @@ from lar.engines.onnxruntime.profile import (
     decode_raw,
     match_nodes,
 )
+from lar.engines.onnxruntime.session import DTYPES
 from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
 from lar.records.profile import Step
@@ -203,3 +205,12 @@ def test_of_more_events_than_nodes_none_is_sure() -> None:
     graph = graph_of(("Relu", ""), ("Conv", "conv1"))
     events = (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1"))
     assert matched(graph, *events) == {"conv1": "conv1"}
+
+
+def test_whole_numbers_of_each_size_have_their_bytes() -> None:
+    for kind in ("int", "uint"):
+        for bits in (8, 16, 32, 64):
+            assert TYPES[f"{kind}{bits}"] == (f"{kind}{bits}", bits // 8)
+            assert DTYPES[f"tensor({kind}{bits})"] == f"{kind}{bits}"
+    sizes = {name: size for name, (_, size) in TYPES.items() if "int" not in name}
+    assert sizes == {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1}
