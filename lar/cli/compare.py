@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lar.engines import load_name
 from lar.errors import UsageError
 from lar.options.arguments import add_option
+from lar.options.rules import Asked, check_rules, excludes, fact, typed
 from lar.options.table import OPTIONS
 from lar.options.values import parse_limit
 
@@ -28,7 +29,32 @@ FORMATS = {
     ".csv": "lar.reports.compare_csv:format_csv",
 }
 
-INPUT_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "input")
+INPUT_OPTIONS = tuple(option for option in OPTIONS if option.purpose == "input")
+INPUT_KEYS = frozenset(option.key for option in INPUT_OPTIONS)
+
+
+def are_dumps(asked: Asked) -> bool:
+    """Whether both sides are dumps, so that no model is run."""
+    from lar.dumps.dump import Dump
+    from lar.running.compared_dumps import side_of
+
+    return all(isinstance(side_of(asked.values[side]), Dump) for side in ("actual", "expected"))
+
+
+RULES = (
+    excludes(
+        typed("--max-err"),
+        typed("--rtol"),
+        typed("--atol"),
+        why="--max-err E alone decides how far elements may be apart",
+    ),
+    excludes(
+        INPUT_OPTIONS,
+        fact("two dumps", are_dumps),
+        why="only a model can be fed",
+        hint="leave {first} out, or give a model as A or B",
+    ),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,21 +98,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the testcase to compare, of files and folders with several (default 0)",
     )
-    for option in OPTIONS:
-        if option.key in INPUT_KEYS:
-            # Texts: the runs parse them, as they do those in the sides.
-            add_option(group, option, parse=str)
+    for option in INPUT_OPTIONS:
+        # Texts: the runs parse them, as they do those in the sides.
+        add_option(group, option, parse=str)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
+    check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.screen import screen_of_output
     from lar.reports.compare_text import format_comparison
     from lar.running.compared_dumps import compare, side_of
 
-    if arguments.max_err is not None and (arguments.rtol, arguments.atol) != (None, None):
-        raise UsageError("--max-err and --rtol or --atol exclude each other")
     for name in arguments.report:
         if Path(name).suffix.lower() not in FORMATS:
             raise UsageError(

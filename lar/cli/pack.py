@@ -13,8 +13,15 @@ from lar.errors import UsageError, error_of_write, printable
 from lar.files.input_file import read_input_lines
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
-from lar.options.option import flag_of, is_set
-from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules
+from lar.options.rules import (
+    ONE_CHANNEL_ORDER,
+    Asked,
+    check_rules,
+    excludes,
+    fact,
+    needs,
+    typed,
+)
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.options.values import parse_error, parse_positive
 from lar.running.plan import Plan, check_name, plan_run, spec_of
@@ -25,6 +32,31 @@ if TYPE_CHECKING:
     from lar.records.run import FedInput
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
+
+RULES = (
+    excludes(
+        typed("--resize"), typed("--resize-input"), why="each of them sets the size of the images"
+    ),
+    excludes(
+        typed("--no-assert"),
+        typed("--silent"),
+        typed("--max-err"),
+        why="without expected outputs, a run has no errors to print or to limit",
+    ),
+    ONE_CHANNEL_ORDER,
+    needs(
+        (
+            typed("--resize-input"),
+            typed("--input-transform", default=""),
+            typed("--repeat", default=1),
+            *(BY_KEY[key] for key in IMAGE_OPTIONS if key != "seed"),
+        ),
+        any_of=(fact("data from files", lambda asked: bool(asked.values["files"])),),
+        why="random numbers are made as the model takes them",
+        hint="leave {first} out, or give a file with -d",
+    ),
+)
+
 DATA = (
     "a testcase: FILE, or NAME:FILE;NAME:FILE for several inputs. A file is what --input of "
     "`lar run` takes; an image gets the layout that the model takes, its channels blue, green, "
@@ -164,38 +196,23 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     plan = plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})
     # The images are those of `-d`, which the rules of a run do not know.
     images = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
-    check_rules((ONE_CHANNEL_ORDER,), Asked(images))
     return plan._replace(values={**plan.values, **images})
 
 
 def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
-    """Refuse flags that exclude each other, or that nothing of the data is for.
+    """Refuse flags that break a rule, and files that cannot be data.
 
     Raises:
-        UsageError: naming them.
+        UsageError: naming the flag.
     """
     check_transform(arguments.input_transform)
-    if arguments.resize_input and arguments.resize:
-        raise UsageError("--resize and --resize-input exclude each other")
-    if arguments.no_assert and (arguments.silent or arguments.max_err is not None):
-        flag = "--silent" if arguments.silent else "--max-err"
-        raise UsageError(f"{flag} and --no-assert exclude each other")
     parts = [part.strip() for text in data for part in text.split(";")]
     files = [part for part in parts if part and not part.startswith("#") and ":#" not in part]
+    check_rules(RULES, Asked({**vars(arguments), "files": files}))
     if files:
         from lar.inputs.grammar import check_texts  # few commands need it
 
         check_texts(files, "-d")
-        return
-    chosen = {
-        "--resize-input": arguments.resize_input,
-        "--input-transform": arguments.input_transform,
-        "--repeat": arguments.repeat > 1,
-        **{flag_of(key): is_set(getattr(arguments, key)) for key in IMAGE_OPTIONS[:-1]},
-    }
-    for flag, given in chosen.items():
-        if given:
-            raise UsageError(f"{flag} is for data from files, and none is given")
 
 
 def check_transform(expression: str) -> None:

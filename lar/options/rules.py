@@ -14,7 +14,7 @@ from itertools import combinations, product
 from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import UsageError
-from lar.options.option import Option
+from lar.options.option import Option, is_set
 from lar.options.table import (
     BGR,
     BIN_OUT_DUMP,
@@ -131,6 +131,12 @@ def valued(option: Option[str], *values: str) -> Condition:
 def fact(name: str, holds: Callable[[Asked], bool], *options: Option[Any]) -> Condition:
     """Something that follows from what is asked for, with a name of its own."""
     return Condition(lambda _: name, holds, *options)
+
+
+def typed(flag: str, default: object = None) -> Condition:
+    """The flag of a command was typed, with another value than its default."""
+    key = flag.removeprefix("--").replace("-", "_")
+    return fact(flag, lambda asked: is_set(asked.values[key]) and asked.values[key] != default)
 
 
 class Rule(abc.ABC):

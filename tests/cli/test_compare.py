@@ -168,7 +168,10 @@ def test_single_files_are_compared(
     [
         (["A"], "the following arguments are required: B"),
         (["A", "no/such/dump"], "no/such/dump: no such dump, tensor file or model"),
-        (["A", "A", "-e", "0.1", "--rtol", "1"], "--max-err and --rtol or --atol exclude"),
+        (["A", "A", "-e", "0.1", "--rtol", "1"], "--max-err and --rtol exclude each other: --max"),
+        (["A", "A", "-e", "0.1", "--atol", "0"], "leave one of them out"),
+        (["A", "A", "--input", "x.npy"], "--input and two dumps exclude each other: only a model"),
+        (["A", "A", "--bgr"], "leave --bgr out, or give a model as A or B"),
         (["A", "A", "-e", "-1"], "is not a limit"),
         (["A", "A", "--rtol", "x"], "--rtol: 'x' is not a number"),
         (["A", "A", "--report", "out.txt"], "--report: out.txt: its format is not known"),
