@@ -1,14 +1,14 @@
-"""What lar tells its user when a run cannot be made.
+"""The errors that lar reports to its user when a run cannot be made.
 
     LarError             exit code 4   the engine, or lar, failed
     ├── CheckFailed      exit code 1   a check that the user asked for found something
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
-    │   └── DumpError                  a dump is missing, damaged, or none
+    │   └── DumpError                  a dump is missing, damaged, or not a dump
     ├── EngineMissing    exit code 3   the engine is not installed
     ├── OutOfTime        exit code 124 past the deadline, or hanging
     └── Interrupted      exit code 130 by the user
 
-What an engine does during a run (fails, crashes, hangs) is no exception but the status of a
+What an engine does during a run (fails, crashes, hangs) is not an exception but the status of a
 `RunResult`; `EXIT_CODES` gives the process's exit code for each status.
 """
 
@@ -78,7 +78,7 @@ class UsageError(LarError):
 
 
 class DumpError(UsageError):
-    """A dump that is missing or damaged, or a file that is none."""
+    """A dump that is missing or damaged, or a file that is not a dump."""
 
 
 class EngineMissing(LarError):
@@ -109,7 +109,7 @@ def error_with_code(exit_code: int, message: str, hint: str = "", detail: str = 
 def error_of_write(
     error: OSError, *, flag: str = "", subject: object = "", hint: str = "choose another place"
 ) -> LarError:
-    """Return the error of a place that cannot be written; a full disk is no mistake of the user's.
+    """Return the error of a place that cannot be written; a full disk is not the user's mistake.
 
     `hint` is for what the user can choose otherwise: a folder that is missing or protected.
     """
@@ -135,6 +135,6 @@ def printable(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, its type where it has none."""
+    """Return the first line of an error's text, or its type if it has no text."""
     text = str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

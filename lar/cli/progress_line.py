@@ -1,4 +1,4 @@
-"""The line on the console that tells how far a search is."""
+"""The line on the console that shows the progress of a search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TextIO
 
 from lar.cli.output_stream import Outlet
 
-# Where no line can be rewritten, a new one is written that often.
+# Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
 
 
@@ -30,7 +30,7 @@ class ProgressLine:
             self.lines = int(elapsed // SECONDS_BETWEEN_LINES)
 
     def clear(self) -> None:
-        """Make room for another line."""
+        """Clear the line for other output."""
         if self.width:
             self.write("\r" + " " * self.width + "\r")
             self.width = 0

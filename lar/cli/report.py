@@ -87,7 +87,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Make and print a report; return the exit code.
 
     Raises:
-        UsageError: the style does not do what is asked, or a file is no profile.
+        UsageError: the style does not do what is asked, or a file is not a profile.
     """
     name = arguments.style or ("diff" if arguments.other else "megengine")
     style = STYLES[name]
@@ -135,7 +135,7 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     """Read a profile of lar, or an engine's own where the style takes those.
 
     Raises:
-        UsageError: there is none, or it is no profile.
+        UsageError: the file is missing, or is not a profile.
     """
     from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
     from lar.reports.printable_names import with_printable_names

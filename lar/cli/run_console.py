@@ -43,7 +43,7 @@ FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
 
 
 class Console:
-    """What a run shows: its lines while it goes on, what the user should know, its reports."""
+    """The output of a run: its lines while it goes on, its warnings, its reports."""
 
     def __init__(self, plan: Plan, spec: RunSpec, began: float) -> None:
         """Open the reports, and print what the model holds if that is asked for.

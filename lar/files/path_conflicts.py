@@ -94,7 +94,8 @@ def is_same(path: str, other: str) -> bool:
 
 
 def file_at(path: str) -> tuple[int, int] | None:
-    """Return what a file is told from others by, whatever links lead to it; None without one."""
+    """Return what distinguishes a file from others, whatever links lead to it; None without a
+    file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # no path at all, where it holds a zero

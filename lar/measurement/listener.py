@@ -1,4 +1,4 @@
-"""What the caller of a run sees while it goes on: events, samples, the engine's log."""
+"""The callbacks of a run: events, samples, the engine's log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from lar.records.run import RunResult
 
 
 class Listener:
-    """What a caller wants to see while a run goes on; each method may be overridden.
+    """Receives what happens while a run goes on; each method may be overridden.
 
-    Nothing is told while there is no room: so no method but `has_room` need ever wait.
+    Nothing is passed on while there is no room, so only `has_room` may ever wait.
     """
 
     def has_room(self, seconds: float) -> bool:
-        """Tell whether more can be told now; it may wait that long for it."""
+        """Return whether more can be passed on now, after waiting up to that long."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:

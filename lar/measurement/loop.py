@@ -19,7 +19,7 @@ WIDEST_WINDOW = 1.1
 
 
 class Timed(Protocol):
-    """What the loop needs of an engine's driver (`lar.engines.driver.Driver` says what each is)."""
+    """The part of a driver that the loop needs (`lar.engines.driver.Driver` explains each)."""
 
     clock: Callable[[], float]
     start: Callable[[], object]
@@ -99,7 +99,7 @@ class Keeper:
         if driver.after_iteration is not None:
             driver.after_iteration()
         if (driver.record or driver.after_iteration) and self.pending == rows.count:
-            self.read_anew()  # what that took is no part of the next iteration
+            self.read_anew()  # its time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
         """Share a reading between the rows since the last one."""

@@ -74,7 +74,7 @@ def read_memory() -> int | None:
 
 
 def read_field(path: str, name: str) -> str:
-    """Return the value of the first `name : value` line of a file, empty where there is none."""
+    """Return the value of the first `name : value` line of a file, empty without one."""
     for line in read_text(path).splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
@@ -148,7 +148,7 @@ def checksum_place(model: Path) -> Path:
 
 
 def read_checksums(path: Path) -> tuple[Checksum, ...]:
-    """Return what a checksum file holds, nothing when there is none.
+    """Return the content of a checksum file, empty without one.
 
     Raises:
         UsageError: it cannot be read, is empty, or a line of it is not a checksum.

@@ -1,10 +1,10 @@
-"""How long this process's threads computed, and how long they stood ready without a CPU.
+"""Noise meters: how long this process's threads computed, and stood ready without a CPU.
 
-Linux tells both without special rights. The run-queue delay is the second field of
+Linux reports both without special rights. The run-queue delay is the second field of
 `/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats); it follows the
-disturbance that other processes cause far better than context switches do. The CPU time of a
-thread is read from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of
-the same process), which is exact where schedstat's first field lags by up to a tick.
+disturbance that other processes cause far better than context switches do. The CPU time of a thread
+is read from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same
+process), which is exact where schedstat's first field lags by up to a tick.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TASKS = "/proc/self/task"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What happened since the last reading, in seconds.
+    """The times since the last reading, in seconds.
 
     `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
     the CPU time of the one that computed most, `window` the time in which it did and `waited` how
@@ -53,7 +53,7 @@ class ThreadMeter:
 
     @classmethod
     def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
-        """Return a meter that has been read once, None where the system tells nothing."""
+        """Return a meter that has been read once, None if the system reports nothing."""
         meter = cls(tasks)
         try:
             meter.read()

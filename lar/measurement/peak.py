@@ -1,4 +1,4 @@
-"""What a machine reaches: float32 operations and bytes in a second, measured, not looked up.
+"""The measured peak of a machine: float32 operations and bytes in a second.
 
 `python -m lar.measurement.peak THREADS` measures in a process of its own, since the library behind
 NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
@@ -79,7 +79,7 @@ def choose_cpus(
 
 
 def siblings_of(cpu: int) -> list[int]:
-    """Return the CPUs of one core; the CPU alone where the system does not tell."""
+    """Return the CPUs of one core; the CPU alone if the system does not report them."""
     text = read_text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     found: set[int] = {cpu}
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
@@ -119,7 +119,7 @@ def measure_bytes(threads: int) -> float:
 
 
 def cache_bytes() -> int:
-    """Return the size of the first CPU's largest cache; 0 where the system does not tell."""
+    """Return the size of the first CPU's largest cache; 0 if the system does not report it."""
     units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
     sizes = [0]
     for index in range(5):

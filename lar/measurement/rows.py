@@ -117,7 +117,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 def optional(values: tuple[float, ...]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
-    # NaN alone is not equal to itself; of millions of values, isnan would be slow to tell.
+    # NaN alone is not equal to itself; isnan is slow on millions of values.
     return tuple([value if value == value else None for value in values])
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A percentile is told only where a sample lies beyond it, or it would be the maximum by another
+# A percentile is reported only where a sample lies beyond it, or it would be the maximum by another
 # name: p90 needs 10 samples, p95 20, p99 100.
 PERCENTILES = (90, 95, 99)
 
@@ -30,7 +30,7 @@ class Statistics:
 
 
 def statistics_of(values: Sequence[float]) -> Statistics | None:
-    """Summarise samples; None when there are none."""
+    """Summarise samples; None without samples."""
     if not values:
         return None
     ordered = sorted(values)

@@ -1,7 +1,7 @@
-"""What a comparison found, as frozen records that JSON holds without loss.
+"""The findings of a comparison, as frozen records that JSON holds without loss.
 
-The actual side comes first everywhere, the expected one second. A figure that is no finite number
-is None; single elements are texts, because JSON has neither NaN nor complex numbers.
+The actual side comes first everywhere, the expected one second. A figure that is not a finite
+number is None; single elements are texts, because JSON has neither NaN nor complex numbers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Element:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """How far a tensor is from the expected one.
+    """The distances of a tensor from the expected one.
 
     `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
     errors are |a - e| / max(|a|, |e|), 0 where both are 0. `relative_l2` is the length of the
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
-    these are over the elements that are finite on both sides; None: there are none, or the
+    these are over the elements that are finite on both sides; None: no such element, or the
     expected tensor is 0 and the actual one is not.
     `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
     largest element, in units of the length and the root mean square of the expected tensor, all
@@ -108,7 +108,7 @@ class TensorComparison:
 class UnmatchedTensor:
     """A tensor that has no twin on the other side.
 
-    `fused` tells that it lies inside what the other side computes as a whole, or holds the data of
+    `fused`: it lies inside what the other side computes as a whole, or holds the data of
     one that has a twin; `reason` says it in words. `constant` marks weights and the like, which
     the other side may hold in another form.
     """
@@ -151,7 +151,7 @@ class Culprit:
 
 @dataclass(frozen=True, kw_only=True)
 class SideFacts:
-    """Where one side comes from; unknown facts are empty."""
+    """The origin of one side; unknown facts are empty."""
 
     source: str
     tensors: int
@@ -167,7 +167,7 @@ class SideFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far apart two elements may be.
+    """The distance that two elements may have.
 
     With `max_error`: that much of the manual's error. Else |a - e| may be
     atol + rtol * |e|; None is the default of the type (`metrics.bounds_of`).
@@ -199,7 +199,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether all that was compared is within the tolerance."""
+        """True if all that was compared is within the tolerance."""
         return self.finding == "same"
 
 
@@ -207,7 +207,7 @@ def read_comparison(data: bytes | str) -> Comparison:
     """Decode a comparison that `--report FILE.json` wrote, of any version so far.
 
     Raises:
-        ValueError: the text is no JSON, or no comparison of a version that this lar reads.
+        ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
     comparison = record_from_json(data, Comparison)
     if comparison.format != COMPARISON_FORMAT:

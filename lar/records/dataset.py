@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """An item of a data set: the files that feed the inputs named, or where there are none, the
-    slice of that number of the stack that `--input` names. `label` is the class it is of."""
+    """An item of a data set: files by input name; without files, the slice with the item's number
+    of the stack that `--input` names. `label` is the item's class."""
 
     number: int
     name: str
@@ -18,7 +18,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemClasses:
-    """What the first output says of an item: the five classes of the highest scores, best first.
+    """The classes that the first output gives an item: the five highest scores, best first.
 
     `label` is what the item is, None where unknown.
     """

@@ -1,4 +1,4 @@
-"""What a worker tells its parent while it runs, and how that becomes a `RunResult`.
+"""The events that a worker sends its parent while it runs, and the `RunResult` made of them.
 
 An event is one line of JSON, `["Loaded", {...}]`. The samples do not travel as events: they stand
 in shared memory (`lar.measurement.rows`).
@@ -102,7 +102,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class ModelRead:
-    """What a model file holds."""
+    """The content of a model file."""
 
     info: ModelInfo
 
@@ -199,7 +199,7 @@ def event_of(line: bytes) -> Event:
     """Decode a line that `line_of` made.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the line is not an event.
     """
     import msgspec
 

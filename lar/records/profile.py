@@ -1,9 +1,9 @@
 """A profile as every report sees it: steps, executions of operators, spans, memory.
 
 All times are nanoseconds after `Clock.t0_ns` of the worker's clock, as integers, so that sums are
-exact. What an engine does not tell is None, never 0. The records are structs instead of
-dataclasses because a profile holds tens of thousands of them; their names in the file are those
-of the schema in `lar.profiles.trace_file`.
+exact. What an engine does not report is None, never 0. The records are structs instead of
+dataclasses because a profile holds tens of thousands of them; their names in the file are those of
+the schema in `lar.profiles.trace_file`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
 ]
 
-# What is counted: bytes, operations, elements. A file that tells less than none is damaged.
+# What is counted: bytes, operations, elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -47,8 +47,8 @@ class ProfiledOperator(
     """One operator of the graph that was executed.
 
     `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
-    says whether these two were told by the engine or derived from shapes. `module` is the path
-    of the layer it belongs to, where names tell that.
+    says whether the engine reported these two or they were derived from shapes. `module` is the
+    path of the layer it belongs to, where names show it.
     """
 
     id: str
@@ -82,9 +82,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """One execution of an operator; `operator` counts in `Profile.operators`.
 
-    It lasts from `start_ns` to `end_ns` on `thread`, of which it has waited for `wait_ns` before
-    its computation began. Where another thread has dispatched it, that is told besides. On a CPU
-    the thread is one of the host's, on CUDA it stands for a stream.
+    It lasts from `start_ns` to `end_ns` on `thread`, and waits for `wait_ns` of that before it
+    computes. If another thread dispatched it, that thread is recorded too. On a CPU the thread is
+    one of the host's, on CUDA it stands for a stream.
     """
 
     operator: int
@@ -191,7 +191,7 @@ class MemoryPlan(msgspec.Struct, frozen=True):
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """How the times of another clock were brought to this one."""
+    """The alignment of another clock's times with this clock."""
 
     domain: str
     offset_ns: int
@@ -221,7 +221,7 @@ class CpuUse(
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What profiling costs: the median iteration with it and without."""
+    """The cost of profiling: the median iteration with it and without."""
 
     profiled_seconds: float
     unprofiled_seconds: float
@@ -234,7 +234,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """What this machine was measured to reach with as many threads as the run had."""
+    """The measured peak of this machine, with as many threads as the run had."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -266,7 +266,7 @@ class DeviceFacts(
 
 
 class Machine(TypedDict, total=False):
-    """The machine of a run, as `lar.records.run.MachineFacts` tells it."""
+    """The machine of a run, with the fields of `lar.records.run.MachineFacts`."""
 
     system: str
     processor: str
@@ -289,7 +289,7 @@ class ProfileFacts(
         "peak_memory_bytes": "peak_rss",
     },
 ):
-    """Where a profile comes from. `dropped` says what the engine could not tell, a line each."""
+    """The origin of a profile. `dropped` lists what the engine could not record, a line each."""
 
     lar_version: str = ""
     engine: str = ""
@@ -317,7 +317,7 @@ class Profile:
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
-    where there is none.
+    if it wrote no profile.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -334,7 +334,7 @@ class Profile:
 
     @property
     def on_device(self) -> bool:
-        """Tell whether operators ran on a device of their own; a CPU is the host."""
+        """True if operators ran on a device of their own; a CPU is the host."""
         return not self.facts.device.startswith("cpu")
 
     def timed_steps(self) -> tuple[Step, ...]:

@@ -42,7 +42,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """How an image (or any array) becomes what the model takes; None leaves it as it is.
+    """The conversion of an image (or any array) to what the model takes; None changes nothing.
 
     `layout` is that of the model's input; `size` is height, width; the value fed is
     `(pixel - mean) * scale`, with one number for all channels or one each.
@@ -57,7 +57,7 @@ class ImageSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What the user asked for: one run, complete.
+    """One run, complete, as the user asked for it.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
 
@@ -92,18 +92,18 @@ class RunSpec:
 
     @property
     def runners(self) -> int:
-        """How many copies of the model run at once, each in a thread of its own."""
+        """The number of copies of the model that run at once, each in its own thread."""
         return int(self.settings.get("thread", 1))
 
     @property
     def sample_count(self) -> int:
-        """How many samples each runner takes, those of the warm-up included."""
+        """The number of samples that each runner takes, warm-up included."""
         return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What the parent process adds to a spec for its worker; no result keeps it.
+    """The facts that the parent process adds to a spec for its worker; results do not keep them.
 
     `work_folder` is a folder of the parent's, for what must outlive a worker that is killed.
     `written` says where the engine writes the files that options ask for, by key: they are moved
@@ -159,7 +159,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFile:
-    """The model file that ran; its SHA-256 tells two models of one name apart."""
+    """The model file that ran; its SHA-256 distinguishes two models of one name."""
 
     path: str
     size_bytes: int
@@ -168,7 +168,7 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FedInput:
-    """What one input of the model was fed with, and where that came from."""
+    """The data that one input of the model was fed with, and its source."""
 
     name: str
     dtype: str
@@ -181,7 +181,7 @@ class FedInput:
 class OutputSummary:
     """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
 
-    `minimum`, `maximum` and `mean` are over the finite elements, None where there are none.
+    `minimum`, `maximum` and `mean` are over the finite elements, None if there are none.
     """
 
     name: str
@@ -196,7 +196,7 @@ class OutputSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSources:
-    """How each of the three times of a sample was taken; an empty string where there is none."""
+    """The source of each of a sample's three times; empty if the time was not taken."""
 
     end_to_end: str = ""
     host: str = ""
@@ -208,11 +208,11 @@ class Samples:
     """Raw times in seconds, in the order taken, one entry an iteration.
 
     `end_to_end` runs from the dispatch to the end of the wait, `host` to the return of the
-    dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of
-    the process stood ready without a CPU. Where one reading covers several iterations because a
-    reading for each would have disturbed them, each has a share by its time. None: not measured.
-    With several runners, those of the first come first, and `runner` tells whose each is. `case`
-    tells the testcase, or the item of a data set, where there are any.
+    dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of the
+    process stood ready without a CPU. Where one reading covers several iterations because a reading
+    for each would have disturbed them, each has a share by its time. None: not measured. With
+    several runners, those of the first come first, and `runner` has the runner's number of each.
+    `case` names the testcase, or the item of a data set, if the run has any.
     """
 
     end_to_end: tuple[float, ...] = ()
@@ -316,7 +316,7 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
     """Decode JSON into a record.
 
     Raises:
-        ValueError: the text is no JSON, or not of this record's shape.
+        ValueError: the text is not JSON, or does not fit this record.
     """
     import msgspec
 
@@ -337,8 +337,8 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
     A spec alone, as a result holds it, is a request too.
 
     Raises:
-        ValueError: the text is no JSON.
-        TypeError: it is no request.
+        ValueError: the text is not JSON.
+        TypeError: it is not a request.
     """
     import json
 
@@ -357,7 +357,7 @@ def spec_of(fields: dict[str, Any]) -> RunSpec:
     """Return the spec that JSON holds.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a spec.
     """
     image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
     cases = tuple(case_of(case) for case in fields.pop("cases", ()))
@@ -383,7 +383,7 @@ def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, of any version so far.
 
     Raises:
-        ValueError: the text is no JSON, or no result of a version that this lar reads.
+        ValueError: the text is not JSON, or not a result of a version that this lar reads.
     """
     result = record_from_json(data, RunResult)
     if result.format != RESULT_FORMAT:
@@ -400,7 +400,7 @@ def schema_of_result() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What a model file holds, read without running it.
+    """The content of a model file, read without running it.
 
     `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate
     as two operations; it is None where a shape that it rests on is unknown, and `flops_unknown`

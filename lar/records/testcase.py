@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What one output should be: the array in `file`, a .npy or an ONNX .pb.
+    """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
     `output` names the model's output; where it is empty the file names it, or `id` counts it.
     `limit` is the largest error allowed; None leaves it to the file. `name` and `id` are those of
@@ -32,7 +32,7 @@ class Case:
     """A testcase: `inputs` are names of inputs and files that `--input` reads.
 
     A folder has no name before it: it names its inputs itself. `variables` are the outputs as the
-    engine tells them. A case of a file that is not unpacked yet has a name alone.
+    engine reports them. A case of a file that is not unpacked yet has a name alone.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How one output compares with what it should be.
+    """The comparison of one output with its expected value.
 
     `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None where a NaN or an
-    infinity stands in one of both alone. `index` is that of the first element whose error is
-    above `limit`, with its two values as text; without such an element the texts are empty.
-    Where dtype or shape differ the texts tell these.
+    infinity stands in one of both alone. `index` is that of the first element whose error is above
+    `limit`, with its two values as text; without such an element the texts are empty. Where dtype
+    or shape differ, the texts name them.
     """
 
     output: str
@@ -65,7 +65,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """What became of a testcase: of each output the worst run.
+    """The result of a testcase: the worst run of each output.
 
     `passed` is None where the testcase says nothing of the outputs.
     """
@@ -77,7 +77,7 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Packing:
-    """How testcases are packed into a model: what `lar pack` is told besides the data."""
+    """The options of `lar pack`: how testcases are packed into a model."""
 
     max_error: float = 1e-4
     asserts: bool = True

@@ -94,7 +94,7 @@ def read_info(
     Weights may be in files in the model's own folder, and in those of `allow_external_data`.
 
     Raises:
-        UsageError: the file is no model, or is damaged.
+        UsageError: the file is not a model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
     """
     values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}

@@ -1,4 +1,4 @@
-"""What `lar.run` is fed with from Python, in files where a worker finds it."""
+"""Files with the inputs that Python code gives to `lar.run`, where a worker finds them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def compare(
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
-        UsageError: a side is none of these, or an option cannot be used.
+        UsageError: a side is not one of these, or an option cannot be used.
         LarError: a model's run did not end well.
     """
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
@@ -119,10 +119,10 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def side_of(text: str) -> Side:
-    """Tell what a side is, and open a dump.
+    """Detect what a side is, and open a dump.
 
     Raises:
-        UsageError: it is nothing that can be compared.
+        UsageError: it cannot be compared.
     """
     path = Path(text)
     if path.is_dir() and source_of(text).case_count:
@@ -145,14 +145,14 @@ def side_of(text: str) -> Side:
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
-    """Return a side that is run; a failing testcase of it is no reason to stop."""
+    """Return a side that is run; a failing testcase does not stop it."""
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     return ModelRun(text, model, {**judged, **options}, count)
 
 
 def is_model(path: Path) -> bool:
-    """Tell a model from the file of a tensor."""
+    """Distinguish a model from the file of a tensor."""
     if format_named(path):
         return True
     with open_input(path) as file:
@@ -164,7 +164,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
     """Return the options that the words of a command line set, by key and as texts.
 
     Raises:
-        UsageError: a word is no flag, or a flag lacks its value, or there is none of its name.
+        UsageError: a word is not a flag, or a flag is unknown or lacks its value.
     """
     values: dict[str, Any] = {}
     left = iter(words)
@@ -224,7 +224,7 @@ def open_sides(
 
 
 def brings_inputs(side: Side) -> bool:
-    """Tell whether it is settled what a side is fed with."""
+    """Return whether a side's inputs are settled."""
     return isinstance(side, Dump) or side.has_testcases
 
 
@@ -272,7 +272,7 @@ def inputs_for(
     options: Mapping[str, Any],
     folder: Path,
 ) -> list[str]:
-    """Return the `--input` items for a model besides its own options, none where it needs none.
+    """Return the `--input` items for a model besides its own options, empty if it needs none.
 
     Where nobody says what to feed, it gets the inputs of a dump on the other side, and two models
     whose inputs have other names get the same generated data.
@@ -297,7 +297,7 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
     """Return `--input` items with what the run was fed with that made a dump.
 
     Raises:
-        UsageError: the dump does not tell.
+        UsageError: the dump does not record it.
     """
     from lar.running.array_inputs import items_of
 

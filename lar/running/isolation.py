@@ -33,13 +33,13 @@ from lar.running.progress import Progress
 from lar.running.run import Run
 from lar.running.worker_process import WorkerProcess, start_worker
 
-# The parent looks at the samples that often while iterations run.
+# The parent looks for new samples this often while iterations run.
 POLL_SECONDS = 0.02
-# Between so many samples told, a few milliseconds, it looks at the time.
+# After passing on so many samples, a few milliseconds, it looks at the time.
 ROWS_AT_ONCE = 1000
-# What it takes to report an iteration afterwards: it is part of the time limit too.
+# The time to report an iteration afterwards: it counts towards the time limit too.
 REPORT_SECONDS = 1.5e-6
-# For so long it tells what was measured by a run that it has ended.
+# For so long it passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
 # The system counts towards its limit of CPU time in ticks, and so sooner than it reports.
 CPU_LIMIT_SLACK = 0.3
@@ -107,8 +107,7 @@ def facts_of(run: Run) -> Mapping[str, Any]:
 
 
 def import_for_dumps(spec: RunSpec) -> None:
-    """Import what finishes a dump while the worker loads the model: at the end it would be waited
-    for."""
+    """Import what finishes a dump while the worker loads the model: later it would cost time."""
     if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
         import lar.dumps.delivery  # noqa: F401
 
@@ -122,7 +121,7 @@ def send_request(pipe: BinaryIO, spec: RunSpec, context: RunContext) -> None:
 
 
 def event_or_failure(line: bytes) -> Event:
-    """Decode an event; what is none is a failure of the engine, since its worker writes no such."""
+    """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
     try:
         return event_of(line)
     except ValueError as error:
@@ -131,7 +130,7 @@ def event_or_failure(line: bytes) -> Event:
 
 
 def name_of_signal(number: int) -> str:
-    """Return a signal's name, its number where it has none."""
+    """Return a signal's name, or its number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -166,7 +165,7 @@ class Watch:
         self.progress = Progress(run)
         self.engine = engine_named(run.spec.engine)
         self._seen_rows = [0] * len(worker.tables)
-        self._events: deque[Event] = deque()  # those that have come and are not told yet
+        self._events: deque[Event] = deque()  # those that have come and are not passed on yet
         self._partial = b""
         self._log = b""
         self._log_bytes = 0
@@ -201,13 +200,13 @@ class Watch:
             if failure := self.explain_log():
                 self.give_up("crashed", failure)
             elif (closed or not ready) and self.worker.poll_exit() is not None:
-                self.read_events()  # it may have told its end after the poll and before its exit
+                self.read_events()  # its last event may come after the poll and before its exit
                 if not self._ended:
                     self.explain_exit()
             else:
                 self.check_deadline()
                 self.check_stall()
-        self.deadline = None  # it has ended in time: what is left is told, however long that takes
+        self.deadline = None  # it has ended in time: the rest is passed on, however long that takes
         self.take_rows()
         self.drain_log()
         self.await_room()
@@ -219,7 +218,7 @@ class Watch:
                 return
 
     def read_events(self) -> bool:
-        """Take the events that have come, and tell them; False at their end."""
+        """Take the events that have come, and pass them on; False at their end."""
         more = self.receive_events()
         self.tell_events()
         return more
@@ -236,7 +235,7 @@ class Watch:
         return bool(data)
 
     def tell_events(self) -> None:
-        """Tell the listener about the events that have come, and about the samples before each."""
+        """Pass on to the listener the events that have come, each after the samples before it."""
         while self._events and not self._ended:
             self.take_rows()
             self.await_room()
@@ -258,7 +257,7 @@ class Watch:
         return bool(data)
 
     def take_rows(self) -> None:
-        """Tell the listener about the samples that have come."""
+        """Pass on to the listener the samples that have come."""
         warmups = self.spec.warmup_iterations
         # Rows may stand there already while the event that begins their phase is still unread.
         most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
@@ -267,7 +266,7 @@ class Watch:
             while (first := self._seen_rows[number]) < count:
                 self.await_room()
                 last = min(count, first + ROWS_AT_ONCE)
-                with uninterrupted():  # so that none is told twice or never
+                with uninterrupted():  # so that each is passed on exactly once
                     self.listener.on_rows(rows, first, last, self.result)
                     self._seen_rows[number] = last
 
@@ -282,14 +281,14 @@ class Watch:
             self.check_deadline()
 
     def tell_progress(self) -> None:
-        """Tell how far the engine is before its first iteration has ended."""
+        """Report the engine's progress until its first iteration has ended."""
         if self.result.phase in ("start", "finish") or any(self._seen_rows):
             self.progress.end()
         else:
             self.progress.tell()
 
     def explain_log(self) -> Failure | None:
-        """Return why the engine is lost, crashed or hanging, where what it has printed tells."""
+        """Return why the engine crashed or hangs, if its log shows that."""
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
@@ -334,7 +333,7 @@ class Watch:
             )
 
     def give_up(self, status: Any, failure: Failure) -> None:
-        """Kill the worker; the run ends so, unless the worker has told its end meanwhile."""
+        """Kill the worker; the run ends so, unless the worker's last event has come meanwhile."""
         self.worker.kill()
         self.receive_events()
         in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
@@ -363,7 +362,7 @@ class Watch:
         self._ended = True
 
     def explain_exit(self) -> None:
-        """Say how a worker ended that ended without a word."""
+        """Explain the exit of a worker that sent no last event."""
         status, usage = self.worker.poll_exit(block=True) or (0, None)
         self.drain_log()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None

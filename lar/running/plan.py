@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """What a run will be, known before any record is made: it is what a worker needs to start."""
+    """The facts of a run that a worker needs to start, known before any record is made."""
 
     model: str
     values: Mapping[str, Any]
@@ -40,22 +40,22 @@ class Plan(NamedTuple):
 
     @property
     def is_stack(self) -> bool:
-        """Whether the items are slices of a `.npz`, if the model does not take it whole."""
+        """True if the items are slices of a `.npz` that the model does not take whole."""
         return bool(self.items) and not self.items[0][1]
 
     @property
     def sample_count(self) -> int:
-        """How many samples each runner takes."""
+        """The number of samples that each runner takes."""
         feeds = max(1, self.source.case_count, len(self.items))
         return self.warmup_iterations + self.iterations * feeds
 
     @property
     def runners(self) -> int:
-        """How many copies of the model run at once."""
+        """The number of copies of the model that run at once."""
         return int(self.settings.get("thread", 1))
 
     def asked(self, *, has_dataset: bool) -> Asked:
-        """Return what the rules about options look at."""
+        """Return the facts that the rules about options look at."""
         source = self.source
         testcases = source.folders[0] if source.is_input else self.model
         return Asked(
@@ -132,7 +132,7 @@ def count_iterations(
 
 
 def as_one_run(plan: Plan) -> Plan:
-    """Return the plan of a run that takes for one item's data what looked like a data set.
+    """Return the plan of one run on the whole of what looked like a data set.
 
     Raises:
         UsageError: an option needs a data set.
@@ -161,7 +161,7 @@ def find_items(
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
-    """Refuse what is there and is not a file that can be read, where an option names a cache.
+    """Refuse a cache that an option names and that exists but is not a readable file.
 
     Raises:
         UsageError: naming the flag.

@@ -1,6 +1,6 @@
 """A profiled run as the parent process makes it: a plain run first, then the profiled one.
 
-The plain run tells what profiling costs. What the worker has recorded is completed with what only
+The plain run shows what profiling costs. What the worker has recorded is completed with what only
 the parent knows: that cost, the machine, its measured peak, the ranges that the user has named.
 """
 

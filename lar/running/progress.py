@@ -1,4 +1,4 @@
-"""Tells how far a long preparation is, as the engine tells: the search of its algorithms."""
+"""The progress of a long preparation, as the engine reports it: the search of its algorithms."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import time
 from lar.engines import engine_named
 from lar.running.run import Run
 
-# What is soon over is not worth a word.
+# What is soon over is not worth a line.
 PATIENCE_SECONDS = 2.0
 INTERVAL_SECONDS = 1.0
 
 
 class Progress:
-    """Asks now and then how far a run is, and tells the listener."""
+    """Asks the engine now and then for its progress, and reports it to the listener."""
 
     def __init__(self, run: Run) -> None:
         self.spec, self.context, self.listener = run.spec, run.context, run.listener
@@ -23,7 +23,7 @@ class Progress:
         self.told = False
 
     def tell(self) -> None:
-        """Ask and tell, if it is time to."""
+        """Ask for the progress and report it, if it is time to."""
         now = time.monotonic()
         if now < self.due:
             return
@@ -34,7 +34,7 @@ class Progress:
             self.told = True
 
     def end(self) -> None:
-        """Say that it is over, if there was anything to say before."""
+        """Report the end, if any progress was reported before."""
         if self.told:
             self.told = False
             self.listener.on_progress("", time.monotonic() - self.began)

@@ -14,7 +14,7 @@ from lar.running.worker_process import WorkerProcess
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What was asked for, what the parent adds for the worker, and how the run is made.
+    """A run: what was asked for, what the parent adds for the worker, how the run is made.
 
     Each step takes one and may hand a changed one to the next. `worker` was started for the run
     beforehand; without one it is started when it is needed, or the run is made in this process.
@@ -35,6 +35,6 @@ class Run:
 
     @property
     def deadline(self) -> float | None:
-        """When the run must have ended, on the monotonic clock."""
+        """The end of the time limit, on the monotonic clock."""
         limit = self.spec.timeout_seconds
         return None if limit is None else self.began + limit

@@ -1,4 +1,4 @@
-"""What a worker does besides running a model: read it, unpack its testcases, find devices."""
+"""Other tasks of a worker than running a model: read it, unpack its testcases, find devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
     """Read what the model file of a spec holds, in a worker process and within the time limit.
 
     Raises:
-        UsageError: the file is no model, or is damaged.
+        UsageError: the file is not a model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
         LarError: the reader failed, or there was not time enough.
     """

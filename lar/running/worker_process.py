@@ -63,7 +63,7 @@ class WorkerProcess:
             self._killed = True
 
     def cpu_ticks(self) -> int:
-        """Return the CPU time used so far, in clock ticks; 0 where the system does not tell."""
+        """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()

@@ -125,7 +125,7 @@ class Copies:
         if self.threads is None:
             times = [run(0)]
         elif self.drivers[0].begins_alone and self.tables[0].count == 0:
-            # What the first run of one prepares for all is not prepared by several at once.
+            # What the first run prepares for all copies is not prepared by several at once.
             times = self.threads.each(run)
         else:
             times = self.threads.together(run)
@@ -133,7 +133,7 @@ class Copies:
 
 
 def recorder_of(spec: RunSpec) -> Silent:
-    """Return what records a run, nothing for one that is not profiled."""
+    """Return the recorder of a profiled run, None for others."""
     return Recorder() if one_of(PROFILE_FILES, spec.settings) else SILENT
 
 
@@ -154,12 +154,12 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         notes: list[str] = []
         feeds = feeds_of(spec, infos, emit, notes)
         with recorder.phase("dataloader"):
-            first = next(feeds)  # a wrong input is told before any time is
+            first = next(feeds)  # a wrong input is reported before any time is
         emit(Loaded(load_seconds, infos))
         if first.judge is not None:
             emit(CasesFound(first.judge.variables))
         emit(Fed(first.fed, (*driver.notes, *first.warnings)))
-        driver.notes.clear()  # what later hooks add is told in the end
+        driver.notes.clear()  # what later hooks add is reported in the end
         emit(PhaseEntered("prepare"))
         prepare_seconds = copies.prepare(first.arrays)
         emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
@@ -191,7 +191,7 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         driver.fire_hooks("after_run")
         notes += driver.notes
         ran = spec.warmup_iterations + spec.iterations > 0
-        peak = read_peak_memory()  # what is written of a profile now takes more
+        peak = read_peak_memory()  # what is written of a profile after this takes more
         if ran:
             batch = batches.pop() if len(batches) == 1 else None
             notes += recorder.write(spec, driver, batch)
@@ -221,7 +221,7 @@ def log_changes(spec: RunSpec) -> None:
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:
-    """Return how many items a run is fed with at once, None where that cannot be told."""
+    """Return how many items a run is fed with at once, None if unknown."""
     shapes = [each.shape for each in fed if len(each.shape) > 1]
     return shapes[0][0] if shapes else None
 
@@ -243,7 +243,7 @@ def wait_and_copy(driver: Driver) -> Callable[[], object]:
 
 
 def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary]) -> Iterator[str]:
-    """Say which runners gave other outputs than the first, on the same inputs."""
+    """Warn of runners whose outputs differ from the first runner's, on the same inputs."""
     for runner, driver in enumerate(drivers[1:], start=1):
         theirs = summarize_outputs(driver.outputs())
         names = [ours.name for ours, other in zip(outputs, theirs, strict=True) if ours != other]
@@ -274,7 +274,7 @@ def load_model(driver: Driver) -> None:
 
 
 def sources_of(driver: Driver, metered: bool) -> TimeSources:
-    """Say where the three times of each sample come from."""
+    """Return the sources of the three times of each sample."""
     if driver.device_seconds is not None:
         device = "engine"
     else:
@@ -298,7 +298,7 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
     summaries = []
     for name in outputs:
         value = outputs[name]
-        if isinstance(value, str):  # the name of a type that is no array of numbers
+        if isinstance(value, str):  # the type of a value that is not an array of numbers
             summaries.append(summarize_opaque(name, value))
             continue
         array = np.require(value, requirements="C")

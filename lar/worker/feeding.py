@@ -1,4 +1,4 @@
-"""What a run is fed with, one after the other: the inputs, testcases, the items of a data set."""
+"""The feeds of a run, one after the other: inputs, testcases, items of a data set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STACK_HINT = "the first axes of a .npz count items; for one run, give each array
 
 
 class NamedFeed(NamedTuple):
-    """What is fed for the iterations of one item or testcase.
+    """The arrays for the iterations of one item or testcase.
 
-    `judge` looks at the outputs of each, `tell` at those of the last.
+    `judge` looks at the outputs of each iteration, `classify` at those of the last.
     """
 
     number: int
@@ -152,7 +152,7 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
 
 
 def teller_of(item: Item, emit: Emit) -> Look:
-    """Return what tells the classes of an item by the outputs of its run."""
+    """Return the function that reports an item's classes from the outputs of its run."""
 
     def tell(outputs: Mapping[str, Any]) -> None:
         emit(Classified(classes_of(item, outputs[next(iter(outputs))])))

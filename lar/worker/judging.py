@@ -28,7 +28,7 @@ LIMIT_TEXT = re.compile(r"max_error=(\S+)( silent)?")
 
 
 class Wanted(NamedTuple):
-    """What an output should be, with its values."""
+    """The expected value of an output."""
 
     expected: Expected
     array: Array
@@ -37,8 +37,8 @@ class Wanted(NamedTuple):
 class Judge:
     """Compares the outputs of each run of one testcase.
 
-    `tell` is given what was found. Where failures are not raised, `notes` is given a line for
-    the first.
+    `report` receives the verdicts. Where failures are not raised, `notes` receives a line for the
+    first.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Judge:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The outputs that are looked at, as they are told."""
+        """The names of the outputs that are looked at, as they are reported."""
         return self.case.variables or tuple(
             f"{wanted.expected.name}{braced(wanted.array.shape)}" for wanted in self.wanted
         )
@@ -71,7 +71,7 @@ class Judge:
 
         Raises:
             CheckFailed: one is not as expected, and that is to be raised.
-            UsageError: there is no such output.
+            UsageError: the model has no such output.
         """
         verdicts = tuple(judge(wanted, outputs) for wanted in self.wanted)
         self.tell(verdicts)
@@ -85,7 +85,7 @@ class Judge:
 
 
 def read_expected(expected: Expected) -> Wanted:
-    """Read an expected output; what its file says of it fills what was left open.
+    """Read an expected output; what its file says about it fills what was left open.
 
     Raises:
         UsageError: it cannot be read.
@@ -160,7 +160,7 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any]) -> Verdict:
 
 
 def kind_of(value: Any) -> str:
-    """Return dtype and shape as text; of what is no array, its type."""
+    """Return dtype and shape as text; of anything but an array, its type."""
     return value if isinstance(value, str) else f"{value.dtype.name}{braced(value.shape)}"
 
 
@@ -172,8 +172,8 @@ def braced(shape: tuple[int, ...]) -> str:
 def errors_of(actual: Array, expected: Array) -> Array:
     """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
 
-    That is in float32, here in float64 where the type holds more. The same NaN or infinity on
-    both sides is no error, on one side alone an infinite one.
+    That is in float32, here in float64 where the type holds more. The same NaN or infinity on both
+    sides is error 0; on one side alone it is an infinite error.
     """
     kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
     a: NDArray[np.floating[Any]] = actual.astype(kind)

@@ -38,7 +38,7 @@ from lar.records.run import Failure, RunContext, RunSpec, read_request
 
 
 class Task(NamedTuple):
-    """What the parent wants done: of which spec, and where the samples go."""
+    """A task of the parent: its spec, and the file for the samples."""
 
     spec: RunSpec
     context: RunContext
@@ -101,7 +101,7 @@ TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what the user is told about an error."""
+    """Return the failure that the user sees for an error."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if isinstance(error, ImportError):
         error = EngineMissing(
@@ -145,7 +145,7 @@ def main(argv: list[str]) -> None:
         if task == "run":
             importlib.import_module("lar.worker.execution")
             importlib.import_module("lar.inputs")
-        gc.freeze()  # what was imported is no garbage: collections need not look at it again
+        gc.freeze()  # what was imported stays: collections need not look at it again
         gc.enable()
         spec, context = read_request(sys.stdin.buffer.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)

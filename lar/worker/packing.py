@@ -78,7 +78,7 @@ def compute(driver: Driver, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
     Raises:
         LarError: it fails.
-        UsageError: an output is no array of numbers.
+        UsageError: an output is not an array of numbers.
     """
     try:
         driver.feed(arrays)

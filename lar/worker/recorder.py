@@ -1,4 +1,4 @@
-"""What the worker of a profiled run records, besides what the engine itself tells."""
+"""The recorder of a profiled run: what the worker records beside the engine's own profile."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Recorder(Silent):
         return unmatched(trace.operators, patterns)
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
-        """Return what an engine tells with the calls of the system, and threads for them."""
+        """Return the engine's profile with the system calls added, and threads for them."""
         from lar.measurement.syscalls import name_threads, number_threads, spans_of_calls
 
         numbers = number_threads(calls, HOST_THREAD, trace.threads)
@@ -237,7 +237,7 @@ class Recorder(Silent):
         return profile
 
 
-# The system counts CPU time in ticks of up to 10 ms: less than some of them tell nothing.
+# The system counts CPU time in ticks of up to 10 ms: fewer than some ticks mean nothing.
 SHORTEST_CPU_SECONDS = 0.05
 
 
@@ -261,8 +261,8 @@ class CpuMeter:
             self._timed.append(tuple(now - before for now, before in pairs))
 
     def percents(self) -> tuple[float | None, float | None]:
-        """Return those of the process, of one core, and of the machine, of all cores; None where
-        the iterations were too short to tell."""
+        """Return those of the process, of one core, and of the machine, of all cores; None if the
+        iterations were too short."""
         counted = self._timed[1:] or self._timed
         if not counted:
             return None, None
