@@ -80,7 +80,7 @@ def check_files(values: Mapping[str, Any]) -> None:
     """
     labels = values["labels"]
     if labels is not None and not os.access(labels, os.R_OK):
-        from lar.datasets.labels import read_labels
+        from lar.datasets.classes import read_labels
 
         read_labels(labels, ())
     for key in ("json", "csv"):

@@ -1,12 +1,28 @@
-"""The classes of an item, by the first output of its run, which is taken for scores."""
+"""The classes of a data set's items: the top five by a run's output, and those of `--labels FILE`.
+
+The first output of a run is taken for the scores of the classes. A file of labels has
+
+item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: the class of each item;
+                                 `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
+name per line                    the names of the classes, from class 0; a line may end with the
+                                 number: `tench 0`
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from lar.errors import UsageError
+from lar.files.input_file import read_input_lines
 from lar.records.dataset import Item, ItemClasses
 
-MOST_CLASSES = 5  # told of an item
+MOST_REPORTED = 5  # classes of an item
+NUMBER = re.compile(r"[-+]?\d+")
+PAIR = re.compile(rf"(.+?)[\s,;]+({NUMBER.pattern})")
+MOST_CLASSES = 10**9
 
 
 def classes_of(item: Item, output: Any) -> ItemClasses:
@@ -27,5 +43,86 @@ def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
         return (), ()
     scores = (output[0] if output.ndim > 1 else output).reshape(-1)
     best = np.argsort(-scores.astype(np.float64), kind="stable")
-    best = best[np.isfinite(scores[best])][:MOST_CLASSES]
+    best = best[np.isfinite(scores[best])][:MOST_REPORTED]
     return tuple(map(int, best)), tuple(float(scores[index]) for index in best)
+
+
+class Labels(NamedTuple):
+    """The class of each item, and the names of the classes; either may be empty."""
+
+    truths: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def read_labels(path: str | None, items: Sequence[str]) -> Labels:
+    """Read a file of labels for the items of a data set; without a file there are none.
+
+    Raises:
+        UsageError: it cannot be read, or its lines do not fit the items.
+    """
+    if path is None:
+        return Labels()
+    lines = [line for line in read_input_lines(path, "--labels") if line]
+    if not lines:
+        raise UsageError("is empty", "give a class a line", flag="--labels", subject=path)
+    pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
+    if all(NUMBER.fullmatch(line) for line in lines):
+        if len(lines) != len(items):
+            raise UsageError(
+                f"has the classes of {len(lines)} items, there are {len(items)}",
+                "give a number a line, in the order of the items, or ITEM NUMBER",
+                flag="--labels",
+                subject=path,
+            )
+        return Labels(truths=tuple(class_of(line, path) for line in lines))
+    labels = match_names(pairs, items)
+    counted = [label for _, label in pairs] == [str(number) for number in range(len(lines))]
+    if not labels and (len(pairs) < len(lines) or counted):
+        return Labels(names=tuple(lines))
+    missing = [item for item in items if item not in labels]
+    if missing:
+        raise UsageError(
+            f"has no class of {missing[0]}",
+            f"{len(missing)} of {len(items)} items are not in it",
+            flag="--labels",
+            subject=path,
+        )
+    return Labels(truths=tuple(class_of(labels[item], path) for item in items))
+
+
+def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[str, str]:
+    """Return the label of each item that the pairs of names and labels hold, by its name.
+
+    The names may be those of paths, or leave out the suffix, where each is still one item's.
+    """
+    for shorten in (str, os.path.basename):
+        labelled = {shorten(name): label for name, label in pairs}
+        if shorten is not str and len(labelled) < len(pairs):
+            continue
+        for called in (str, without_suffix):
+            known = {called(item): item for item in items}
+            found = {known[name]: label for name, label in labelled.items() if name in known}
+            if found and len(known) == len(items):
+                return found
+    return {}
+
+
+def without_suffix(name: str) -> str:
+    return os.path.splitext(name)[0]
+
+
+def class_of(text: str, path: str) -> int:
+    """Return the class that a label is.
+
+    Raises:
+        UsageError: it is negative, or larger than any.
+    """
+    number = int(text) if len(text) < 10 else MOST_CLASSES
+    if not 0 <= number < MOST_CLASSES:
+        raise UsageError(
+            f"{text} is no class",
+            "classes are numbers, counted from 0",
+            flag="--labels",
+            subject=path,
+        )
+    return number

@@ -174,7 +174,7 @@ def check_caches(settings: Mapping[str, Any]) -> None:
 def spec_of(plan: Plan) -> RunSpec:
     """Return the spec of a planned run."""
     # Not before: an error in the command line should cost no more than it must.
-    from lar.datasets.labels import read_labels
+    from lar.datasets.classes import read_labels
     from lar.records.dataset import Item
     from lar.records.run import ImageSettings, RunSpec
 

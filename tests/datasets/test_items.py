@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.cli.main import main
+from lar.datasets.classes import Labels, read_labels
 from lar.datasets.items import count_stack, is_one_run, items_in, shape_in
-from lar.datasets.labels import Labels, read_labels
 from lar.errors import UsageError
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from lar.datasets import items as items_module
-from lar.datasets.classes import find_classes
+from lar.datasets.classes import class_of, find_classes, read_labels
 from lar.datasets.items import items_in
-from lar.datasets.labels import class_of, read_labels
 from lar.errors import UsageError
 
 
