@@ -117,9 +117,12 @@ def settings_of(settings: dict[str, bool | int | float | str]) -> dict[str, obje
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
     """Return the result of a run that went on, with the classes of the items done before it.
 
-    They are told by the outputs that are dumped, which outlive whatever ended the run before.
+    They are found in the outputs that are dumped, which outlive whatever ended the run before.
     """
-    place, told = Path(str(spec.settings[BIN_OUT_DUMP.key])), {item.number for item in result.items}
+    place, finished = (
+        Path(str(spec.settings[BIN_OUT_DUMP.key])),
+        {item.number for item in result.items},
+    )
     output = result.outputs[0].name if result.outputs else ""
     files: dict[int, list[Path]] = {}
     for path in place.iterdir():
@@ -127,7 +130,7 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
             files.setdefault(int(match[1]), []).append(path)
     found = list(result.items)
     for item in spec.items:
-        if item.number not in told:
+        if item.number not in finished:
             last = spec.warmup_iterations + (item.number + 1) * spec.iterations - 1
             header = first_output(files.get(last, ()), output)
             if header is not None:

@@ -160,8 +160,8 @@ def read_header(path: Path) -> TensorHeader:
     fitting = (shape for shape in shapes_of(sizes, named) if size in set(sizes_of(element, shape)))
     shape = next(fitting, None)
     if shape is None:
-        told = ", ".join(map(str, sizes))
-        raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{told}}}")
+        listed = ", ".join(map(str, sizes))
+        raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
 
 

@@ -68,11 +68,11 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
     """Tell whether an index is that of the files in a folder, and not of others by their names."""
-    told, found = (
+    listed, found = (
         {(tensor.key, tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in side}
         for side in (tensors, index_of(read_headers(folder)).tensors)
     )
-    return bool(told) and told == found
+    return bool(listed) and listed == found
 
 
 def index_place(folder: Path) -> Path:

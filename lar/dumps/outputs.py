@@ -43,7 +43,7 @@ class OutputDump:
                     flag="--bin-out-dump",
                 )
             element = BY_DTYPE.get(array.dtype.name)
-            told = replace(
+            written = replace(
                 variable,
                 shape=array.shape,
                 strides=contiguous_strides(array.shape),
@@ -51,7 +51,7 @@ class OutputDump:
             )
             place = self.folder / f"run{run}-var{variable.id}"
             try:
-                write_tensor(place, array, format_name(told))
+                write_tensor(place, array, format_name(written))
             except OSError as error:
                 raise error_of_write(error, flag="--bin-out-dump", subject=f"run {run}") from None
 

@@ -111,9 +111,9 @@ def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
     """Return the layouts of what an operator takes and gives, empty where they are not certain."""
-    told = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
-    if told:
-        return told[1].lower(), (told[2] or told[1]).lower()
+    named = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
+    if named:
+        return named[1].lower(), (named[2] or named[1]).lower()
     if operator.type not in CONVOLUTIONS or len(operator.inputs) < 2:
         return "", ""
     taken, weight, given = (

@@ -88,7 +88,7 @@ def format_statistics(array: Array) -> str:
     if not values.size:
         return "min=N/A max=N/A mean=N/A l2=N/A sd=N/A"
     with np.errstate(all="ignore"):
-        told = (values.min(), values.max(), values.mean(), np.sqrt(np.square(values).mean()))
+        figures = (values.min(), values.max(), values.mean(), np.sqrt(np.square(values).mean()))
         deviation = f"{values.std(ddof=1):.3g}" if values.size > 1 else "N/A"
-    numbers = zip(("min", "max", "mean", "l2"), told, strict=True)
+    numbers = zip(("min", "max", "mean", "l2"), figures, strict=True)
     return " ".join(f"{name}={number:.3g}" for name, number in numbers) + f" sd={deviation}"

@@ -49,9 +49,9 @@ def repeat_batches(
     """
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} {first}" for name, first in sizes.items())
+        listed = ", ".join(f"{name} {first}" for name, first in sizes.items())
         raise UsageError(
-            f"the model's inputs have no batch in common: {told}",
+            f"the model's inputs have no batch in common: {listed}",
             "leave it out, and feed each input with --input",
             flag=f"--batch-size {size}",
         )
