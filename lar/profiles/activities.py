@@ -1,4 +1,4 @@
-"""What went on where, and how long each execution kept a device busy.
+"""Activities of the host and of devices, and how long each execution kept a device busy.
 
 Activities are as trace viewers take them: intervals that nest on each thread of the host,
 and kernels and copies on a device.
@@ -24,8 +24,8 @@ from lar.records.profile import Execution, Profile, Span
 
 
 class Nested(NamedTuple):
-    """Where an interval stands among those of its thread: on which of the thread's tracks, and
-    the position of the interval around it, -1 for none."""
+    """The place of an interval on its thread: its track, and the position of the interval around
+    it, or -1."""
 
     track: int
     parent: int
@@ -55,7 +55,7 @@ class HostActivity:
 
 
 class DeviceActivity(NamedTuple):
-    """A kernel, copy or fill on a device; `operator` is None where that is not told."""
+    """A kernel, copy or fill on a device; `operator` is None if unknown."""
 
     kind: Literal["kernel", "memcpy", "memset"]
     name: str
@@ -74,8 +74,8 @@ class DeviceActivity(NamedTuple):
 
 
 def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
-    """Put intervals onto as few tracks as they need to nest: on one track, two either are apart
-    or one contains the other. What lasts no time is within none: where clocks are coarse, it is
+    """Put intervals onto as few tracks as they need to nest: on one track, two either are apart or
+    one contains the other. An interval of length 0 lies within no other: with a coarse clock, it is
     rather before or after. The result is in the order of the intervals."""
     places: list[Nested] = [Nested(0, -1)] * len(intervals)
     tracks: list[list[tuple[int, int]]] = []  # of each: end and position of what is open
@@ -203,7 +203,7 @@ Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 class Placed(Protocol):
-    """What is recorded for an operator: a span, or what a device did."""
+    """A record of an operator: a span, or an activity of a device."""
 
     @property
     def operator(self) -> int | None: ...
@@ -214,8 +214,8 @@ class Placed(Protocol):
 
 
 def device_times_of(profile: Profile) -> list[int]:
-    """Return, for each timed execution, the nanoseconds of the kernels, copies and fills that it
-    had a device do: 0 on a CPU, which is none."""
+    """Return the nanoseconds of each timed execution's kernels, copies and fills on a device: 0 on
+    a CPU."""
     executions = profile.timed_executions()
     times = [0] * len(executions)
     places = places_of(executions, on_device=True) if profile.on_device else {}
@@ -239,7 +239,7 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 
 
 def execution_of(part: Placed, places: Places) -> int | None:
-    """Return which execution something of an operator is part of: the last that had begun."""
+    """Return the execution that a record of an operator is part of: the last that had begun."""
     if part.operator is None or part.step is None:
         return None
     found = places.get((part.operator, part.step))
@@ -250,6 +250,6 @@ def execution_of(part: Placed, places: Places) -> int | None:
 
 
 def began_ns(execution: Execution) -> int:
-    """Return when an execution's dispatch began, or itself."""
+    """Return when an execution's dispatch began; without a dispatch, when the execution did."""
     dispatch = execution.dispatch_start_ns
     return execution.start_ns if dispatch is None else min(dispatch, execution.start_ns)

@@ -1,9 +1,9 @@
-"""Where the time of each step went: every moment counts for the first bucket that it lies in.
+"""The breakdown of each step's time: every moment counts for the first bucket that it lies in.
 
 The buckets and their priority are those of the PyTorch profiler's TensorBoard plugin: Kernel,
-Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. On a CPU there is no device to report, and
-the first four are left out. A bucket is the union of its intervals within the step less all
-buckets before it, so that the buckets sum to the step exactly.
+Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to report, so the first
+four are left out. A bucket is the union of its intervals within the step less all buckets before
+it, so that the buckets sum to the step exactly.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Breakdown:
 def breakdown_of(profile: Profile) -> Breakdown:
     """Cut the timed steps into buckets.
 
-    Where a profile has no steps at all, the span of its operators is one step, number 0.
+    If a profile has no steps at all, the span of its operators is one step, number 0.
     """
     buckets = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     intervals = intervals_by_bucket(profile)
@@ -72,7 +72,7 @@ def breakdown_of(profile: Profile) -> Breakdown:
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
-    """Return the timed steps, or one around all operators where there are no steps."""
+    """Return the timed steps, or one around all operators if the profile has no steps."""
     if profile.steps:
         return profile.timed_steps()
     recorded = [(each.start_ns, each.end_ns) for each in profile.executions]
@@ -113,7 +113,7 @@ def dispatch_intervals(profile: Profile) -> list[Interval]:
 
 
 def kernel_intervals(profile: Profile) -> list[Interval]:
-    """Return when the device computed: its kernels, or the operators where those are not told."""
+    """Return when the device computed: its kernels, or the operators if no kernels are known."""
     kernels = [(s.start_ns, s.end_ns) for s in profile.spans if s.category == "kernel"]
     return kernels or [
         (each.start_ns + (each.wait_ns or 0), each.end_ns) for each in profile.executions

@@ -143,7 +143,7 @@ def slice_of_execution(profile: Profile, execution: Execution, facts: dict[str, 
 
 
 def slice_of_dispatch(profile: Profile, execution: Execution) -> Slice | None:
-    """Return the dispatch of an execution, None where it is not told."""
+    """Return the dispatch of an execution, None if it is not recorded."""
     if execution.dispatch_start_ns is None or execution.dispatch_end_ns is None:
         return None
     thread = execution.thread if execution.dispatch_thread is None else execution.dispatch_thread

@@ -1,7 +1,7 @@
-"""What is added to a profile in its file, whose events stay as they are.
+"""Additions to a profile in its file, whose events stay as they are.
 
-They are many, and reading and writing each of them again would take longer than many a run. It is
-done where a range is added that began before all of them.
+Reading and writing all events again would take longer than many a run. That is done only if an
+added range began before all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_unread(path: str | Path) -> UnreadTrace:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no profile that lar has written.
+        ValueError: it is not a profile that lar has written.
     """
     trace = msgspec.json.decode(Path(path).read_bytes(), type=UnreadTrace)
     if trace.schema != PROFILE_SCHEMA:

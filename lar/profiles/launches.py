@@ -1,4 +1,4 @@
-"""What was launched, and the ranges of the user: one record for each execution or kernel."""
+"""Launches, and the ranges of the user: one record for each execution or kernel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lar.records.profile import Execution, Profile, Span
 class Launch(NamedTuple):
     """One execution of an operator or, on a device that reports them, of a kernel.
 
-    `place` counts in `Profile.operators`, which may bear one name several times, or none.
-    `kernel` is the algorithm, or the provider and the type, where no kernel is told. `begun` says
-    where it began when, `ranges` are the user's ranges that it belongs to.
+    `place` counts in `Profile.operators`, which may bear one name several times, or none. `kernel`
+    is the algorithm, or the provider and the type, if no kernel is known. `begun` has the thread
+    and the time of its begin, `ranges` the user's ranges that it belongs to.
     """
 
     place: int | None
@@ -35,7 +35,7 @@ class Launch(NamedTuple):
 
 
 def launches_of(profile: Profile) -> list[Launch]:
-    """Return the kernels of the timed iterations, or the executions where no kernels are told."""
+    """Return the kernels of the timed iterations, or the executions if no kernels are known."""
     kernels = profile.spans_of("kernel") if profile.on_device else ()
     if not kernels:
         executions = enumerate(profile.timed_executions())

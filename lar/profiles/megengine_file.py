@@ -28,7 +28,7 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawFootprint(msgspec.Struct, frozen=True):
-    """What an operator reads, writes and computes; `computation` counts a multiply-add as two."""
+    """The work of an operator: what it reads, writes and computes; a multiply-add counts as two."""
 
     memory: Count | None = None
     computation: Count | None = None

@@ -1,4 +1,4 @@
-"""Which operators are meant: by a regular expression, or because they only move values."""
+"""Filters of operators: by a regular expression, or those that only move values."""
 
 from __future__ import annotations
 

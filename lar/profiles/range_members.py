@@ -1,4 +1,4 @@
-"""Which executions, kernels and copies belong to the ranges that the user has named.
+"""The executions, kernels and copies that belong to each range that the user has named.
 
 To a range of `--range-by` belong the executions that it was made of, by their operators' names:
 where a clock ticks in microseconds, what lasts less touches a range's ends without being of it. To
@@ -20,8 +20,8 @@ Starts = tuple[tuple[int, int], ...]
 
 
 class Begun(NamedTuple):
-    """What has begun: `execution` counts in the timed executions, None of none; `starts` is on
-    which threads it began when, the one where it ran first."""
+    """A record that has begun: `execution` counts in the timed executions, None without one;
+    `starts` has each thread and the time it began there, the thread where it ran first."""
 
     execution: int | None
     starts: Starts

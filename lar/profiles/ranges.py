@@ -25,7 +25,7 @@ Color: TypeAlias = "str | int | None"
 PYTHON_THREAD = 0
 
 
-# A program that names ranges for ever keeps the last ones alone.
+# Of a program that names ranges for ever, only the last ones are kept.
 MOST_ENDED = 10_000
 
 
@@ -61,7 +61,7 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
 
 
 def is_text(value: object) -> bool:
-    """Tell text that a file can hold: half a surrogate pair is none."""
+    """Return whether a value is text that a file can hold: half a surrogate pair is not."""
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
@@ -69,7 +69,7 @@ def text_of(color: Color) -> str | None:
     """Return a color as a profile holds it: a name, or `#rrggbb`.
 
     Raises:
-        UsageError: it is no color.
+        UsageError: it is not a color.
     """
     if color is None or (isinstance(color, str) and is_text(color)):
         return color
@@ -180,7 +180,8 @@ def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def unmatched(
     operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Say which regular expressions match no operator's name, with one that there is."""
+    """Warn of regular expressions that match no operator's name, and name an operator of the
+    model."""
     if not operators:
         return []
     longest = max((operator.name for operator in operators), key=len)

@@ -1,4 +1,4 @@
-"""What a profile suggests to try next: each suggestion names its figure and the flags to try.
+"""Suggestions of what to try next: each names its figure and the flags to try.
 
 The thresholds of data input, device utilization and memory are those of the PyTorch profiler's
 TensorBoard plugin; the others speak of what an inference run can change.
@@ -49,7 +49,7 @@ ADJUSTABLE = (INPUT, BATCH_SIZE, MULTITHREAD, THREAD, WORKSPACE_LIMIT)
 
 
 class Advice(NamedTuple):
-    """What an engine's run can change: for each rule the options to try, the best first.
+    """The options that an engine's run can change: for each rule those to try, the best first.
 
     `of_cpus` are those that mean nothing on a device, `of_devices` those that mean nothing on a
     CPU's; `values` are what to give the flags that need a value.
@@ -78,7 +78,7 @@ class Recommendation:
 
 
 class Finding(NamedTuple):
-    """What a rule has found: its figure, the sentence about it, and what to do."""
+    """The finding of a rule: its figure, the sentence about it, and what to do."""
 
     rule: str
     share: float

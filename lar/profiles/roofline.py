@@ -1,4 +1,4 @@
-"""How near to a machine's peak work comes: the roofline of Williams, Waterman and Patterson (2009).
+"""The roofline of Williams, Waterman and Patterson (2009): how near to the peak work comes.
 
 Work of so many operations on so many bytes can go no faster than the lesser of the peak of
 operations and what the peak of bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two
@@ -17,7 +17,7 @@ Bound = Literal["compute", "memory"]
 
 
 class Piece(NamedTuple):
-    """A part of some work: None is what is not known of it."""
+    """A part of some work; unknown figures are None."""
 
     duration_ns: int
     flops: int | None

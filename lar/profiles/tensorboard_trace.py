@@ -83,7 +83,7 @@ class TraceEvents:
         threads = [each.thread for each in self.activities]
         self.thread = Counter(threads).most_common(1)[0][0] if threads else 0
         known = [*threads, *profile.threads, *(span.thread for span in profile.spans)]
-        self.free = max(known, default=0) + 1  # the first number that is no thread's
+        self.free = max(known, default=0) + 1  # the first number above all threads
         self.tracks: dict[tuple[int, int], int] = {}
         for each in self.activities:
             if each.track and (each.thread, each.track) not in self.tracks:

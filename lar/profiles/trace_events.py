@@ -15,7 +15,7 @@ from lar.records.profile import Execution, Profile
 
 
 class TraceArgs(msgspec.Struct, omit_defaults=True, gc=False):
-    """What an event has besides its times; what is not known is left out."""
+    """The facts of an event besides its times; unknown ones are left out."""
 
     id: int | None = None
     parent: int | None = None

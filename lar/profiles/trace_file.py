@@ -116,7 +116,7 @@ def read_profile(path: str | Path) -> Profile:
     """Read a profile.
 
     Raises:
-        UsageError: there is none, or it is truncated, foreign, empty or of a later schema.
+        UsageError: the file is missing, truncated, foreign, empty or of a later schema.
     """
     return decode_profile(read_input(path), str(path))
 
@@ -154,7 +154,7 @@ def schema_in(data: bytes) -> str:
     """Return the schema that JSON names, empty where it names none.
 
     Raises:
-        msgspec.DecodeError: it is no JSON, or was cut short.
+        msgspec.DecodeError: it is not JSON, or was cut short.
     """
     try:
         return msgspec.json.decode(data, type=SchemaOnly).schema

@@ -20,7 +20,7 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 def format_accuracy(result: RunResult) -> list[str]:
     """Return how many items have their class first, and among the first five.
 
-    Without their classes, what the labels were taken for.
+    Without any labelled item, say that the labels were read as names of classes.
     """
     told = [item for item in result.items if item.label is not None]
     if not told:

@@ -72,7 +72,7 @@ def format_html(comparison: Comparison) -> str:
 
 
 def format_result(comparison: Comparison) -> str:
-    """Return the verdict, what was compared, and what is to know about it."""
+    """Return the verdict, what was compared, and the notes about it."""
     verdict = "same" if comparison.same else "different"
     *notes, result = format_summary(comparison)
     facts = (
@@ -175,7 +175,7 @@ def mark_of(tensor: TensorComparison, outputs: Keys) -> str:
 
 
 def points_of(tensors: Sequence[TensorComparison], outputs: Keys) -> list[list[Cell]]:
-    """Return `[depth, error, name, mark]` of each computed tensor, an error that is no number as
+    """Return `[depth, error, name, mark]` of each computed tensor, an error that is not a number as
     None."""
     return [
         [

@@ -1,4 +1,4 @@
-"""What a model holds, as text."""
+"""The content of a model, as text."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def format_info(info: ModelInfo) -> list[str]:
 
 
 def format_shape(tensor: TensorInfo) -> str:
-    """Format a shape as {1,3,224,224}, with ? where any size goes."""
+    """Format a shape as {1,3,224,224}, with ? for an axis that takes any size."""
     return "{" + ",".join("?" if size is None else str(size) for size in tensor.shape) + "}"

@@ -81,7 +81,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a table is drawn as text."""
+    """The layout of a table as text."""
 
     start: str = ""
     gap: str = "  "

@@ -1,6 +1,6 @@
-"""Every flag of `lar report` that says what a report shows, declared once.
+"""The flags of `lar report` that choose what a report shows, each declared once.
 
-Which style honours which stands in the style's row (`lar.reports.styles`).
+The row of a style (`lar.reports.styles`) names those that it honours.
 """
 
 from __future__ import annotations

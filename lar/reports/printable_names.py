@@ -1,6 +1,6 @@
-"""Names as they may stand in a report: each on one line, and nothing that controls a terminal.
+"""Printable names for reports: each on one line, without control characters of a terminal.
 
-A model's file may give its operators any names, and whoever made it need not be who reads.
+A model's file may give its operators any names, and may come from anybody.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_printable_names(profile: Profile) -> Profile:
 
 
 def printable_record(record: R) -> R:
-    """Return a record with its own texts printable: itself where they are."""
+    """Return a record with its own texts printable: itself if they are already."""
     changes = {
         field: printable_name(value)
         for field in record.__struct_fields__

@@ -11,7 +11,7 @@ from lar.reports.text import PAPER, Screen, format_table, printable_text
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a style makes of a profile.
+    """The report that a style makes of a profile.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
     it is not None, is what JSON is made of instead, and `page` a whole HTML page.

@@ -154,7 +154,7 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Say where the profile is and what it has cost, in a profiled run."""
+    """Return where the profile is and what profiling cost; empty for a run without a profile."""
     settings = result.spec.settings
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
@@ -199,7 +199,7 @@ def format_distribution(statistics: Statistics) -> str:
 
 
 def format_disturbance(result: RunResult) -> list[str]:
-    """Say so when iterations stood waiting for a CPU."""
+    """Return a line if iterations stood waiting for a CPU."""
     samples = result.samples
     disturbed = disturbed_of(samples.end_to_end, samples.queue_delay)
     if not disturbed:
@@ -212,7 +212,7 @@ def format_disturbance(result: RunResult) -> list[str]:
 
 
 def format_last_words(result: RunResult) -> list[str]:
-    """Return what the engine printed last, for a run that it broke."""
+    """Return the engine's last lines, for a run that it broke."""
     failure = result.failure
     broke = failure is not None and failure.exit_code in (
         EXIT_CODES["crashed"],

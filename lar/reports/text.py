@@ -18,7 +18,7 @@ CUT = "..."
 
 
 class Screen(NamedTuple):
-    """What text is printed on: how wide a line may be, None for any width; whether in colour."""
+    """The screen that text is printed on: the width of a line, None for any; whether in colour."""
 
     width: int | None = None
     has_color: bool = False
@@ -191,7 +191,7 @@ class Drawing:
 
 
 def width_of(column: Column[object], cells: Sequence[str], layout: Layout) -> int:
-    """Return how wide a column is: as its widest cell, where it is not fixed."""
+    """Return the width of a column: its fixed width, or that of its widest cell."""
     if column.is_fixed:
         return column.width
     least = len(column.title) + layout.header_room if layout.has_header else 0
@@ -249,7 +249,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Return a text without what would control a terminal: names may hold anything."""
+    """Return a text without control characters of a terminal: names may hold anything."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "?" for letter in text)
@@ -296,7 +296,7 @@ def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:
 
 
 def kind_of(cell: str) -> int:
-    """Return what a cell holds: nothing, an integer, a fraction or text."""
+    """Return the kind of a cell: empty, an integer, a fraction or text."""
     if not cell:
         return EMPTY
     try:

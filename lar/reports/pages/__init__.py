@@ -60,7 +60,7 @@ def format_section(section: Section) -> str:
 
 
 def format_list(texts: Iterable[str]) -> str:
-    """Return texts as a list, nothing if there are none."""
+    """Return texts as a list, nothing without texts."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 

@@ -103,7 +103,7 @@ STYLES: Mapping[str, Style] = {
         "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
         "second, and a diff)",
         options=frozenset({"top", "sort", "group_by", "filter", "view"}),
-        # On a CPU, which is no device, the default is host_self_duration.
+        # On a CPU the default is host_self_duration.
         sorts=(
             *("device_self_duration", "device_total_duration", "host_self_duration"),
             *("host_total_duration", "calls", "name"),
@@ -138,8 +138,8 @@ STYLES: Mapping[str, Style] = {
     ),
 }
 
-# What a profile can be written as for other programs: `module:function`, which takes a profile
-# and returns the file's content, and what it is.
+# The exports of a profile for other programs: `module:function`, which takes a profile and returns
+# the file's content, and a description.
 EXPORTS: Mapping[str, tuple[str, str]] = {
     "chrome": ("lar.profiles.export:export_chrome", "for chrome://tracing"),
     "perfetto": ("lar.profiles.export:export_chrome", "the same, for ui.perfetto.dev"),

@@ -1,9 +1,9 @@
 """The style `html`: one page with every view of a profile, which needs nothing else.
 
-Words are written here; tables and plots are drawn by `page.js` from figures that stand in the page
-as JSON. With a baseline there is one view more, which compares the profile with it. What happened
-in all iterations is summed up here, so that the page stays small: only the iteration of the median
-duration is there with everything that happened in it.
+Words are written here; `page.js` draws tables and plots from figures in the page, as JSON. With a
+baseline there is one view more, which compares the profile with it. What happened in all iterations
+is summed up here, so that the page stays small: only the iteration of the median duration is there
+with everything that happened in it.
 """
 
 from __future__ import annotations

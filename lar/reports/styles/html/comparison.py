@@ -1,4 +1,4 @@
-"""What the page says of two runs: how the iterations differ, and each operator's part in it."""
+"""The page's comparison of two runs: how the iterations differ, and each operator's part in it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
 
 
 class Comparison(NamedTuple):
-    """What the view shows: its tables by name, and what its script draws besides."""
+    """The content of the view: its tables by name, and what its script draws besides."""
 
     tables: dict[str, PageTable]
     figures: dict[str, Any]
@@ -118,7 +118,7 @@ def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:
 
 
 def notes_of(baseline: Profile, experiment: Profile, main: Metric) -> list[str]:
-    """Return what the figures are and what they leave open."""
+    """Return notes on what the figures are and what they leave open."""
     where = "the device" if main == "device" else "the host, dispatch, wait and computation"
     notes = [
         f"Times of operators are means of an iteration, on {where}; an operator that one run does "

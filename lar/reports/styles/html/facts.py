@@ -1,4 +1,4 @@
-"""What the page says in words: where the profile comes from, what it cost, what to try."""
+"""The words of the page: where the profile comes from, what it cost, what to try."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def bins_of(count: int, most: int) -> list[range]:
 
 def latency_of(profile: Profile) -> dict[str, Any] | None:
     """Return the timed iterations in order: `[first, last, min, mean, max]` in milliseconds of
-    each bin, with the statistics of all; None where there are none."""
+    each bin, with the statistics of all; None without any."""
     steps = profile.timed_steps()
     times = [step.duration_ns / 1e6 for step in steps]
     statistics = statistics_of(times)

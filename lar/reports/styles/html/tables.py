@@ -212,7 +212,7 @@ def times_of(launches: Sequence[Launch], whole_ns: int) -> Times:
 
 
 def describe_tensors(tensors: Iterable[TensorFact]) -> str | None:
-    """Return shapes, types and layouts of tensors; None where there are none."""
+    """Return shapes, types and layouts of tensors; None without tensors."""
     return (
         ", ".join(
             " ".join(filter(None, (f"{{{','.join(map(str, it.shape))}}}", it.dtype, it.layout)))

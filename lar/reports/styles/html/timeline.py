@@ -26,7 +26,7 @@ OPERATOR_KINDS = ("operator", "wait", "dispatch")
 
 
 class Bar(NamedTuple):
-    """What a thread did for a while; the outermost kind comes first where two begin at once."""
+    """An activity of a thread; the outermost kind comes first where two begin at once."""
 
     lane: str
     start_ns: int
@@ -41,7 +41,7 @@ def median_step_of(steps: Sequence[Step]) -> Step:
 
 
 def timeline_of(profile: Profile) -> dict[str, Any] | None:
-    """Return the bars of the median step, by lane; None where that is no time at all.
+    """Return the bars of the median step, by lane; None if the step took no time at all.
 
     A lane is `{"name": ..., "rows": N, "bars": [[row, start, duration, name, kind], ...]}` with
     times in nanoseconds after the step's start, and names and kinds as places in the lists.

@@ -1,4 +1,4 @@
-"""What MegEngine's tool knows of each operator: times, footprint, and what follows from them."""
+"""The operators as MegEngine's tool knows them: times, footprint, and what follows from them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def mean_seconds(
     interval_of: Callable[[Execution], Interval | None],
     steps: int,
 ) -> float | None:
-    """Return the mean time of an iteration; None where there is no execution or no such time.
+    """Return the mean time of an iteration; None without an execution or such a time.
 
     On each thread the executions of one iteration are summed up; of several threads, which work
     at the same time, the longest counts.

@@ -1,4 +1,4 @@
-"""The style `ncu`: how near to the machine's peak each operator, kernel and range came."""
+"""The style `ncu`: the share of the machine's peak that each operator, kernel and range reached."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Nsight Compute reads hardware counters. Here the throughput is the work of the operators, as their
 shapes have it, in the time that they took, and its percentage is that of the measured peak of this
-machine: metrics made so have names of their own. Those of Nsight Compute are there where there is
-a device, with what that has told.
+machine: metrics made so have names of their own. Those of Nsight Compute are there where there is a
+device, with the figures that the device reported.
 """
 
 from __future__ import annotations

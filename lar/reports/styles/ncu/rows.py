@@ -35,7 +35,7 @@ class Row:
 
 
 def section_of(row: Row) -> str:
-    """Return what ncu calls the part that a row's metrics belong to."""
+    """Return ncu's name for the part that a row's metrics belong to."""
     return "User range" if row.kind == "range" else "Command line profiler metrics"
 
 

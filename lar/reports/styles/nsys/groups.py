@@ -1,4 +1,4 @@
-"""What the statistics of nsys are about: durations, or sizes, by name."""
+"""Groups of durations or sizes by name, for the statistics of nsys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels were launched within which ranges and calls, and how long each launch took."""
+"""Launches of kernels: within which ranges and calls, and how long each took."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LaunchTimes(NamedTuple):
     call had returned.
 
     The total lasts from the start of the call to the end of the call or of the computation,
-    whichever is later: it is no sum.
+    whichever is later: it is not a sum.
     """
 
     thread: int

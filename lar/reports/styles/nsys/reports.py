@@ -1,9 +1,9 @@
 """The reports of `nsys stats`, by their names, in the layout of its versions since 2022.
 
-What is in their columns stands in NVIDIA's post-collection analysis guide. Each column is as wide
-as its widest cell; headers are centred, numbers right-aligned without separators of thousands, and
-names longer than 100 characters cut. On a CPU, which is no device, the reports of CUDA have their
-counterparts under names of their own.
+NVIDIA's post-collection analysis guide describes their columns. Each column is as wide as its
+widest cell; headers are centred, numbers right-aligned without separators of thousands, and names
+longer than 100 characters cut. On a CPU the reports of CUDA have their counterparts under names of
+their own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MEGABYTE = 1_000_000
 # nsys prints of them was not seen.
 UNITS = {"ns": (1, 1), "us": (1_000, 3), "ms": (1_000_000, 4), "s": (1_000_000_000, 5)}
 LAYOUT = Layout(start=" ", under=Rule(left=" "), header_align="middle")
-# Which columns are left out first on a narrow terminal; of the others, the last.
+# The columns that are left out first on a narrow terminal; of the others, the last goes first.
 RANKS = {
     **{"StdDev": 6, "Med": 5, "Min": 4, "Max": 4, "PID": 8, "DevId": 7, "QCount": 6},
     **{"Name": 0, "Range": 0, "Operation": 0, "Kernel Name": 0, "NVTX Range": 0},

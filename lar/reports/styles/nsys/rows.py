@@ -29,7 +29,7 @@ Kind = Literal["text", "number", "percent", "decimal", "size", "time", "mean"]
 
 
 class Heading(NamedTuple):
-    """What a column holds: `kind` is text, number (an integer), percent and decimal (one
+    """The content of a column: `kind` is text, number (an integer), percent and decimal (one
     decimal), size (bytes), time (whole nanoseconds) or mean (nanoseconds with a fraction)."""
 
     title: str

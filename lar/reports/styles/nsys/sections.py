@@ -30,12 +30,12 @@ from lar.reports.styles.nsys.groups import (
 NAME_WIDTH = 80
 NAME_LIMIT = 333
 LAYOUT = Layout(under=Rule(longest=116))
-# Which columns are left out first on a narrow terminal.
+# The columns that are left out first on a narrow terminal.
 RANKS = {"Minimum": 4, "Maximum": 4, "Average": 3}
 
 
 class Section(NamedTuple):
-    """One section: `title` on a device, `host_title` on a CPU, which is none.
+    """One section: `title` on a device, `host_title` on a CPU.
 
     `banner` says whether the line `Generating ...` is before it, `gap` how many lines are empty
     after it. `counted` heads the column of counts; a section without is one of sizes.
@@ -154,7 +154,7 @@ def missing_of(section: Section, profile: Profile) -> str:
 
 
 def skipped_line(events: Sequence[Event], missing: str) -> str:
-    """Say why there are no rows."""
+    """Return the line that explains why a section has no rows."""
     if events:
         return "SKIPPED: nothing in it matches --filter."
     return f"SKIPPED: the profile does not contain {missing}."

@@ -1,4 +1,4 @@
-"""What a device did in the timed iterations, and which execution of an operator began it."""
+"""The activities of a device in the timed iterations, and the execution that began each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables of Paddle's profiler have in common: layout, columns of times, names."""
+"""The common parts of Paddle's tables: layout, columns of times, names."""
 
 from __future__ import annotations
 

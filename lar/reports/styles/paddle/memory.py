@@ -19,7 +19,7 @@ UNATTRIBUTED = "(no operator)"
 
 @dataclass
 class MemoryUse:
-    """What one row took and gave back, in bytes."""
+    """The bytes that one row took and gave back."""
 
     taken_count: int = 0
     freed_count: int = 0

@@ -1,4 +1,4 @@
-"""Paddle's table of the iteration's phases: what each took, and what of the step remains."""
+"""Paddle's table of the iteration's phases: the time of each, and the rest of the step."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the steps, their phases, what remains of them, and the phases outside, whose ratio
-    is none."""
+    """Return the steps, their phases, the rest of the steps, and the phases outside, which have no
+    ratio."""
     kernel_ns = {step.number: 0 for step in run.steps}
     for each in run.activities:
         if each.kind == "Kernel" and each.step in kernel_ns:

@@ -1,4 +1,4 @@
-"""What Paddle's timer prints about the iterations: the cost of reading and of all, and the rate."""
+"""The report of Paddle's timer on the iterations: the cost of reading and of all, and the rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BARS = Layout(start="| ", gap=" | ", end=" |")
 
 
 class StepCost(NamedTuple):
-    """What one step has cost in seconds; None if no step reports its reading time."""
+    """The cost of one step in seconds; None if no step reports its reading time."""
 
     number: int
     reader_seconds: float | None

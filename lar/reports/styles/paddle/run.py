@@ -1,4 +1,4 @@
-"""What all tables of Paddle's profiler are made of: the timed iterations of one profile."""
+"""The timed iterations of one profile, of which all of Paddle's tables are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lar.reports.styles.paddle.device import Activity, WorkSums, activities_of
 
 
 class Settings(NamedTuple):
-    """What the options say; `views` were asked for by name, none meaning the usual ones."""
+    """The settings of a report; `views` were asked for by name, an empty one stands for the
+    usual."""
 
     unit: str = "ms"
     sort: str = "cpu_total"
@@ -49,7 +50,7 @@ class TimedRun:
 
     @property
     def tells_kernels(self) -> bool:
-        """Whether the kernels are those that a device reported."""
+        """True if the kernels are those that a device reported."""
         return self.profile.on_device and bool(self.profile.spans_of("kernel"))
 
     @cached_property
@@ -59,7 +60,7 @@ class TimedRun:
 
     @cached_property
     def by_execution(self) -> dict[int, list[Activity]]:
-        """What a device did for each execution."""
+        """The device's work for each execution."""
         groups: dict[int, list[Activity]] = {}
         for activity in self.activities:
             if activity.execution is not None:

@@ -47,8 +47,8 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     """Make the views of a profile, and its diff from a baseline.
 
     Raises:
-        UsageError: nothing was timed, the sort key is of a device and there is none, or the diff
-            is asked for without a baseline.
+        UsageError: nothing was timed, the sort key needs a device and the run had none, or the
+        diff is asked for without a baseline.
     """
     if baseline is not None:
         check_timed(baseline, profile)
@@ -114,7 +114,8 @@ def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bo
 def kernel_filter(
     pattern: str | None, accepts: Callable[[int], bool]
 ) -> Callable[[DeviceActivity], bool]:
-    """Return what takes the kernels of the operators accepted and those whose name matches."""
+    """Return a test that accepts kernels of the accepted operators, and those whose name
+    matches."""
     if pattern is None:
         return lambda kernel: True
     return lambda kernel: (

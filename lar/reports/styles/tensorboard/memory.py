@@ -35,7 +35,7 @@ EVENTS_COLUMNS = (
 def memory_of(
     profile: Profile, accepts: Callable[[int], bool] = lambda _: True
 ) -> dict[str, Any] | None:
-    """Return the three parts of the view, each by device; None where no allocation is told.
+    """Return the three parts of the view, each by device; None if no allocation is recorded.
 
     `accepts` takes an operator's number; it leaves the curve as it is. Operators do not nest, so
     that what one has and what it has itself are the same. What is reserved is the static plan.

@@ -49,7 +49,7 @@ OPERATOR_TOOLTIPS = {
 @dataclass
 class OperatorTotals:
     """The sums of one row, of an operator's type or name and, where rows are made by them, its
-    input shapes; those of the host are None where no dispatch is told."""
+    input shapes; those of the host are None if no dispatch is recorded."""
 
     name: str
     input_shape: str
@@ -61,9 +61,9 @@ class OperatorTotals:
 
 
 class HostWork(NamedTuple):
-    """What the host did; for each activity the calls of the runtime that it made, the device's
-    time for itself and with all nested in it, in nanoseconds. `stray` is by operator what of the
-    device's time no dispatch is known for."""
+    """The work of the host: for each activity its calls of the runtime, the device's time for
+    itself and with all nested in it, in nanoseconds. `stray` has, by operator, device time without
+    a known dispatch."""
 
     activities: Sequence[HostActivity]
     calls_ns: Sequence[int]
@@ -168,7 +168,7 @@ def operator_table_of(
     `sort` is one of SORTS, after a - for descending or a + for ascending.
 
     Raises:
-        UsageError: it is a time of a device, and there is none.
+        UsageError: the sort key is a time of a device, and the run had no device.
     """
     key, descending = chosen_sort(profile, sort)
     field = key.replace("duration", "ns")
@@ -181,7 +181,7 @@ def chosen_sort(profile: Profile, sort: str | None) -> tuple[str, bool]:
     """Return what rows are sorted by, and whether the largest comes first.
 
     Raises:
-        UsageError: it is a time of a device, and there is none.
+        UsageError: the sort key is a time of a device, and the run had no device.
     """
     key = (sort or "").lstrip("+-") or (SORTS[0] if profile.on_device else "host_self_duration")
     if key.startswith("device") and not profile.on_device:
@@ -241,7 +241,7 @@ def kernel_totals_of(
 
 
 def kernel_table_of(profile: Profile, kernels: Sequence[KernelTotals]) -> dict[str, Any] | None:
-    """Return a row for each kernel, times in whole microseconds; None where there is none."""
+    """Return a row for each kernel, times in whole microseconds; None without kernels."""
     if not kernels:
         return None
     kind = device_title(profile.facts.device)

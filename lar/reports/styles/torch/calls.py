@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("range", "runtime", "operator", "kernel")
 class Call:
     """One call. What is not known is None; `device_ns` and the memory are sums with children.
 
-    `operator` counts in `Profile.operators`; of a call that is no operator it is None.
+    `operator` counts in `Profile.operators`; it is None for a call that is not an operator.
     """
 
     kind: Kind
@@ -211,7 +211,7 @@ def is_outer(span: Span) -> bool:
 
 
 def device_calls(profile: Profile) -> Iterator[Call]:
-    """Yield what a device has done; nothing where there is none."""
+    """Yield the activities of a device; nothing without a device."""
     if not profile.on_device:
         return
     # Where memory is recorded, kernels take none.
@@ -252,7 +252,7 @@ def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
     sums: dict[int, dict[int, Memory]] = {}
     for each in profile.allocations:
         size = each.size_bytes
-        # What is given back as one step ends and the next begins is of the one that ends.
+        # What is given back as one step ends and the next begins belongs to the one that ends.
         index = bisect_right(starts, each.at_ns - (size < 0)) - 1
         if each.operator is None or index < 0 or steps[index].warmup:
             continue

@@ -28,7 +28,7 @@ KeyColumn = Column[KeyAverage]
 
 @dataclass(frozen=True, kw_only=True)
 class TableTotals:
-    """What is printed below the table and what percentages are of, in nanoseconds.
+    """The totals below the table, which percentages are based on, in nanoseconds.
 
     `device_ns` is the time of device rows alone, since those of operators have it again.
     """
