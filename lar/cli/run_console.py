@@ -118,8 +118,8 @@ class LinePrinter(Listener):
         self.show_log = bool(VERBOSE.of(spec.settings))
         self.began = time.monotonic()
         self.progress = ProgressLine(self.notes)
-        self.told: set[str] = set()  # of the result's warnings
-        self.told_rows = 0
+        self.printed_warnings: set[str] = set()  # of the result's warnings
+        self.printed_rows = 0
         self.cases = CaseLines(spec) if spec.cases else None
 
     def has_room(self, seconds: float) -> bool:
@@ -127,7 +127,7 @@ class LinePrinter(Listener):
 
     def on_event(self, event: Event, result: RunResult) -> None:
         self.progress.clear()
-        self.told.update(result.warnings)
+        self.printed_warnings.update(result.warnings)
         line = format_event(event, self.spec)
         lines = [line] if line else []
         if self.cases and isinstance(event, Judged):
@@ -139,7 +139,7 @@ class LinePrinter(Listener):
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         self.progress.clear()
-        self.told_rows += last - first
+        self.printed_rows += last - first
         if self.cases:
             self.cases.add(rows, first, last)  # printed when they are judged
             return
@@ -172,12 +172,12 @@ class LinePrinter(Listener):
         print_lines(self.lines, format_summary(result))
         print_lines(self.lines, format_algorithms(result))
         print_lines(self.lines, format_accuracy(result))
-        untold = [text for text in result.warnings if text not in self.told]
-        print_lines(self.notes, [printable(f"lar: warning: {text}") for text in untold])
-        left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.told_rows
+        unprinted = [text for text in result.warnings if text not in self.printed_warnings]
+        print_lines(self.notes, [printable(f"lar: warning: {text}") for text in unprinted])
+        left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.printed_rows
         if left > 0:
-            told = f"lar: note: for {left} iterations there was no time to print their lines"
-            print_lines(self.notes, [f"{told}; --json FILE and --csv FILE have them"])
+            note = f"lar: note: for {left} iterations there was no time to print their lines"
+            print_lines(self.notes, [f"{note}; --json FILE and --csv FILE have them"])
         print_lines(self.notes, format_last_words(result))
         self.drain(LAST_SECONDS if result.status in ("interrupted", "timed_out") else math.inf)
 

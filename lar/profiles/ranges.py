@@ -82,9 +82,9 @@ def text_of(color: Color) -> str | None:
 
 
 @contextlib.contextmanager
-def open_range(name: str, color: Color, told_color: str | None) -> Iterator[None]:
+def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
     """Name what is done inside, with the color as NVTX takes it and as profiles hold it."""
-    named = NamedRange(name, told_color, time.perf_counter_ns())
+    named = NamedRange(name, stored_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
         with nvtx_range(name, color):

@@ -22,15 +22,15 @@ def format_accuracy(result: RunResult) -> list[str]:
 
     Without any labelled item, say that the labels were read as names of classes.
     """
-    told = [item for item in result.items if item.label is not None]
-    if not told:
+    labelled = [item for item in result.items if item.label is not None]
+    if not labelled:
         names = len(result.spec.class_names)
         return [f"note: --labels: its {names} lines are the names of classes"] if names else []
-    first = sum(item.classes[:1] == (item.label,) for item in told)
-    five = sum(item.label in item.classes for item in told)
-    left = len(result.spec.item_names) - len(told)
+    first = sum(item.classes[:1] == (item.label,) for item in labelled)
+    five = sum(item.label in item.classes for item in labelled)
+    left = len(result.spec.item_names) - len(labelled)
     return [
-        f"accuracy: top-1 {first / len(told):.2%} ({first} of {len(told)}), "
-        f"top-5 {five / len(told):.2%} ({five} of {len(told)})"
+        f"accuracy: top-1 {first / len(labelled):.2%} ({first} of {len(labelled)}), "
+        f"top-5 {five / len(labelled):.2%} ({five} of {len(labelled)})"
         + (f"; {left} items are not counted, as they are not done" if left else "")
     ]

@@ -105,9 +105,9 @@ def describe_choices() -> str:
     paragraphs = []
     for name, style in STYLES.items():
         kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))
-        told = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
-        if told:
-            text = f"{name}: {'; '.join(told)}"
+        choices = [f"{flag} {', '.join(known)}" for flag, known in kinds if known]
+        if choices:
+            text = f"{name}: {'; '.join(choices)}"
             paragraphs.append(textwrap.fill(text, 98, subsequent_indent="  "))
     return "\n".join(["keys of the styles:", *paragraphs])
 

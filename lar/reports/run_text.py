@@ -50,8 +50,8 @@ def format_event(event: Event, spec: RunSpec) -> str:
             ahead = "; going to warmup" if spec.warmup_iterations else ""
             return f"=== prepare: {format_ms(seconds)}ms{ahead}"
         case CasesFound(variables):
-            told = ", ".join(variables) or "none"
-            return f"=== going to run {len(spec.cases)} testcases; output vars: {told}"
+            names = ", ".join(variables) or "none"
+            return f"=== going to run {len(spec.cases)} testcases; output vars: {names}"
         case CaseStarted(number):
             return f"=== going to run test #{number} for {spec.iterations} times"
         case PhaseEntered("iterations") if not spec.cases:
@@ -191,11 +191,11 @@ def format_throughput(result: RunResult) -> str:
 
 def format_distribution(statistics: Statistics) -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
-    told = [f"min={format_ms(statistics.minimum)}ms", f"median={format_ms(statistics.median)}ms"]
-    told += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
+    figures = [f"min={format_ms(statistics.minimum)}ms", f"median={format_ms(statistics.median)}ms"]
+    figures += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
     missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
     needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
-    return "latency: " + " ".join(told) + (f" ({needs} iterations)" if needs else "")
+    return "latency: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 
 def format_disturbance(result: RunResult) -> list[str]:

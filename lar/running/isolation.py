@@ -196,7 +196,7 @@ class Watch:
                 closed = True
             if self._ended:
                 break
-            self.tell_progress()
+            self.report_progress()
             if failure := self.explain_log():
                 self.give_up("crashed", failure)
             elif (closed or not ready) and self.worker.poll_exit() is not None:
@@ -220,7 +220,7 @@ class Watch:
     def read_events(self) -> bool:
         """Take the events that have come, and pass them on; False at their end."""
         more = self.receive_events()
-        self.tell_events()
+        self.pass_events()
         return more
 
     def receive_events(self) -> bool:
@@ -234,7 +234,7 @@ class Watch:
             self._events += map(event_or_failure, lines)
         return bool(data)
 
-    def tell_events(self) -> None:
+    def pass_events(self) -> None:
         """Pass on to the listener the events that have come, each after the samples before it."""
         while self._events and not self._ended:
             self.take_rows()
@@ -280,12 +280,12 @@ class Watch:
         while not self.listener.has_room(POLL_SECONDS):
             self.check_deadline()
 
-    def tell_progress(self) -> None:
+    def report_progress(self) -> None:
         """Report the engine's progress until its first iteration has ended."""
         if self.result.phase in ("start", "finish") or any(self._seen_rows):
             self.progress.end()
         else:
-            self.progress.tell()
+            self.progress.report()
 
     def explain_log(self) -> Failure | None:
         """Return why the engine crashed or hangs, if its log shows that."""
@@ -339,14 +339,14 @@ class Watch:
         in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
         hurry = status == "interrupted" or not in_time
         self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
-        told = False
+        passed = False
         with contextlib.suppress(OutOfTime):
             self.drain_log()
-            self.tell_events()
+            self.pass_events()
             self.take_rows()
             self.await_room()
-            told = True
-        if not (told and self._ended):
+            passed = True
+        if not (passed and self._ended):
             self.end(status, failure)
 
     def describe_phase(self) -> str:

@@ -46,8 +46,8 @@ class PlainRun(Listener):
         self.listener.on_progress(text, elapsed)
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
-        told = f"timing without the profiler: {last} of {result.spec.sample_count} iterations"
-        self.listener.on_progress(told, time.monotonic() - self.began)
+        text = f"timing without the profiler: {last} of {result.spec.sample_count} iterations"
+        self.listener.on_progress(text, time.monotonic() - self.began)
 
 
 def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -> RunResult:

@@ -20,9 +20,9 @@ class Progress:
         self.engine = engine_named(run.spec.engine)
         self.began = time.monotonic()
         self.due = self.began + PATIENCE_SECONDS
-        self.told = False
+        self.reported = False
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Ask for the progress and report it, if it is time to."""
         now = time.monotonic()
         if now < self.due:
@@ -31,10 +31,10 @@ class Progress:
         text = self.engine.describe_progress(self.spec, self.context)
         if text:
             self.listener.on_progress(text, now - self.began)
-            self.told = True
+            self.reported = True
 
     def end(self) -> None:
         """Report the end, if any progress was reported before."""
-        if self.told:
-            self.told = False
+        if self.reported:
+            self.reported = False
             self.listener.on_progress("", time.monotonic() - self.began)

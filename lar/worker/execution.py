@@ -185,8 +185,8 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
                         emit(CaseStarted(number))
                     driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
                     seconds = copies.run(spec.iterations, feed.look)
-                    if feed.tell is not None:
-                        feed.tell(driver.outputs())
+                    if feed.classify is not None:
+                        feed.classify(driver.outputs())
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         notes += driver.notes
@@ -307,15 +307,15 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
             np.save(os.path.join(folder, f"{len(summaries):03}.npy"), array)
         numeric = array.dtype.kind in "biuf"
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-        told = numeric and finite.size > 0
-        mean = float(finite.mean(dtype=np.float64)) if told else None
+        has_values = numeric and finite.size > 0
+        mean = float(finite.mean(dtype=np.float64)) if has_values else None
         summaries.append(
             OutputSummary(
                 name=name,
                 dtype=array.dtype.name,
                 shape=array.shape,
-                minimum=float(finite.min()) if told else None,
-                maximum=float(finite.max()) if told else None,
+                minimum=float(finite.min()) if has_values else None,
+                maximum=float(finite.max()) if has_values else None,
                 mean=mean if mean is not None and np.isfinite(mean) else None,
                 nonfinite_count=int(array.size - finite.size),
                 sha256=hashlib.sha256(array.data).hexdigest(),

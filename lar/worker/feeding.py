@@ -35,7 +35,7 @@ class NamedFeed(NamedTuple):
     fed: tuple[FedInput, ...]
     warnings: tuple[str, ...]
     judge: Judge | None = None
-    tell: Look | None = None
+    classify: Look | None = None
 
     @property
     def look(self) -> Look | None:
@@ -124,8 +124,8 @@ def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> It
         arrays, fed = feed.arrays, feed.fed
         if spec.batch_size is not None:
             arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-        tell = teller_of(item, emit) if spec.tell_classes else None
-        yield NamedFeed(item.number, item.name, arrays, fed, feed.warnings, tell=tell)
+        classify = classifier_of(item, emit) if spec.tell_classes else None
+        yield NamedFeed(item.number, item.name, arrays, fed, feed.warnings, classify=classify)
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
@@ -151,10 +151,10 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
     return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
 
 
-def teller_of(item: Item, emit: Emit) -> Look:
+def classifier_of(item: Item, emit: Emit) -> Look:
     """Return the function that reports an item's classes from the outputs of its run."""
 
-    def tell(outputs: Mapping[str, Any]) -> None:
+    def classify(outputs: Mapping[str, Any]) -> None:
         emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
 
-    return tell
+    return classify

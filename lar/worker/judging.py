@@ -45,7 +45,7 @@ class Judge:
         self,
         number: int,
         case: Case,
-        tell: Callable[[tuple[Verdict, ...]], None],
+        report: Callable[[tuple[Verdict, ...]], None],
         notes: list[str],
         *,
         raises: bool,
@@ -55,7 +55,7 @@ class Judge:
         Raises:
             UsageError: a file cannot be read.
         """
-        self.number, self.case, self.tell, self.notes = number, case, tell, notes
+        self.number, self.case, self.report, self.notes = number, case, report, notes
         self.raises, self.failed = raises, False
         self.wanted = [read_expected(expected) for expected in case.expected]
 
@@ -74,7 +74,7 @@ class Judge:
             UsageError: the model has no such output.
         """
         verdicts = tuple(judge(wanted, outputs) for wanted in self.wanted)
-        self.tell(verdicts)
+        self.report(verdicts)
         wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
         if wrong is None or self.failed:
             return
@@ -146,9 +146,9 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any]) -> Verdict:
         passed=False,
     )
     actual = outputs[name]
-    told, asked = kind_of(actual), kind_of(array)
-    if told != asked:
-        return replace(verdict, actual=told, expected=asked)
+    found, asked = kind_of(actual), kind_of(array)
+    if found != asked:
+        return replace(verdict, actual=found, expected=asked)
     errors = errors_of(actual, array)
     largest = float(errors.max(initial=0))
     wrong = np.flatnonzero(~(errors <= limit))

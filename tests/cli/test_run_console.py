@@ -37,4 +37,4 @@ def test_items_done_are_counted_by_their_iterations(
     result = RunResult(spec=spec, status="ok", phase="iterations", lar_version="", started_at="")
     printer.on_rows(table, 0, rows, result)
     assert shown == [f"{done} of 4 items"]
-    assert printer.told_rows == rows
+    assert printer.printed_rows == rows

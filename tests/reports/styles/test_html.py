@@ -263,12 +263,12 @@ def test_a_stream_of_a_device_has_its_own_lane() -> None:
     timeline = timeline_of(on_device())
     assert timeline is not None
     assert "device 0, stream 3" in [lane["name"] for lane in timeline["lanes"]]
-    assert figures_of(build(on_device(), {}))["kernels_told"] is True
+    assert figures_of(build(on_device(), {}))["kernels_reported"] is True
 
 
 def test_nothing_on_a_cpu_is_called_a_device(page: Report) -> None:
     figures = figures_of(page)
-    assert figures["kernels_told"] is False
+    assert figures["kernels_reported"] is False
     assert "GPU" not in page.page
     assert all("device" not in lane["name"] for lane in figures["timeline"]["lanes"])
 

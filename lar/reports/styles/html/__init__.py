@@ -130,7 +130,7 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable]) -> dict[str, A
         "timeline": timeline_of(profile),
         "roofline": roofline_of(profile),
         "memory": memory_curves(profile),
-        "kernels_told": profile.on_device and bool(profile.spans_of("kernel")),
+        "kernels_reported": profile.on_device and bool(profile.spans_of("kernel")),
     }
 
 

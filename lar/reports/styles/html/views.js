@@ -37,7 +37,7 @@ const views = {
     ]);
   },
   kernels() {
-    const about = figures.kernels_told
+    const about = figures.kernels_reported
       ? "The kernels that the device ran."
       : "The engine reports no kernels of a device: these are the algorithms that it chose, or, "
         + "where it does not report those, the types of the operators.";

@@ -91,7 +91,7 @@ def kernels_of(run: TimedRun) -> Iterator[tuple[str, int | None, int]]:
 
 
 def kernel_notes(run: TimedRun) -> tuple[str, ...]:
-    if run.tells_kernels:
+    if run.reports_kernels:
         return ()
     return (STAND_IN_NOTE,) if run.profile.on_device else (STAND_IN_NOTE, HOST_NOTE)
 

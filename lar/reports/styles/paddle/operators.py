@@ -257,8 +257,8 @@ def add_device_parts(
     neither the host nor the device busy.
     """
     name = run.profile.operators[execution.operator].type
-    told = execution.wait_ns is not None
-    if told and execution.dispatch_ns is not None:
+    has_parts = execution.wait_ns is not None
+    if has_parts and execution.dispatch_ns is not None:
         tally.part(f"{name} dispatch").add(execution.dispatch_ns, 0)
     taken: dict[int, list[Activity]] = {}
     own: list[Activity] = []
@@ -275,7 +275,7 @@ def add_device_parts(
         part.add(call.duration_ns, sum(each.duration_ns for each in begun))
         add_leaves(part, begun)
     holder = tally
-    if told:
+    if has_parts:
         holder = tally.part(f"{name} compute")
         holder.add(None, sum(each.duration_ns for each in own))
     add_leaves(holder, own)

@@ -65,10 +65,10 @@ def copies_of(run: TimedRun) -> list[Call]:
         if span.name in ("input_copy", "output_copy"):
             call = call_of(run, span)
             found.append((span.start_ns, call._replace(name=camel_case(span.name))))
-    told = {span.operator for span in run.host_copies}
+    copied = {span.operator for span in run.host_copies}
     for index, execution in enumerate(run.executions):
         kind = run.profile.operators[execution.operator].type
-        if only_moves(kind) and execution.operator not in told:
+        if only_moves(kind) and execution.operator not in copied:
             work = sum(each.duration_ns for each in run.by_execution.get(index, ()))
             found.append((execution.start_ns, Call(kind, run.profile.host_ns(execution), work)))
     return [call for _, call in sorted(found, key=lambda each: each[0])]

@@ -49,7 +49,7 @@ class TimedRun:
         return activities_of(self.profile, self.executions)
 
     @property
-    def tells_kernels(self) -> bool:
+    def reports_kernels(self) -> bool:
         """True if the kernels are those that a device reported."""
         return self.profile.on_device and bool(self.profile.spans_of("kernel"))
 

@@ -87,9 +87,9 @@ def calls_of_executions(profile: Profile) -> list[Call]:
         if execution.dispatch_ns is not None or not profile.on_device:
             call.cpu_ns = profile.host_ns(execution)
         call.device_ns = call.self_device_ns = device_ns
-        if (told := memory.get(execution.step)) is not None:
+        if (taken := memory.get(execution.step)) is not None:
             # Of several executions in a step the first has it all: only sums are shown.
-            call.memory = call.self_memory = told.pop(execution.operator, Memory())
+            call.memory = call.self_memory = taken.pop(execution.operator, Memory())
         calls.append(call)
     return calls
 
@@ -257,6 +257,6 @@ def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
         if each.operator is None or index < 0 or steps[index].warmup:
             continue
         own = Memory(size) if each.device.startswith("cpu") else Memory(0, size)
-        told = sums.setdefault(steps[index].number, {})
-        told[each.operator] = own.plus(told.get(each.operator))
+        taken = sums.setdefault(steps[index].number, {})
+        taken[each.operator] = own.plus(taken.get(each.operator))
     return sums
