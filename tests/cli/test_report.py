@@ -118,7 +118,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv: cannot be written"),
         (["--top", "-1"], "--top: '-1' is not a number of rows"),
         (["--top", "x"], "--top: 'x' is not a number of rows"),
-        (["--filter", "("], "no regular expression"),
+        (["--filter", "("], "is not a regular expression"),
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(
