@@ -37,8 +37,11 @@ def main(arguments: argparse.Namespace) -> int:
     words: list[str] = arguments.words
     if arguments.man:
         from lar.cli.man_page import format_man_page
+        from lar.cli.run_help import name_engines
 
-        print(format_man_page({name: parser_of(name) for name in COMMANDS}))
+        parsers = {name: parser_of(name) for name in COMMANDS}
+        name_engines(parsers["run"])
+        print(format_man_page(parsers))
     elif not words:
         print(overview())
     elif words[0] in COMMANDS:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lar.cli.run_help import MODEL, add_run_help
-from lar.engines import support_of_options
 from lar.options.arguments import add_arguments as add_options
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_help(parser)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    add_options(parser, support_of_options())
+    add_options(parser, {})  # which engines honour a flag is slow to collect: see `name_engines`
 
 
 def main(arguments: argparse.Namespace) -> int:

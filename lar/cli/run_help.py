@@ -88,6 +88,14 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     return parser.format_help()
 
 
+def name_engines(parser: argparse.ArgumentParser) -> None:
+    """Add the names of the engines that honour a flag to its help, in the parser of `lar run`."""
+    support = support_of_options()
+    for action in parser._actions:
+        if action.dest in support:
+            action.help = f"{action.help} [{', '.join(support[action.dest])}]"
+
+
 def format_groups() -> str:
     """Return the list of the groups of options, as wide as the terminal."""
     counted = {

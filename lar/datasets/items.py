@@ -11,11 +11,8 @@ No NumPy here: the parent process counts the items before a run begins.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-import struct
-import zipfile
 from collections.abc import Mapping, Sequence
 
 from lar.errors import UsageError
@@ -215,6 +212,8 @@ def count_stack(path: str) -> int:
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a .npz's arrays by name, none of a file that is no .npz."""
+    import zipfile  # slow to import, and few runs have a stack
+
     shapes = {}
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
@@ -251,6 +250,9 @@ def shape_in(head: bytes) -> tuple[int, ...]:
     if head[:6] != b"\x93NUMPY":
         raise ValueError("no npy header")
     form, start = ("<H", 10) if head[6] == 1 else ("<I", 12)
+    import ast  # slow to import, and few runs have a stack
+    import struct
+
     (size,) = struct.unpack(form, head[8:start])
     shape = ast.literal_eval(head[start : start + size].decode("latin-1"))["shape"]
     if not isinstance(shape, tuple):

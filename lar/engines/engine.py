@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
-import importlib.util
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -209,7 +209,7 @@ class Engine(abc.ABC):
     @property
     def is_installed(self) -> bool:
         """Whether its library is there for this Python."""
-        return not self.distribution or importlib.util.find_spec(self.distribution) is not None
+        return not self.distribution or is_package(self.distribution)
 
     @property
     def cache(self) -> CacheFiles | None:
@@ -307,3 +307,17 @@ class Engine(abc.ABC):
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return what is known of a dump in a folder besides the names of its tensors."""
         raise NotImplementedError(f"{self.title} dumps nothing")
+
+
+def is_package(name: str) -> bool:
+    """Return whether Python finds a package of that name, which is not imported."""
+    from importlib.machinery import PathFinder
+
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    if PathFinder.find_spec(name) is not None:
+        return True
+    # A package that is installed in place may have a finder of its own.
+    import importlib.util  # slow to import, and rarely needed
+
+    return importlib.util.find_spec(name) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def test_an_option_that_the_engine_cannot_honour_is_refused(script: str) -> None
 def test_an_engine_that_is_not_installed_is_named_with_what_to_do(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # an import of it fails
     with pytest.raises(EngineMissing) as caught:
         plan_run(str(root / "models/digits_cnn.onnx"), {})
     assert "needs ONNX Runtime, which is not installed" in caught.value.message
