@@ -36,8 +36,10 @@ def load_name(path: str) -> Any:
 
 @functools.cache
 def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
-    """Look for the engines of other packages; return them by name, and for each that cannot be
-    used the reason.
+    """Look for the engines of other packages.
+
+    Returns:
+        The engines by name, and the reason for each that cannot be used.
 
     They are looked for only where lar's own engines are not enough, since that is slow.
     """
@@ -70,7 +72,7 @@ def engine_named(name: str) -> Engine:
     """Return the engine of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no engine has that name.
         EngineMissing: another package's engine cannot be imported.
     """
     for engine in ENGINES:
@@ -90,14 +92,14 @@ def engine_named(name: str) -> Engine:
 
 
 def find_engine(name: str) -> Engine | None:
-    """Return the engine of that name, None for one that is not there: a file may name any."""
+    """Return the engine of that name, None if there is no such engine: a file may name any."""
     own = next((engine for engine in ENGINES if engine.name == name), None)
     return own or (added_engines()[0].get(name) if name else None)
 
 
 def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
-    """Return what fits a profile, with the flags of its engine; those of an unknown engine are
-    not known."""
+    """Return the recommendations for a profile, with the flags of its engine; no flags if the
+    engine is unknown."""
     from lar.profiles.recommendations import Advice, recommendations_of  # few commands need it
 
     engine = find_engine(profile.facts.engine)
@@ -105,8 +107,8 @@ def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:
-    """Return what the operators of the engine do that a dump names, of all lar's own engines
-    together where it names none."""
+    """Return the kinds of operators of the engine that a dump names; those of all lar's own
+    engines if it names no known engine."""
     from lar.comparison.operator_kinds import OperatorKinds  # few commands need it
 
     engine = find_engine(name)
@@ -125,7 +127,7 @@ def engine_for(model: Path, asked: str | None) -> Engine:
     """Choose the engine of a model file: the one asked for, else the first that reads its format.
 
     Raises:
-        UsageError: the file cannot be read, or no engine reads it, or not the one asked for.
+        UsageError: the file cannot be read, or no engine reads it, or the one asked for does not.
     """
     head = read_head(model)
     if asked is not None:

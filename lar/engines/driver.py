@@ -37,10 +37,10 @@ HOST_THREAD = 1
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTrace:
-    """What an engine tells of all iterations.
+    """An engine's own report of all iterations.
 
     Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
-    `thread_count` is how many the engine computes on. `dropped` says what it cannot tell.
+    `thread_count` is how many the engine computes on. `dropped` names what it cannot report.
     `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
     which it has written that of all.
     """
@@ -59,7 +59,7 @@ class EngineTrace:
 
 
 class EngineProfiler(Protocol):
-    """What takes an engine's own profile; a driver has one in a profiled run."""
+    """Takes an engine's own profile; a driver has one in a profiled run."""
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has reported of an iteration that has just ended.
@@ -76,7 +76,7 @@ class Silent:
     """Records nothing, in a run that is not profiled."""
 
     unix_ns: int = 0
-    """When the recording began, by the time of day."""
+    """The time of day at which the recording began."""
 
     def attach(self, driver: Driver) -> None:
         """Have a driver's iterations recorded."""
@@ -128,7 +128,7 @@ class Driver(abc.ABC):
     """The driver's name in the engine's table."""
 
     runner: int
-    """Which of the copies that run at once this is, from 0; `first` is the first of them."""
+    """The number of this copy among those that run at once, from 0; `first` is the first copy."""
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     """Seconds, monotonic."""
@@ -149,10 +149,10 @@ class Driver(abc.ABC):
     """In a profiled run, records an iteration: when it began, was dispatched and had ended."""
 
     own_seconds: Callable[[], float] | None = None
-    """How long the last wait was the engine's work on its own profile."""
+    """Returns the part of the last wait that the engine spent on its own profile."""
 
     copied_at: Callable[[], float] | None = None
-    """When the copy of the outputs began, where that is part of the iteration and profiled."""
+    """Returns when the copy of the outputs began, if it is part of the iteration and profiled."""
 
     profiler: EngineProfiler | None = None
     """Takes the engine's own profile; the option's hook sets it."""
@@ -161,7 +161,7 @@ class Driver(abc.ABC):
     """Records what a profiled run does outside its iterations."""
 
     calls: Mapping[str, str] = {}
-    """What the engine calls its functions that load, feed, forward, wait and give outputs."""
+    """The engine's names for its functions that load, feed, forward, wait and give outputs."""
 
     device_seconds: Callable[[], float] | None = None
     """The device's own time of the last iteration, where the engine measures it."""
@@ -176,7 +176,7 @@ class Driver(abc.ABC):
         self.spec = spec
         self.context = context or RunContext()
         self.rows = rows
-        # What a hook has to tell the user besides; the run prints it as a warning.
+        # Further messages of the hooks for the user; the run prints them as warnings.
         self.notes: list[str] = []
         self._fired: set[str] = set()
         self.runner = 0
@@ -228,11 +228,11 @@ class Driver(abc.ABC):
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:
         """Return the outputs of the last iteration, by name, each fetched when asked for.
 
-        For one that is no array of numbers, the engine's name of its type.
+        For an output that is not an array of numbers, the value is the engine's name of its type.
         """
 
     def failure(self) -> Exception:
-        """Return why `start` or `wait` returned a number other than 0."""
+        """Return the reason why `start` or `wait` returned a number other than 0."""
         return RuntimeError("the engine reported no reason")
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:

@@ -79,14 +79,14 @@ class StagedRun(abc.ABC):
 
 
 class Size(NamedTuple):
-    """A number of bytes in a table, and what else stands there."""
+    """A number of bytes in a table, with a note."""
 
     size_bytes: int
     note: str = ""
 
 
 class CacheTable(NamedTuple):
-    """A table of what a cache file holds."""
+    """A table of the contents of a cache file."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | Size]]
@@ -94,7 +94,7 @@ class CacheTable(NamedTuple):
 
 
 class CacheReport(NamedTuple):
-    """What `lar cache` prints of an action, line by line, and what `--json` writes.
+    """The lines that `lar cache` prints for an action, and the record that `--json` writes.
 
     `differs` is whether a comparison found a difference.
     """
@@ -116,7 +116,7 @@ class CacheFiles(abc.ABC):
 
     @abc.abstractmethod
     def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:
-        """Describe a file, or those of its operators that a number or a text means."""
+        """Describe a file, or those of its operators that match a number or a text."""
 
     @abc.abstractmethod
     def compare(self, first: str, second: str) -> CacheReport:
@@ -132,7 +132,7 @@ class CacheFiles(abc.ABC):
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str) -> CacheReport:
-        """Add what files hold to another; what it has besides stays."""
+        """Add the contents of files to another file, and keep what it already has."""
 
     @abc.abstractmethod
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
@@ -140,7 +140,7 @@ class CacheFiles(abc.ABC):
 
 
 class Defect(NamedTuple):
-    """A defect of an engine's library that is known, and the way round it."""
+    """A known defect of an engine's library, and the way round it."""
 
     name: str
     effect: str
@@ -156,16 +156,16 @@ class Engine(abc.ABC):
     """
 
     name: str
-    """What --engine calls it."""
+    """The name that --engine takes."""
 
     title: str
-    """What messages call it."""
+    """The name that messages give it."""
 
     formats: tuple[Format, ...]
     drivers: tuple[DriverEntry, ...]
 
     distribution: str = ""
-    """The package that must be installed besides lar; empty where none has to be."""
+    """The package that must be installed besides lar; empty if lar alone is enough."""
 
     is_for_tests: bool = False
     """Left out of the tables for users."""
@@ -188,7 +188,7 @@ class Engine(abc.ABC):
         """Read what a model file holds, in a worker.
 
         Raises:
-            UsageError: it is no model, or a damaged one.
+            UsageError: the file is not a model, or is damaged.
             EngineMissing: the library that reads it is not installed.
         """
 
@@ -198,7 +198,7 @@ class Engine(abc.ABC):
 
     @property
     def install_hint(self) -> str:
-        """How to install it on this machine."""
+        """Advice for installing it on this machine."""
         return f"pip install {self.distribution}"
 
     @property
@@ -208,31 +208,31 @@ class Engine(abc.ABC):
 
     @property
     def is_installed(self) -> bool:
-        """Whether its library is there for this Python."""
+        """True if its library is installed for this Python."""
         return not self.distribution or is_package(self.distribution)
 
     @property
     def cache(self) -> CacheFiles | None:
-        """The files in which it keeps what it has found, for `lar cache`; None: it keeps none."""
+        """The files in which it keeps what it has found, None if it keeps nothing."""
         return None
 
     @property
     def advice(self) -> Advice:
-        """Which flags may help against what a profile shows."""
+        """The flags that may help against what a profile shows."""
         from lar.profiles.recommendations import Advice
 
         return Advice()
 
     @property
     def operator_kinds(self) -> OperatorKinds:
-        """What its operators do, in words that hold for all engines."""
+        """The kinds of its operators, in words that are the same for all engines."""
         from lar.comparison.operator_kinds import OperatorKinds
 
         return OperatorKinds()
 
     @functools.cached_property
     def rows(self) -> Mapping[str, OptionRow[Any, Any]]:
-        """How it honours options, by key."""
+        """The rows of the options that it honours, by key."""
         return {row.key: row for row in self.option_rows()}
 
     def driver_class(self, name: str) -> type[Driver]:
@@ -257,7 +257,7 @@ class Engine(abc.ABC):
         return
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
-        """Return what the user should know of a result, in one line; the environment is the
+        """Return one line that the user should know about a result; the environment is the
         worker's."""
         return ""
 
@@ -278,7 +278,7 @@ class Engine(abc.ABC):
         raise NotImplementedError(f"{self.title} writes no profile")
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
-        """Do what is left to do when the worker of a run has ended, however it did.
+        """Do what is left to do after the worker of a run has ended, even if it failed.
 
         Raises:
             LarError: it cannot be done.
@@ -286,11 +286,11 @@ class Engine(abc.ABC):
         return
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
-        """Return how far the preparation of a run is, in a few words or none; never raises."""
+        """Return how far the preparation of a run is, in a few words; it never raises."""
         return ""
 
     def explain_log(self, log: bytes) -> LarError | None:
-        """Return the error of an engine that has printed this and is lost, crashed or hanging."""
+        """Return the error for an engine that printed this and then crashed or hung."""
         return None
 
     def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
@@ -305,7 +305,7 @@ class Engine(abc.ABC):
         raise NotImplementedError(f"{self.title} reads no file with testcases")
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        """Return what is known of a dump in a folder besides the names of its tensors."""
+        """Return the facts about a dump in a folder, besides the names of its tensors."""
         raise NotImplementedError(f"{self.title} dumps nothing")
 
 

@@ -1,4 +1,4 @@
-"""How many operations a model takes, the same way for every engine.
+"""The number of operations of a model, counted the same way for every engine.
 
 An addition, a multiplication, a comparison or an elementwise function, however costly, is one
 operation; so a multiply-accumulate is two. What follows from that:

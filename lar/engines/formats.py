@@ -1,6 +1,6 @@
 """The formats of model files, each of which several engines may read.
 
-A format is recognised by the first bytes of a file, and by its suffix where they do not show it.
+A format is detected by the first bytes of a file, or by its suffix if those do not show it.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ FORMATS = (MEGENGINE, ONNX, ORT, SCRIPT)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
-    """Return the format that the first bytes of a file show, None where they show none."""
+    """Return the format that the first bytes of a file show, None if they do not show one."""
     return next((each for each in formats if each.begins(head)), None)
 
 
 def format_named(path: Path, formats: Iterable[Format] = FORMATS) -> Format | None:
-    """Return the format that a file's suffix stands for, None where it stands for none."""
+    """Return the format that a file's suffix stands for, None for an unknown suffix."""
     return next((each for each in formats if path.suffix.lower() in each.suffixes), None)
 
 
@@ -98,7 +98,7 @@ def read_head(model: Path) -> bytes:
 
 def hint_at_models(model: Path) -> str:
     """Return a hint at a model in a folder that was named instead, or at the file most like a
-    missing one; an empty string when there is none."""
+    missing one; an empty string if no name is near."""
     if os.path.isdir(model):
         names = ", ".join(sorted(models_in(model))[:5])
         return f"give a model in it: {names}" if names else "give a model file"

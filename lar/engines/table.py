@@ -1,4 +1,4 @@
-"""The rows that say how an engine honours options, and with which of its drivers."""
+"""Rows of an engine's option table: each says how the engine honours an option."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Drivers(Generic[D], tuple[str, ...]):
 
 
 class OptionRow(Generic[D, T]):
-    """How an engine honours one option: with which of its drivers, in words, and by which hooks.
+    """A row of the table: the drivers that honour the option, how, and by which hooks.
 
     A hook takes the driver and the option's value. Hooks fire in the order of the table, each at
     its stage: before and after the model is loaded, before the first run, and after the last. A row
-    without hooks is for what is so anyway, or for an option that another one's hook looks at.
+    has no hooks if the engine does it anyway, or if the hook of another option looks at it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The scripted engine: it plays times, values, crashes and hangs that a JSON file tells.
+"""The scripted engine: it plays the times, values, crashes and hangs in a JSON file.
 
 It is for the tests, and for trying what lar says about a run that goes wrong. A script:
 
@@ -12,7 +12,7 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
 
 `times` are end to end, host and device of one iteration after another, warm-up first, and begin
 again at their end. The script has a clock of its own, so that the times are exact; with
-`"real_time": true` it sleeps them. `progress` is what it tells while it prepares. `operators` are
+`"real_time": true` it sleeps them. `progress` is what it reports while it prepares. `operators` are
 those of a profile, each with its part of an iteration's time after the dispatch. A fault happens
 `at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
 """
@@ -92,7 +92,7 @@ def pass_by(driver: FakeDriver, value: object) -> None:
 
 
 def play_operators(driver: FakeDriver, value: object) -> None:
-    """Have a profile tell the operators of the script."""
+    """Have the profile record the operators of the script."""
     driver.profiler = ScriptedProfiler(driver.script)
 
 
@@ -128,7 +128,7 @@ class ScriptedOperator:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the engine plays."""
+    """The script that the engine plays."""
 
     inputs: tuple[TensorInfo, ...] = ()
     outputs: dict[str, list[float]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Script:
 
 
 class ScriptedProfiler:
-    """Tells the operators of a script, one after the other."""
+    """Records the operators of a script, one after the other."""
 
     def __init__(self, script: Script) -> None:
         self.operators = script.operators
@@ -175,7 +175,7 @@ def read_script(path: Path) -> Script:
     """Read a script.
 
     Raises:
-        UsageError: it is no JSON, or no script.
+        UsageError: the file is not JSON, or not a script.
     """
     try:
         content = path.read_bytes()

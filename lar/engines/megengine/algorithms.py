@@ -99,7 +99,7 @@ LogHandler = ctypes.CFUNCTYPE(
 SET_LOG_HANDLER = "_ZN3mgb15set_log_handlerEPFvNS_8LogLevelEPKcS2_iS2_P13__va_list_tagE"
 SET_LOG_LEVEL = "_ZN3mgb13set_log_levelENS_8LogLevelE"
 DEBUG = 0
-CHOOSER = b"setup_algo"  # the function whose messages tell a choice
+CHOOSER = b"setup_algo"  # the function whose messages report a choice
 VA_LIST_BYTES = 24  # System V ABI of x86-64, figure 3.34
 MESSAGE_BYTES = 8192
 
@@ -195,7 +195,7 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
     if FAST_RUN_ALGO_POLICY.of(settings):
         use_cache(driver, Path(str(settings[FAST_RUN_ALGO_POLICY.key])), searching=searching)
     elif searching and driver.context.work_folder:
-        use_cache(driver, None, searching=True)  # what is found is thrown away, its progress told
+        use_cache(driver, None, searching=True)  # for its progress: what is found is thrown away
 
 
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
@@ -218,7 +218,7 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
 
 
 def check_cache(path: Path, *, searching: bool) -> bool:
-    """Refuse a cache file that cannot be used; tell whether it is there.
+    """Refuse a cache file that cannot be used; return whether it exists.
 
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, or not writable.
@@ -288,7 +288,7 @@ def tell_missed(driver: LiteDriver, _: str) -> None:
 
 
 def was_missed(warnings: Iterable[str]) -> bool:
-    """Tell by its warnings whether a run did not take all from its cache."""
+    """Return whether the warnings show that a run did not take every algorithm from its cache."""
     return any(text.startswith(MISSED) for text in warnings)
 
 

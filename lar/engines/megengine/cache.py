@@ -61,7 +61,7 @@ ATTRIBUTES: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an operator's parameters; told unless it has its default."""
+    """One field of an operator's parameters; printed unless it has its default."""
 
     name: str
     default: int | None = None
@@ -140,7 +140,7 @@ PARAMETERS: Mapping[str, tuple[str, tuple[Field, ...]]] = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What the category of a search says."""
+    """The facts in the name of a search's category."""
 
     device: str
     operator: str
@@ -441,7 +441,7 @@ def write_cache_merged(path: str | Path, new: AlgorithmCache) -> None:
 def update_cache(
     path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache]
 ) -> tuple[AlgorithmCache, AlgorithmCache]:
-    """Change a cache file, an empty one when there is none; return what it was and what it is.
+    """Change a cache file, an empty one if it does not exist; return the old and the new contents.
 
     Readers see the old file or the new one, whole, at any time; other writers wait.
 

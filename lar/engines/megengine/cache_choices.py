@@ -73,7 +73,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class CacheDifference:
-    """What tells two caches apart: operators of one only, and of both with another choice."""
+    """The difference of two caches: operators of one only, and those with another choice."""
 
     only_first: tuple[Operator, ...]
     only_second: tuple[Operator, ...]
@@ -144,7 +144,7 @@ def find_algorithm(operator: Operator, text: str) -> Algorithm:
 
 
 def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
-    """Return the cache with another choice for one operator; both are told as people write them.
+    """Return the cache with another choice for one operator; both are given as people write them.
 
     Raises:
         UsageError: none or more than one operator or algorithm is meant.
@@ -183,7 +183,7 @@ class AlgorithmCaches(CacheFiles):
     """Fast-run caches: the algorithm chosen for each operator, and the others that were timed."""
 
     def begins(self, head: bytes) -> bool:
-        # Such a file begins with the number of its categories: nothing tells it from others.
+        # Such a file begins with the number of its categories: nothing marks it.
         return False
 
     def show(self, path: str, operator: str, *, every_algorithm: bool) -> CacheReport:

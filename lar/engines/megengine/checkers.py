@@ -92,7 +92,7 @@ def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
 
 
 def finish_check_dispatch(driver: GraphDriver, _: bool) -> None:
-    """Tell the operators that were found.
+    """Report the operators that were found.
 
     Raises:
         CheckFailed: there are some.
@@ -117,11 +117,11 @@ def address_of(flag: str, graph: Any) -> int:
     """Return where the C++ graph behind a Python one is.
 
     The pointer to it follows the header of the Python object (pybind11's `instance`). What it
-    leads to begins with the address of its class's virtual functions, which tells a graph from
-    anything that another build has there.
+    leads to begins with the address of its class's virtual functions, which distinguishes a graph
+    from anything that another build has there.
 
     Raises:
-        UsageError: there is no graph.
+        UsageError: the driver has no graph.
     """
     address = c_void_p.from_address(id(graph) + object.__basicsize__).value
     functions = find_address(flag, GRAPH_CLASS) + 16  # behind two other fields of that table
@@ -166,7 +166,7 @@ class DispatchCheck:
                 self.found[f"{name.decode(errors='replace')} ({kind.decode()})"] = None
 
     def finish(self) -> None:
-        """End the check and tell what was found.
+        """End the check and report what was found.
 
         Raises:
             CheckFailed: an operator gave its device no kernel.

@@ -17,7 +17,7 @@ RESOLUTION_NS = 1000  # the engine's times are microseconds
 
 
 class Iteration(NamedTuple):
-    """What the engine told of an iteration, in nanoseconds.
+    """The times that the engine reported for an iteration, in nanoseconds.
 
     The dispatch began at `forward_ns` and returned at `dispatched_ns`, and the wait ended at
     `waited_ns`, on lar's clock; the executions have the times of the engine's.
@@ -52,7 +52,7 @@ def fit_offsets(windows: Sequence[Window | None]) -> list[Fit]:
     """Return the offsets of a clock, one for each zero that it has had, in the order of time.
 
     The zero has changed where the bounds exclude each other by more than the resolution. An
-    iteration without a window tells nothing.
+    iteration without a window is not used.
     """
     groups: list[tuple[int, Window]] = []
     for number, window in enumerate(windows):
@@ -88,7 +88,7 @@ def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
 def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
-    """Return what a profile tells of a clock; each zero but the first has its iteration."""
+    """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
     names = (f"{domain} from step {iterations[fit.first].step.number}" for fit in fits[1:])
     return [
         Alignment(name, fit.offset_ns, fit.error_ns)
@@ -97,13 +97,13 @@ def alignments_of(
 
 
 def computes_in_place(execution: Execution) -> bool:
-    """Tell an execution in the thread that dispatches it, whose dispatch it is."""
+    """Return whether an execution is its own dispatch: it ran in the thread that dispatches."""
     return execution.thread == HOST_THREAD
 
 
 def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
-    """Return what an iteration tells of the clock of executions; with that of dispatches known,
-    none of them begins before its dispatch."""
+    """Return the bounds of the clock of executions that an iteration gives; if the clock of
+    dispatches is known, no execution begins before its dispatch."""
     times = [(each.start_ns, each.end_ns) for each in iteration.executions]
     window = window_of(iteration.forward_ns, iteration.waited_ns, times)
     if window is None or host is None:
@@ -117,8 +117,8 @@ def device_window(iteration: Iteration, host: Fit | None) -> Window | None:
 
 
 def host_window(iteration: Iteration) -> Window | None:
-    """Return what an iteration tells of the clock of dispatches; nothing where they are the
-    executions themselves."""
+    """Return the bounds of the clock of dispatches that an iteration gives, None if they are
+    the executions themselves."""
     return window_of(
         iteration.forward_ns,
         iteration.dispatched_ns,

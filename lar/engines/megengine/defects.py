@@ -1,11 +1,11 @@
-"""What is known of MegEngine's defects on a processor: how to detect each, and the way round.
+"""The known defects of MegEngine on a processor: how each is detected, and the way round.
 
 All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA devices. Here stand
-the table of defects ("quirks"), what a model must have to meet one, what a finished run says of
-those that it met.
+the table of defects ("quirks"), the traits of models that meet one, and the hints that a finished
+run gives about those that it met.
 
-What a model has is read from its file, without the engine. Beside the places of `graph_operators`,
-these are those of fields in tables:
+The model's operators are read from its file, without the engine. These places of fields in tables
+are used besides those of `graph_operators`:
 
     root        of the newer format, the variables: 3
     Operator    of the newer format, the numbers of its outputs: 8
@@ -92,10 +92,11 @@ GROUPED = "grouped convolutions"
 class Quirk(NamedTuple):
     """A defect of the engine.
 
-    `applies` tells it from the processor, as `read_processor` gives it, and the environment that
-    the engine will run in. The quirk concerns runs with one of `settings`, all runs where there
-    are none, but no run with one of `spared`. A run is told of those that have a `trait`, where
-    its model has it. A `slow` one costs nothing but time. A `safe` way round may be taken unasked.
+    `applies` detects it from the processor, as `read_processor` returns it, and the environment
+    that the engine will run in. The quirk concerns runs with one of `settings` (all runs if that is
+    empty), but no run with one of `spared`. A quirk that has a `trait` is reported only if the
+    run's model has that trait. A `slow` quirk costs nothing but time. A `safe` way round may be
+    taken unasked.
     """
 
     name: str
@@ -117,7 +118,7 @@ def is_amd_with_avx2(processor: str) -> bool:
 
 
 def is_not_intel(processor: str) -> bool:
-    """Tell a processor that is known to be of another vendor."""
+    """Return whether the processor is known to be from another vendor."""
     return not processor.startswith((INTEL, "unknown"))
 
 
@@ -219,7 +220,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--driver graph; its --model-dump writes a file that lite can run",
         safe=False,
         applies=always,
-        settings=keys_of(DRIVER),  # a model meets it, which no engine option tells
+        settings=keys_of(DRIVER),  # some models have it; no engine option shows which
     ),
 )
 
@@ -290,7 +291,7 @@ def traits_of(path: str) -> frozenset[str]:
 
 
 def traits_in(graph: memoryview) -> Iterator[str]:
-    """Yield what the operators of a graph tell.
+    """Yield the traits that the operators of a graph show.
 
     Raises:
         ValueError, LookupError, struct.error: it is damaged, or of another format.
@@ -370,7 +371,7 @@ def is_cache_missed(result: RunResult) -> bool:
 
 
 def is_searched(settings: Mapping[str, Any]) -> bool:
-    """Tell a run that searches, or has the cache of a search."""
+    """Return whether a run searches, or has the cache of a search."""
     return one_of((*SEARCHES, FAST_RUN_ALGO_POLICY), settings) is not None
 
 

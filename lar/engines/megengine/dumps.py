@@ -74,7 +74,7 @@ def keep_choices(place: Path) -> None:
 
 
 def has_ascii_names(model: str) -> bool:
-    """Tell a model file whose names are known to be ASCII; those of older formats are not."""
+    """Return whether a model file's names are known to be ASCII; in older formats they are not."""
     try:
         with open(model, "rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

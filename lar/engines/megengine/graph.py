@@ -1,4 +1,4 @@
-"""The graph driver: MegEngine's computing graph, which tells the device's own time.
+"""The graph driver: MegEngine's computing graph, which reports the device's own time.
 
 The functions used are those of `megengine.core.tensor.megbrain_graph` and of
 `megengine.utils.comp_graph_tools` in MegEngine 1.13.
@@ -84,7 +84,7 @@ class GraphDriver(Driver):
         # What the hooks of the options set.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
-        self.optimize_options: int | None = None  # as a model file tells them
+        self.optimize_options: int | None = None  # as read from the model file
         self.dispatch_check: Any = None
 
     def facts(self) -> EngineFacts:
@@ -166,7 +166,7 @@ class GraphDriver(Driver):
             for name, array in arrays.items()
         }
         for name, node in self._nodes.items():
-            node.outputs[0].name = name  # for what is told of it; it has a made-up one
+            node.outputs[0].name = name  # for what is reported of it; its own name is made up
         replaced = self.tools.replace_vars(
             self.output_vars,
             {self.input_vars[name]: node.outputs[0] for name, node in self._nodes.items()},

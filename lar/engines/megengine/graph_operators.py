@@ -62,7 +62,7 @@ def graph_in(path: str) -> memoryview:
     """Map the model's graph in a file, which may be a packed one or have testcases.
 
     Raises:
-        ValueError, OSError, LarError: there is none.
+        ValueError, OSError, LarError: the file has no such graph.
     """
     if is_packed(path):
         return plain_graph(open_packed(path), path)

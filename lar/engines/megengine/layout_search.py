@@ -1,7 +1,7 @@
 """`--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
 and takes what is fastest in all; `--layout-transform-dump` writes the model that comes of it.
 
-What it has found is read in a process of its own (layout_result.py): only MegEngine's graph
+Its result is read in a process of its own (layout_result.py): only MegEngine's graph
 interface can read it, which is slow to load and would count in what is measured here.
 """
 

@@ -124,7 +124,7 @@ class LiteDriver(Driver):
         self.fire_hooks("before_load")
         fields = {name for name, _ in self.lite.LiteOptions._fields_}
         for name, value in self.lite_options.items():
-            # A name that is no field would be set, and ignored.
+            # A name that is not a field would be set, and ignored.
             assert name in fields, name
             setattr(self.config.options, name, value)
         self.network = self.lite.LiteNetwork(config=self.config)

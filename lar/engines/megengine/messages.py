@@ -1,4 +1,4 @@
-"""What MegEngine's own messages mean for the user, both drivers alike."""
+"""Clear errors for MegEngine's own messages, for both drivers."""
 
 from __future__ import annotations
 

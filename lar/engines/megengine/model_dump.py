@@ -79,6 +79,6 @@ def has_blocks(operators: Sequence[Any]) -> bool:
 
 
 def layout_of(operator: Any) -> str:
-    """Return an operator's layout, an empty string for one that has none."""
+    """Return an operator's layout, an empty string if it has no layout."""
     parameters = json.loads(operator.params) if operator.params else {}
     return str(parameters.get("format", "")) if isinstance(parameters, dict) else ""

@@ -1,4 +1,4 @@
-"""What a MegEngine model file holds, read without running it.
+"""The contents of a MegEngine model file, read without running it.
 
 A damaged file can crash the library that reads it, so this belongs into a process of its own.
 """
@@ -175,7 +175,7 @@ def read_model(path: Path) -> ModelInfo:
     numbers that way.
 
     Raises:
-        UsageError: the file cannot be read, or is no MegEngine model, or a damaged one.
+        UsageError: the file cannot be read, is not a MegEngine model, or is damaged.
         EngineMissing: MegEngine, which alone reads its format, is not installed.
     """
     graph, container = read_graph(path)

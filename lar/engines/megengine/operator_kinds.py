@@ -1,4 +1,4 @@
-"""What MegEngine's operators do, in words that hold for all engines."""
+"""The kinds of MegEngine's operators, in words that are the same for all engines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How MegEngine honours options: a row for each, the functions that its rows call, and the rules
-of which options go together on it.
+"""The option table of MegEngine: a row for each option that it honours, the functions that rows
+call, and the rules about options that need or exclude each other on it.
 
 The functions set the drivers' own attributes: `lite_options` (fields of LiteOptions, set when the
 network is made), `network_setup` (calls on the network before the model is loaded),

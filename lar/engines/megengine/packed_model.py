@@ -66,7 +66,7 @@ LARGEST_MODEL = 2**31 - 2**24
 
 @dataclass(frozen=True)
 class PackedModel:
-    """What a packed file holds; the model, a view into the file, begins at byte `start` of it.
+    """The contents of a packed file; the model, a view into the file, begins at byte `start` of it.
 
     `info` and `cache` are None where there are none. An encrypted part is as it stands in the
     file.
@@ -133,7 +133,7 @@ class Table:
 
 
 def is_packed(path: str | Path) -> bool:
-    """Tell a packed file by its first bytes."""
+    """Return whether a file's first bytes are those of a packed file."""
     with open(path, "rb") as file:
         return file.read(len(PACKED_MAGIC)) == PACKED_MAGIC
 
@@ -394,7 +394,7 @@ def check_info(data: bytes) -> dict[str, Any]:
     """Check settings and return them.
 
     Raises:
-        ValueError: this is no JSON in UTF-8, or not what lite reads.
+        ValueError: this is not JSON in UTF-8, or not what lite reads.
     """
     try:
         info = json.loads(data.decode(), parse_constant=refuse_constant)

@@ -414,7 +414,7 @@ def placed_plan(plan: MemoryPlan, places: Sequence[int]) -> MemoryPlan:
 
 
 def moves_data(raw: RawProfile, operator: ProfiledOperator) -> bool:
-    """Tell an operator that copies what it is given, where a view of it would not do."""
+    """Return whether an operator copies its input because a view of it is not enough."""
     if operator.type not in COPIES | RELAYOUTS:
         return False
     graph = raw.graph_exec
@@ -561,7 +561,7 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 
 def take_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
-    """Have a loaded network profile itself, and tell when an iteration ends."""
+    """Have a loaded network profile itself, and report when an iteration ends."""
     if driver.name == "lite" and driver.profile_clock is None:
         place = Path(driver.context.written[asked_profile(driver).key] + ".engine")
         driver.network.enable_profile_performance(str(place))
@@ -613,7 +613,7 @@ class ProfileClock:
 
 
 class MegEngineProfiler:
-    """Keeps what the engine tells of each iteration."""
+    """Keeps what the engine reports of each iteration."""
 
     def __init__(self, driver: LiteDriver | GraphDriver) -> None:
         self.driver = driver
@@ -635,7 +635,7 @@ class MegEngineProfiler:
         self._listened = self._listener.begin(asked_profile(self.driver).flag)
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep what the engine has told of an iteration that has just ended."""
+        """Keep what the engine has reported of an iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
         raw = decode_raw(self._last, NAME)
@@ -686,7 +686,7 @@ class MegEngineProfiler:
         )
 
     def _dropped(self, untold_count: int, *, told_dispatch: bool) -> Iterator[str]:
-        """Yield what the engine could not tell, the algorithms of so many operators among it."""
+        """Yield what the engine could not report, such as the algorithms of so many operators."""
         if self._iterations and not told_dispatch:
             yield "the dispatch of operators: the thread that dispatches computes them meanwhile"
         if not self._listened:

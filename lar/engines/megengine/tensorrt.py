@@ -42,7 +42,7 @@ def use_cache(driver: LiteDriver, path: str) -> None:
     The network's Python class spells the C functions wrong, so they are called by name.
 
     Raises:
-        UsageError: the file cannot be read or written, or is no such cache.
+        UsageError: the file cannot be read or written, or is not such a cache.
     """
     if driver.runner:
         return
@@ -87,7 +87,7 @@ def read_cache(path: Path) -> bytes:
     """Return the content of a cache file.
 
     Raises:
-        UsageError: it cannot be read, or is no whole cache.
+        UsageError: it cannot be read, or is not a whole cache.
     """
     data = read_input(path, "--tensorrt-cache")
     try:

@@ -42,7 +42,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Check(NamedTuple):
-    """What an assertion allows, and whether it prints the error of each run."""
+    """An assertion: the error that it allows, and whether it prints the error of each run."""
 
     limit: float
     shown: bool
@@ -132,7 +132,7 @@ def unpack_graphs(
 
 
 def tell_variable(variable: Any) -> str:
-    """Return an output as load_and_run prints it; of an assertion it does not know the shape."""
+    """Return an output as load_and_run prints it; the shape of an assertion is unknown to it."""
     shape = () if variable.owner.type == ASSERTION else shape_of(variable) or ()
     return f"{variable.name}{{{','.join(map(str, shape))}}}"
 
@@ -264,7 +264,7 @@ def add_assertion(name: str, variable: Any, values: Mapping[str, Array], packing
     """Return the variable of an assertion over an output.
 
     Raises:
-        UsageError: MegEngine has none for its type.
+        UsageError: MegEngine has no such type.
     """
     from megengine.core import _imperative_rt
     from megengine.core.ops.builtin import AssertEqual

@@ -4,7 +4,7 @@ The engine keeps a choice of algorithm for as long as its process lives, so such
 steps, each in a process of its own:
 
 1. With --fast-run or --full-run, the search.
-2. An iteration with winograd algorithms first; the engine's log tells which it really took. Where
+2. An iteration with winograd algorithms first; the engine's log shows which it really took. Where
    it shows that the cache was searched without weights transformed ahead, which favours other
    algorithms, the convolutions are searched again.
 3. An iteration without winograd algorithms, to compare the numbers.
@@ -82,7 +82,7 @@ def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache without winograd algorithms, but where there is no other."""
+    """Return the cache without winograd algorithms, except for operators that have no other."""
 
     def leave_out(entry: Entry) -> Entry:
         first = best_of(entry, is_direct)
@@ -227,7 +227,7 @@ class LogKeeper(Listener):
 
 @dataclass(frozen=True)
 class Tried:
-    """What one iteration with a cache gave."""
+    """The result of one iteration with a cache."""
 
     choices: list[LoggedChoice]
     outputs: tuple[OutputSummary, ...]
@@ -237,7 +237,7 @@ class Tried:
 def run_with_winograd(
     spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
 ) -> RunResult:
-    """Make a run that prefers winograd algorithms, and tell what they give.
+    """Make a run that prefers winograd algorithms, and report what they gain.
 
     `step` executes a spec in a worker of its own; `run` is the run that was asked for.
 

@@ -19,8 +19,8 @@ from lar.measurement.machine import read_text
 
 LIBRARY = "libmegengine_shared.so"
 
-# The note of the linker's that tells its build of the library (1.13.0 for Linux on x86-64) from
-# any other, and where it is; tools that edit a wheel's libraries leave it and all addresses alone.
+# The linker's note that distinguishes this build of the library (1.13.0 for Linux on x86-64) from
+# any other, and its place; tools that edit a wheel's libraries leave it and all addresses alone.
 # Header: sizes of the owner's name and of the identifier, kind 3 (NT_GNU_BUILD_ID), the name.
 BUILD_NOTE_ADDRESS = 0x5E5022F0
 BUILD_NOTE = bytes.fromhex(

@@ -38,7 +38,7 @@ PROBE = (
 
 
 def block_size(onnxruntime: Any) -> int:
-    """Return how many channels a block has on this processor, 1 where there is no such layout."""
+    """Return how many channels a block has on this processor, 1 if it has no such layout."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # that it cannot be is an answer, not an error

@@ -8,7 +8,7 @@ model's metadata whose value is JSON:
     key           what the model was made for, by name: all texts
     weights       the files with weights of the original model, beside it
     graph_crc32   of the bytes before the entry
-    data          name of the second file, empty where there is none
+    data          name of the second file, empty without one
     data_bytes, data_crc32   of the second file
     prepacked     whether weights are rearranged
 
@@ -16,7 +16,7 @@ CRC-32 finds damage, which is all that it is for: nothing is gained by forging a
 own. It is read three times as fast as a SHA-256, and the file may hold gigabytes.
 
 A run loads the cache where it fits, and builds it where it is missing or was made for another run.
-What is built stands in a folder beside the cache until it is whole, and has been loaded once.
+The build stands in a folder beside the cache until it is whole and has been loaded once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ ANOTHER_FILE = "choose another file, or remove this one"
 
 @dataclass(frozen=True, kw_only=True)
 class CacheRecord:
-    """What a cache file says of itself, as the module describes it."""
+    """The record in a cache file, as the module's docstring describes it."""
 
     key: Mapping[str, str]
     weights: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class CacheRecord:
 
 @dataclass(frozen=True)
 class ModelCache:
-    """What a cache file holds: the model, its record, and the folder where the second file is."""
+    """The contents of a cache file: the model, its record, and the folder of the second file."""
 
     model: bytes
     record: CacheRecord
@@ -282,7 +282,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
 
 
 def read_if_there(path: Path) -> ModelCache | None:
-    """Read a cache file, None where there is none.
+    """Read a cache file; return None if it does not exist.
 
     Raises:
         UsageError: it is foreign or damaged.
@@ -334,7 +334,7 @@ def instruction_flags() -> list[str]:
 
 
 def weights_files_of(model: Path) -> tuple[str, ...]:
-    """Return the files beside a model that hold weights of it; ORT's own format has none."""
+    """Return the files beside a model that hold its weights; ORT's own format has no such files."""
     try:
         with mapped(model) as data:
             return () if is_ort_format(data) else weights_files(data)
@@ -376,7 +376,7 @@ def build(driver: SessionDriver, path: Path, key: dict[str, str]) -> Any:
             graph_crc32=zlib.crc32(saved.content),
             prepacked=prepacked,
         )
-        if (folder / data).exists():  # a model without large constants has none
+        if (folder / data).exists():  # a model without large constants has no such file
             with (folder / data).open("rb") as file:
                 checksum = checksum_of(file)
                 record = replace(record, data=data, data_bytes=file.tell(), data_crc32=checksum)

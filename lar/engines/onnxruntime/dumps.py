@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class Producer(NamedTuple):
     """A tensor of the optimised graph and the node that gives it.
 
-    `blocked` tells that it holds blocks of channels, as `blocked_layout` describes.
+    `blocked`: it holds blocks of channels, as `blocked_layout` describes.
     """
 
     tensor: str

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own messages mean for the user."""
+"""Clear errors for ONNX Runtime's own messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run needs to know of an ONNX model, read from the file's fields without decoding it.
+"""The facts about an ONNX model that a run needs, read from the file's fields without decoding it.
 
 ONNX files are protobuf messages. What lar needs of one during a run is little, and importing the
 library that decodes a whole model takes longer than loading the model. Two properties of protobuf's
@@ -39,7 +39,7 @@ def fields_in(data: bytes | memoryview, begin: int = 0, end: int | None = None) 
     """Yield the fields of the message that stands between two offsets.
 
     Raises:
-        ValueError: these bytes are no message.
+        ValueError: these bytes are not a message.
     """
     end = len(data) if end is None else end
     while begin < end:
@@ -67,7 +67,7 @@ def messages_in(
     """Yield where the values of the fields of one number stand: messages, texts or bytes.
 
     Raises:
-        ValueError: these bytes are no message.
+        ValueError: these bytes are not a message.
     """
     for field in fields_in(data, begin, end):
         if field.number == number and field.kind == BYTES:
@@ -80,7 +80,7 @@ def texts_in(
     """Return the fields of one number as texts.
 
     Raises:
-        ValueError: these bytes are no message, or a text is not UTF-8.
+        ValueError: these bytes are not a message, or a text is not UTF-8.
     """
     return [str(data[first:last], "utf-8") for first, last in messages_in(data, number, begin, end)]
 
@@ -89,7 +89,7 @@ def varint_at(data: bytes | memoryview, offset: int, end: int) -> tuple[int, int
     """Return the number that begins at an offset, and where it ends.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such field.
     """
     number = 0
     for shift in range(0, 70, 7):
@@ -147,7 +147,7 @@ class Node(NamedTuple):
 
 
 class ExternalData(NamedTuple):
-    """Where the data of a tensor stands in another file; a length of 0 is the rest of it."""
+    """The place of a tensor's data in another file; a length of 0 is the rest of the file."""
 
     tensor: str
     location: str
@@ -172,7 +172,7 @@ def mapped(path: Path) -> Iterator[memoryview]:
 
 
 def is_ort_format(data: bytes | memoryview) -> bool:
-    """Tell ONNX Runtime's own format, which is no protobuf message and has all weights inside."""
+    """Return whether this is ONNX Runtime's own format: not protobuf, with all weights inside."""
     return data[4:8] == b"ORTM"
 
 
@@ -180,7 +180,7 @@ def nodes_in(data: bytes | memoryview) -> Iterator[Node]:
     """Yield the nodes of a model in their order, without those inside control flow.
 
     Raises:
-        ValueError: this is no model.
+        ValueError: this is not a model.
     """
     for graph in messages_in(data, MODEL_GRAPH):
         for node in messages_in(data, GRAPH_NODE, *graph):
@@ -200,7 +200,7 @@ def output_names(data: bytes | memoryview) -> list[str]:
     """Return the names of a model's outputs.
 
     Raises:
-        ValueError: this is no model.
+        ValueError: this is not a model.
     """
     return [
         name
@@ -214,7 +214,7 @@ def inputs_without_rank(data: bytes | memoryview) -> set[str]:
     """Return the names of a model's inputs whose number of axes the file does not say.
 
     Raises:
-        ValueError: this is no model.
+        ValueError: this is not a model.
     """
     names = set()
     for graph in messages_in(data, MODEL_GRAPH):
@@ -233,7 +233,7 @@ def weights_files(data: bytes | memoryview) -> tuple[str, ...]:
     """Return the names of the files beside a model that hold weights of it.
 
     Raises:
-        ValueError: this is no model.
+        ValueError: this is not a model.
     """
     return tuple(sorted({each.location for each in external_data_in(data)}))
 
@@ -243,7 +243,7 @@ def external_data_in(data: bytes | memoryview) -> Iterator[ExternalData]:
     weights, sparse ones, attributes of nodes, control flow and functions.
 
     Raises:
-        ValueError: this is no model.
+        ValueError: this is not a model.
     """
     for field in fields_in(data):
         if field.kind != BYTES:
@@ -262,7 +262,7 @@ def external_data_in(data: bytes | memoryview) -> Iterator[ExternalData]:
 def may_have_external_data(
     data: bytes | memoryview, begin: int = 0, end: int | None = None
 ) -> bool:
-    """Whether the word that names a tensor's file occurs between two offsets: a fast search."""
+    """Return whether the word that names a tensor's file occurs between two offsets: it is fast."""
     content = data.obj if isinstance(data, memoryview) else data
     end = len(data) if end is None else end
     return cast("mmap.mmap | bytes", content).find(b"location", begin, end) >= 0

@@ -1,4 +1,4 @@
-"""What an ONNX model file holds, read without running it."""
+"""The contents of an ONNX model file, read without running it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def read_model(path: Path) -> ModelInfo:
     and `flops_at` in the metadata says so; with another axis open they are unknown.
 
     Raises:
-        UsageError: the file or its external weights cannot be read, or it is no ONNX model, or
+        UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
             a damaged one.
     """
     check_format(path)
@@ -329,7 +329,7 @@ def constant_of(node: Any) -> Constant:
 
 
 def type_name(number: int) -> str:
-    """Return ONNX's name of a type of elements, UNDEFINED where there is none."""
+    """Return ONNX's name of a type of elements, UNDEFINED for one that ONNX does not have."""
     known = number in onnx.TensorProto.DataType.values()
     return str(onnx.TensorProto.DataType.Name(number)) if known else "UNDEFINED"
 

@@ -1,4 +1,4 @@
-"""What ONNX's operators do, and those that ONNX Runtime fuses to, in words for all engines."""
+"""The kinds of ONNX's operators and of those that ONNX Runtime fuses, in words for all engines."""
 
 from __future__ import annotations
 

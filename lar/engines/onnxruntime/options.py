@@ -1,5 +1,5 @@
-"""How ONNX Runtime honours options: a row for each, the functions that its rows call, and the
-rules of which options go together on it.
+"""The option table of ONNX Runtime: a row for each option that it honours, the functions that rows
+call, and the rules about options that need or exclude each other on it.
 
 The functions set the driver's `options`, which are the session's SessionOptions, and its
 `disabled_optimizers`. Those that choose a provider are in `session`.
@@ -151,7 +151,7 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     """Make sure that the blocked layout is used.
 
     Raises:
-        UsageError: the engine has none for this processor.
+        UsageError: the engine has no blocked layout for this processor.
     """
     from lar.engines.onnxruntime.blocked_layout import block_size
 

@@ -85,7 +85,7 @@ Tensors = list[dict[str, tuple[Count, ...]]]
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """What an event has besides its times; numbers stand as texts."""
+    """The facts of an event besides its times; numbers stand as texts."""
 
     op_name: str = ""
     provider: str = ""
@@ -142,7 +142,7 @@ class RawRun(NamedTuple):
 
 
 class RawProfile(NamedTuple):
-    """All that the engine has told: what came before the runs, and those that ended."""
+    """The engine's whole report: what came before the runs, and the runs that ended."""
 
     load: tuple[RawEvent, ...]
     runs: tuple[RawRun, ...]
@@ -154,7 +154,7 @@ class RawThread(msgspec.Struct):
 
 
 class RawScheduling(msgspec.Struct):
-    """How the threads of a session have shared the work since it began."""
+    """The shares of a session's threads in the work since it began."""
 
     sub_threads: dict[str, RawThread] = {}
 
@@ -231,10 +231,10 @@ def run_of(run: RawEvent, nodes: Iterable[tuple[RawEvent, list[RawEvent]]]) -> R
 def tensors_in(raw: msgspec.Raw) -> list[tuple[str, tuple[int, ...]]]:
     """Return the element types and shapes of an event's inputs or outputs.
 
-    Those that are no tensors, are left out, or have been rearranged beforehand are not listed.
+    Those that are not tensors, are left out, or have been rearranged beforehand are not listed.
 
     Raises:
-        msgspec.MsgspecError: they are not told as in the versions that lar knows.
+        msgspec.MsgspecError: they are not written as in the versions that lar knows.
     """
     return [pair for each in TENSORS.decode(raw) for pair in each.items()]
 
@@ -292,7 +292,7 @@ def read_graph(content: bytes, block: int = 1, plain: bytes = b"") -> OptimizedG
     with little optimisation, without the layout.
 
     Raises:
-        google.protobuf.message.DecodeError: it is no model.
+        google.protobuf.message.DecodeError: it is not a model.
     """
     import onnx
     from onnx import helper
@@ -355,7 +355,7 @@ def unfilled(graph: Any, plain: Any) -> tuple[dict[str, tuple[int, ...]], dict[s
 
 
 def fits(shape: tuple[int, ...], filled: tuple[int, ...]) -> bool:
-    """Tell whether weights may have been filled up to another shape: in their channels alone."""
+    """Return whether weights may have been padded to another shape: in their channels alone."""
     return (
         len(shape) == len(filled)
         and shape[2:] == filled[2:]
@@ -471,7 +471,7 @@ def match_nodes(raw: RawProfile, graph: OptimizedGraph) -> dict[NodeKey, GraphNo
 
 
 def is_likely(event: RawEvent, node: GraphNode) -> bool:
-    """Tell whether a node may be that of an event, by what does not differ between sessions."""
+    """Return whether an event may be of a node, by what does not differ between sessions."""
     proto = node.proto
     if event.args.op_name != proto.op_type:
         return False
@@ -550,7 +550,7 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 
 
 def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorFact]) -> str:
-    """Return the path of the layer, where names tell it: of the weights, else of the node."""
+    """Return the path of the layer in the names: those of the weights, else the node's."""
     weights = [each for each in node.inputs if each in constants] if node else []
     for each in (name.removesuffix(BLOCKED_NAME), *weights):
         if found := SCOPE.fullmatch(each):
@@ -639,7 +639,7 @@ NO_KERNELS = (
 
 
 class TimedRun(NamedTuple):
-    """A run that the engine tells, the iteration that it was, and what to add to its times."""
+    """A run that the engine reports, its iteration, and what to add to its times."""
 
     raw: RawRun
     step: Step
@@ -647,10 +647,10 @@ class TimedRun(NamedTuple):
 
 
 class RunEvents:
-    """What is in runs: executions of operators, and spans that belong to them.
+    """The contents of runs: executions of operators, and spans that belong to them.
 
-    On the CPU an operator is executed where and when the engine tells. On a device it is so while
-    its kernels run, and what the engine tells is its dispatch.
+    On the CPU an operator is executed where and when the engine reports. On a device it is
+    executed while its kernels run, and the engine reports its dispatch.
     """
 
     def __init__(self, table: OperatorTable, device: str) -> None:
@@ -834,7 +834,7 @@ ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
 
 
 class Call(NamedTuple):
-    """When an iteration called the engine, and when that call returned."""
+    """The times at which an iteration called the engine and that call returned."""
 
     step: Step
     begin_ns: int
@@ -863,7 +863,7 @@ def folder_of(driver: SessionDriver) -> str:
 
 
 class SessionProfiler:
-    """Keeps when the iterations were, and reads what the session tells when all have ended."""
+    """Keeps the times of the iterations, and reads the session's report when all have ended."""
 
     def __init__(self, driver: SessionDriver) -> None:
         self.driver = driver
@@ -910,7 +910,7 @@ class SessionProfiler:
 
 
 def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, list[str]]:
-    """Return the graph that a driver runs; where there is none, None and why."""
+    """Return the graph that a driver runs, or None and the reason."""
     from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size  # imports NumPy
 
     try:
@@ -959,7 +959,7 @@ def align_runs(
     """Return what to add to the engine's times, and how far that can be off.
 
     Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
-    is what the time of day tells; it is used as far as it lies within the bounds.
+    is the offset by the time of day; it is used as far as it lies within the bounds.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

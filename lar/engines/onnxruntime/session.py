@@ -163,7 +163,7 @@ class SessionDriver(Driver):
         # Bound memory is not copied by the binding: the values live as long as the driver.
         self.fed = {}
         for name, array in arrays.items():
-            # On the CPU that is no copy: the value is the array's memory.
+            # On the CPU nothing is copied: the value is the array's memory.
             with self.recorder.call("OrtValue.ortvalue_from_numpy"):
                 self.fed[name] = self.onnxruntime.OrtValue.ortvalue_from_numpy(
                     array, device, device_id

@@ -31,7 +31,7 @@ def write_testcases(
     """Write the model of a loaded driver with testcases: what is fed, what came out.
 
     Raises:
-        UsageError: the model is none that such a folder holds, or its weights are missing.
+        UsageError: such a folder cannot hold the model, or its weights are missing.
     """
     packing = driver.context.packing
     assert packing is not None
