@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# `typing` is slow to import, and until `lar.__main__` has run Ctrl-C ends in Python's traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lar.dumps.binary import load_tensor_binary
     from lar.dumps.index import open_dump

@@ -76,6 +76,23 @@ def test_help_and_usage_errors_import_no_library(arguments: list[str]) -> None:
     assert not modules & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
 
 
+def test_ctrl_c_is_heeded_before_slow_imports() -> None:
+    code = (
+        "import sys; before = {*sys.modules}; import lar.__main__; "
+        "print(*sorted({*sys.modules} - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = set(done.stdout.split())
+    assert "lar.__main__" in modules
+    assert not modules & {"typing", "re", "contextlib", "argparse"}
+
+
 def test_the_parent_of_a_run_imports_no_engine(tmp_path: Path) -> None:
     modules = modules_after("models/one_operator.onnx", "--json", str(tmp_path / "result.json"))
     assert (tmp_path / "result.json").exists()

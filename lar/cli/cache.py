@@ -152,6 +152,5 @@ def print_report(report: CacheReport) -> None:
             for row in line.rows
         ]
         indent = "  " if line.is_indented else ""
-        print(
-            "\n".join(f"{indent}{text}" for text in format_rows(line.header, rows, screen=screen))
-        )
+        table = format_rows(line.header, rows, screen=screen.indented(len(indent)))
+        print("\n".join(f"{indent}{text}" for text in table))

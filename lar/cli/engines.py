@@ -13,7 +13,7 @@ from lar.engines.engine import Engine
 from lar.errors import LarError
 from lar.options.option import flag_of
 from lar.reports.model import MARKDOWN, WRAPPED
-from lar.reports.text import format_rows
+from lar.reports.text import PAPER, Screen, format_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print both tables; return the exit code."""
     if arguments.quirks:
-        print("\n".join(format_quirks(all_engines())))
+        print("\n".join(format_quirks(all_engines(), screen_of_output())))
         return 0
     if arguments.options:
         print("\n".join(format_rows(*table_of_options(users_engines(ENGINES)), MARKDOWN)))
@@ -71,24 +71,21 @@ def format_engines(engines: list[Engine]) -> list[str]:
     )
 
 
-def format_quirks(engines: Iterable[Engine]) -> list[str]:
+def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:
     """Return the known defects of the engines: each one's name, whether it applies here, its
     effect and, below that, how it is detected and the way round it."""
     states = {True: "yes", False: "no"}
-    found = [
-        (each, states[each.is_here] if engine.is_installed else "not installed")
-        for engine in engines
-        for each in engine.defects(os.environ)
-    ]
-    width = max((len(each.name) for each, _ in found), default=0)
-    room = max((len(here) for _, here in found), default=0)
-    room = max(room, len("here"))
-    lines = [f"{'quirk':{width}}  {'here':{room}}  effect, how it is detected, and the way round"]
-    for each, here in found:
-        lines.append(f"{each.name:{width}}  {here:{room}}  {each.effect}")
-        lines.append(f"{'':{width + room + 4}}{each.detection}")
-        lines.append(f"{'':{width + room + 4}}-> {each.way_round}")
-    return lines
+    rows = []
+    for engine in engines:
+        for each in engine.defects(os.environ):
+            here = states[each.is_here] if engine.is_installed else "not installed"
+            rows += [
+                [each.name, here, each.effect],
+                ["", "", each.detection],
+                ["", "", f"-> {each.way_round}"],
+            ]
+    header = ["quirk", "here", "effect, how it is detected, and the way round"]
+    return format_rows(header, rows, WRAPPED, screen)
 
 
 def describe_devices(engine: Engine) -> str:

@@ -21,6 +21,9 @@ from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_e
 # NumPy 1 leaves this module untyped.
 npy_format: Any = np.lib.format
 
+# The bit of a .zip's flags that an encrypted member has.
+ENCRYPTED = 1
+
 
 def read_npy(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read one array of any numeric dtype, order and byte order.
@@ -58,6 +61,8 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:
+    if member.flag_bits & ENCRYPTED:
+        raise input_error(where, "is encrypted", "save arrays with numpy.savez")
     with archive.open(member) as stream:
         return _read_array(cast(io.BufferedIOBase, stream), member.file_size, where)
 

@@ -91,8 +91,7 @@ def format_culprit(culprit: Culprit, screen: Screen = PAPER) -> Iterator[str]:
     ):
         for operator in operators:
             yield f"  {side}: {describe_operator(operator, others)}"
-    narrower = screen._replace(width=screen.width and max(screen.width - 2, 1))
-    table = format_table(tensor_table(rows_of_culprit(culprit)), narrower)
+    table = format_table(tensor_table(rows_of_culprit(culprit)), screen.indented(2))
     yield from (f"  {line}" for line in table)
 
 

@@ -23,6 +23,10 @@ class Screen(NamedTuple):
     width: int | None = None
     has_color: bool = False
 
+    def indented(self, columns: int) -> Screen:
+        """Return what is left of the screen beside an indent."""
+        return self._replace(width=self.width and max(self.width - columns, 1))
+
     def paint(self, line: str, code: str) -> str:
         return f"{code}{line}{NORMAL}" if self.has_color and line and code else line
 
@@ -187,7 +191,9 @@ class Drawing:
         if not self.dropped:
             return []
         names = ", ".join(" ".join(title.split()) for title in self.dropped if title)
-        return [self.screen.paint(f"(too narrow to show: {names})", DIM)]
+        text = f"(too narrow to show: {names})"
+        lines = textwrap.wrap(text, self.screen.width) if self.screen.width else [text]
+        return [self.screen.paint(line, DIM) for line in lines]
 
 
 def width_of(column: Column[object], cells: Sequence[str], layout: Layout) -> int:

@@ -59,6 +59,23 @@ def test_the_engines_are_listed_within_columns(
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
 
 
+@pytest.mark.parametrize("columns", ["60", "80"])
+@pytest.mark.parametrize(
+    "words", ["engines --quirks", "cache show tests/data/digits_cnn.cache"], ids=["quirks", "cache"]
+)
+def test_defects_and_caches_are_listed_within_columns(
+    words: str,
+    columns: str,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.chdir(root)
+    assert main(words.split()) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= int(columns)
+
+
 @pytest.mark.parametrize(
     ("environment", "is_colored"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],

@@ -226,6 +226,8 @@ def test_an_encrypted_or_oddly_compressed_stack_is_refused_in_one_line(
         )
         (error,) = [each for each in capsys.readouterr().err.splitlines() if "error" in each]
         assert error.startswith(f"lar: error: --input: {path}: ")
+        assert ("is encrypted" in error) == (local == 6)
+        assert "<ZipInfo" not in error
 
 
 @settings(max_examples=300, deadline=None)

@@ -200,8 +200,8 @@ def test_columns_for_which_there_is_no_room_are_named() -> None:
     lines = format_table(table, Screen(30))
     assert lines[0].split() == ["name", "best", "middle"]
     assert lines[-1] == "(too narrow to show: worst)"
-    assert format_table(table, Screen(18))[-1] == "(too narrow to show: worst, middle)"
-    assert len(format_table(table, Screen(1))) == 4
+    named = format_table(table, Screen(18))[-3:]
+    assert named == ["(too narrow to", "show: worst,", "middle)"]
 
 
 def test_colours_are_on_a_screen_that_has_them_alone() -> None:
