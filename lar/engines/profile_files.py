@@ -36,7 +36,7 @@ def read_foreign(data: bytes, name: str) -> Profile:
     except RecursionError:
         raise UsageError(f"{name}: is no profile: it is nested too deeply", hint) from None
     except OverflowError:
-        raise UsageError(f"{name}: is damaged: it tells of an infinite time", hint) from None
+        raise UsageError(f"{name}: is damaged: it holds an infinite time", hint) from None
     except ValueError as error:  # in what is decoded where it is needed
         raise UsageError(f"{name}: is damaged: {str(error).lower()}", hint) from None
     for each in profile.executions:

@@ -126,7 +126,7 @@ def test_show_tells_what_it_does_not_read(run: Run, tmp_path: Path) -> None:
     other = AlgorithmCache((Category("jit:nvrtc:plat=cuda", (Entry(b"key", other=b"ptx"),)),))
     (tmp_path / "other").write_bytes(bytes_of(other))
     _, text = run("show", tmp_path / "other")
-    assert "jit:nvrtc:plat=cuda: 1 entries that are no search, kept as they are" in text
+    assert "jit:nvrtc:plat=cuda: 1 entries that no search made, kept as they are" in text
 
 
 def test_show_json_holds_everything(run: Run, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
     [
         ({"end": 0.0005}, "relu ends before it begins to compute"),
         ({"kern": 0.0005}, "or computes before it begins"),
-        ({"end": 1e305}, "it tells of an infinite time"),
+        ({"end": 1e305}, "it holds an infinite time"),
     ],
 )
 def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> None:

@@ -51,7 +51,7 @@ def load_library(path: str) -> None:
         ) from None
     if not hasattr(library, ENTRY):
         raise UsageError(
-            f"--c-opr-lib: {path}: is no library of operators, it has no function {ENTRY}",
+            f"--c-opr-lib: {path}: is not a library of operators: it has no function {ENTRY}",
             "build it with MegEngine's extern_c_opr.h",
         )
     register = getattr(library, ENTRY)

@@ -373,7 +373,7 @@ def algorithm_from(reader: Reader) -> Algorithm:
     match = RESULT.fullmatch(result)
     seconds = float(match[2]) if match else math.inf
     if not match or math.isinf(seconds):
-        raise ValueError(f"{result[:40]!r} is no result of a search")
+        raise ValueError(f"{result[:40]!r} is not the result of a search")
     return Algorithm(name, seconds, int(match[3]), int(match[1]), blob, result)
 
 
@@ -384,7 +384,7 @@ def text_of(raw: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text or not text.isprintable():
-        raise ValueError(f"{raw[:16]!r} is no name")
+        raise ValueError(f"{raw[:16]!r} is not a name")
     return text
 
 

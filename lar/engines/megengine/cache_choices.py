@@ -254,7 +254,7 @@ def describe_cache(
     """Return the lines that show a cache."""
     devices = ", ".join(dict.fromkeys(each.device for each in operators))
     other = [
-        f"{category.name}: {len(category.entries)} entries that are no search, kept as they are"
+        f"{category.name}: {len(category.entries)} entries that no search made, kept as they are"
         for category in cache.categories
         if any(not entry.algorithms for entry in category.entries)
     ]

@@ -198,7 +198,7 @@ QUIRKS: tuple[Quirk, ...] = (
     Quirk(
         "unfused-batch-norm",
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
-        "always, on the CPU; the engine's error tells it",
+        "always, on the CPU; the engine's error names it",
         "dump the model with optimize_for_inference, which fuses it",
         safe=False,
         applies=always,

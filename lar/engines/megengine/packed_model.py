@@ -399,7 +399,7 @@ def check_info(data: bytes) -> dict[str, Any]:
     try:
         info = json.loads(data.decode(), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
     check_value(info, FIELDS, "the file")
     for name in NEEDED:
         if name not in info:
@@ -418,7 +418,7 @@ def check_info(data: bytes) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def check_value(value: Any, expected: Any, where: str) -> None:
@@ -439,7 +439,7 @@ def check_value(value: Any, expected: Any, where: str) -> None:
             check_value(each, expected[0], where)
     elif isinstance(expected, tuple):
         if value not in expected:
-            raise ValueError(f"{where} is none of {', '.join(expected)}")
+            raise ValueError(f"{where} is not one of {', '.join(expected)}")
     elif expected is not None and (
         type(value) is not expected or (expected is int and not 0 <= value < 2**31)
     ):

@@ -690,10 +690,10 @@ class MegEngineProfiler:
         if self._iterations and not told_dispatch:
             yield "the dispatch of operators: the thread that dispatches computes them meanwhile"
         if not self._listened:
-            yield "the algorithms of operators: this build of MegEngine does not tell them"
+            yield "the algorithms of operators: this build of MegEngine does not report them"
         elif untold_count:
             yield (
-                f"the algorithms of {untold_count} operators: they are told in the first iteration "
+                f"the algorithms of {untold_count} operators: reported in the first iteration "
                 "alone, which had other shapes"
             )
         clock = getattr(self.driver, "profile_clock", None)

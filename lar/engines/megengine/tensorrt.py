@@ -97,7 +97,7 @@ def read_cache(path: Path) -> bytes:
             reader.blob()  # the engine
         reader.end()
     except ValueError as error:
-        problem = f"is no cache of TensorRT's engines, or is damaged: {error}"
+        problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
     else:
         return data
     raise UsageError(f"--tensorrt-cache: {path}: {problem}", "choose another file")

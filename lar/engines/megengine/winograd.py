@@ -184,7 +184,7 @@ Step = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 SEARCHED_OTHERWISE = (
     "--winograd-transform: the cache was searched without --weight-preprocess, or on more "
-    "threads, so its times tell little; add --fast-run to search again"
+    "threads, so its times are of little use; add --fast-run to search again"
 )
 # Winograd in float32 is off by a thousandth of that at most.
 LARGE_ERROR = 0.01

@@ -82,7 +82,7 @@ def explain_onnxruntime(
     if loading and "fallback to CPU EP has been explicitly disabled" in message:
         return UsageError(
             f"{model}: the provider cannot run it, or not all of its operators",
-            "there is no falling back to the CPU; check the device's driver and libraries "
+            "lar does not fall back to the CPU; check the device's driver and libraries "
             "(--verbose shows what ONNX Runtime says), or choose another provider",
         )
     for pattern, what, hint in WHILE_LOADING if loading else ():

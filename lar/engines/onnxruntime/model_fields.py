@@ -56,7 +56,7 @@ def fields_in(data: bytes | memoryview, begin: int = 0, end: int | None = None) 
         else:
             raise ValueError(f"no field begins at byte {begin}")
         if number == 0 or offset > end:
-            raise ValueError(f"the field at byte {begin} is none, or goes beyond the end")
+            raise ValueError(f"the field at byte {begin} is unknown, or goes beyond the end")
         yield Field(number, kind, begin, value, offset)
         begin = offset
 

@@ -631,9 +631,9 @@ COPIES = {
 NO_GRID = "-1"  # of a kernel event that is a copy
 DEVICE_PROVIDERS = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 
-NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not tell them apart from it"
+NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
-    "times on the device: this ONNX Runtime was built without them, and tells an operator's "
+    "times on the device: this ONNX Runtime was built without them, and reports an operator's "
     "dispatch alone"
 )
 
@@ -819,7 +819,7 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
             dropped=(
                 *events.dropped,
                 "FLOPs and bytes: the file has neither the weights nor the attributes",
-                "warm-up: the file does not tell which runs were part of it",
+                "warm-up: the file does not record which runs were part of it",
             ),
         ),
         operators=tuple(table.operators),

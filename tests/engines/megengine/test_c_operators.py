@@ -165,7 +165,11 @@ def test_the_library_is_found_from_the_current_folder(
         ("missing.so", "lite", "missing.so: no such file"),
         ("text.so", "graph", "text.so: cannot be loaded: "),
         ("folder", "lite", "folder: is a folder, not a file"),
-        ("foreign.so", "lite", "foreign.so: is no library of operators, it has no function mgb_c_"),
+        (
+            "foreign.so",
+            "lite",
+            "foreign.so: is not a library of operators: it has no function mgb_c_",
+        ),
     ],
 )
 def test_what_is_no_library_of_operators_is_refused(

@@ -232,7 +232,7 @@ class TestSettings:
             ({"version": "1.13"}, "the version '1.13' is not like '1.13.0'"),
             ({"has_compression": True}, "says that the model is compressed"),
             ({"device": {}}, "lacks 'type' in 'device'"),
-            ({"device": {"type": "GPU"}}, "'type' is none of CPU, CUDA"),
+            ({"device": {"type": "GPU"}}, "'type' is not one of CPU, CUDA"),
             ({"device": {"type": "CPU", "number_threads": -1}}, "'number_threads' is not a whole"),
             ({"device": {"type": "CPU", "number_threads": True}}, "'number_threads' is not a"),
             ({"device": []}, "'device' is not an object"),

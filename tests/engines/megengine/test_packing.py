@@ -190,7 +190,7 @@ def test_files_that_lite_cannot_read_are_refused(run_lar: RunLar, folder: Path) 
         info, cache = pool.map(
             run, [["--pack-info-json", "broken.json"], ["--pack-cache", "info.json"]]
         )
-    assert "lar: error: --pack-info-json: broken.json: is no JSON" in info
+    assert "lar: error: --pack-info-json: broken.json: is not JSON" in info
     assert "lar: error: --pack-cache: info.json: is not a fast-run cache" in cache
     assert not (folder / "never.lite").exists()
 

@@ -134,7 +134,7 @@ def test_a_cache_is_read_whole_or_refused(
     assert read_cache(path) == data
     for broken in (*(data[:size] for size in range(len(data))), data + b"\0"):
         path.write_bytes(broken)
-        with pytest.raises(UsageError, match=r"^--tensorrt-cache: .* is no cache of TensorRT's"):
+        with pytest.raises(UsageError, match=r"^--tensorrt-cache: .* is not a cache of TensorRT's"):
             read_cache(path)
 
 
