@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from lar.engines.table import OptionRow
+from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, ThreadMeter
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo

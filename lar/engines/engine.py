@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
-    from lar.engines.table import OptionRow
+    from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
     from lar.options.option import Option

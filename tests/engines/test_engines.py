@@ -22,7 +22,7 @@ from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.fake.script import FakeDriver
 from lar.engines.formats import FORMATS, HEAD_SIZE, MEGENGINE, ONNX, ORT, Format, format_in
-from lar.engines.table import Drivers, Hook, OptionRow
+from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.option import Switch
 from lar.options.table import BY_KEY, IN_RUN

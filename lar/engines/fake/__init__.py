@@ -10,7 +10,7 @@ from lar.engines.formats import SCRIPT
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
-    from lar.engines.table import OptionRow
+    from lar.engines.option_rows import OptionRow
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lar.engines.driver import Driver, EngineTrace
-from lar.engines.table import Drivers, OptionRow
+from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
 from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, VERBOSE

@@ -273,7 +273,7 @@ def listen_to_choices(driver: LiteDriver) -> None:
         ChoiceListener(driver.choices.append).begin(FLAG)
 
 
-def tell_missed(driver: LiteDriver, _: str) -> None:
+def warn_of_missed(driver: LiteDriver, _: str) -> None:
     """Warn of operators that ran and are not in the cache."""
     if not driver.choices:
         return

@@ -213,13 +213,13 @@ def format_operand(operand: Operand) -> str:
 
 def format_settings(key: Key) -> list[str]:
     """Format the settings that are not the default ones, a pair of equal sizes as one."""
-    told = {part.name: number for part, number in key.settings if number != part.default}
-    both = dict.fromkeys(name[:-2] for name in told if name.endswith(("_h", "_w")))
+    others = {part.name: number for part, number in key.settings if number != part.default}
+    both = dict.fromkeys(name[:-2] for name in others if name.endswith(("_h", "_w")))
     numbers = {part.name: number for part, number in key.settings}
     lines = [
         f"{part.name} {value_of(part, number)}"
         for part, number in key.settings
-        if part.name in told and part.name[:-2] not in both
+        if part.name in others and part.name[:-2] not in both
     ]
     for name in both:
         height, width = numbers[f"{name}_h"], numbers[f"{name}_w"]

@@ -20,7 +20,7 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import open_model
-from lar.engines.table import OptionRow
+from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 

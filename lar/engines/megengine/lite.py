@@ -17,7 +17,7 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
-from lar.engines.table import OptionRow
+from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.measurement.noise import Meter
 from lar.options.option import flag_of

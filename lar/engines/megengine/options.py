@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.table import Drivers, Hook, LazyModule, OptionRow
+from lar.engines.option_rows import Drivers, Hook, LazyModule, OptionRow
 from lar.options.option import Option, Switch
 from lar.options.rules import (
     NO_EXECUTION,
@@ -344,7 +344,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         LITE,
         "the engine's cache file",
         before_load=algorithms.choose_algorithms,
-        after_run=algorithms.tell_missed,
+        after_run=algorithms.warn_of_missed,
     ),
     OptionRow(
         FAST_RUN_SHARED_BATCH_SIZE, LITE, "fast-run batch", before_load=algorithms.choose_algorithms

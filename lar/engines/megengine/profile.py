@@ -328,8 +328,8 @@ class ProfiledGraphs:
             if shape is not None and shape != self._counted.get(number)
         }
         places: dict[str, int] = {}
-        for position, told in enumerate(operators_of(raw)):
-            operator = operator_now(told, raw, changed)
+        for position, recorded in enumerate(operators_of(raw)):
+            operator = operator_now(recorded, raw, changed)
             name = NUMBER.sub("", operator.name)
             key = position, operator.type, name, operator.inputs, operator.outputs
             place = self._known.setdefault(key, len(self.operators))
@@ -666,7 +666,7 @@ class MegEngineProfiler:
             if plan := self._plans.get(number):
                 allocations += allocations_of(plan, [*group], device)
         chosen = {kernel.type for kernel in algorithms}
-        untold = sum(each.type in chosen and each.algorithm is None for each in operators)
+        unknown = sum(each.type in chosen and each.algorithm is None for each in operators)
         return EngineTrace(
             operators=operators,
             executions=tuple(executions),
@@ -681,19 +681,19 @@ class MegEngineProfiler:
                 *alignments_of("MegEngine's host clock", hosts, self._iterations),
                 *alignments_of("MegEngine's device clock", devices, self._iterations),
             ),
-            dropped=tuple(self._dropped(untold, told_dispatch=bool(hosts))),
+            dropped=tuple(self._dropped(unknown, has_dispatches=bool(hosts))),
             engine_raw=self._last,
         )
 
-    def _dropped(self, untold_count: int, *, told_dispatch: bool) -> Iterator[str]:
+    def _dropped(self, unknown_count: int, *, has_dispatches: bool) -> Iterator[str]:
         """Yield what the engine could not report, such as the algorithms of so many operators."""
-        if self._iterations and not told_dispatch:
+        if self._iterations and not has_dispatches:
             yield "the dispatch of operators: the thread that dispatches computes them meanwhile"
         if not self._listened:
             yield "the algorithms of operators: this build of MegEngine does not report them"
-        elif untold_count:
+        elif unknown_count:
             yield (
-                f"the algorithms of {untold_count} operators: reported in the first iteration "
+                f"the algorithms of {unknown_count} operators: reported in the first iteration "
                 "alone, which had other shapes"
             )
         clock = getattr(self.driver, "profile_clock", None)

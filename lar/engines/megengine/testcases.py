@@ -81,7 +81,7 @@ def unpack_graphs(
     folder = Path(context.work_folder)
     loaded = megbrain_graph.load_graph(io.BytesIO(first))
     variables = list(loaded.output_vars_list)
-    told = tuple(map(tell_variable, variables))
+    printed = tuple(map(format_variable, variables))
     asserted = {
         name: variable
         for (name, _), variable in zip(model_outputs(variables), variables, strict=True)
@@ -125,13 +125,13 @@ def unpack_graphs(
                 name=f"testcase {number}",
                 inputs=tuple(files.items()),
                 expected=outputs,
-                variables=told,
+                variables=printed,
             )
         )
     return str(model), tuple(cases)
 
 
-def tell_variable(variable: Any) -> str:
+def format_variable(variable: Any) -> str:
     """Return an output as load_and_run prints it; the shape of an assertion is unknown to it."""
     shape = () if variable.owner.type == ASSERTION else shape_of(variable) or ()
     return f"{variable.name}{{{','.join(map(str, shape))}}}"

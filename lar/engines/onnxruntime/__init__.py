@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles
-    from lar.engines.table import OptionRow
+    from lar.engines.option_rows import OptionRow
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile

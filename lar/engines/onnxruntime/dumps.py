@@ -158,13 +158,13 @@ def dump_text(driver: SessionDriver, _: object) -> None:
     """Write all tensors of a fed driver as text."""
     if driver.runner:
         return
-    told: dict[int, str] = {}
+    texts: dict[int, str] = {}
     written = driver.context.written
     place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
     with open(place, "w", encoding="utf-8") as file:
         for variable, inputs, array in Graph(driver).tensors():
-            told[variable.id] = format_values(array)
-            values = [(each, told.get(each.id, "<constant>")) for each in inputs]
+            texts[variable.id] = format_values(array)
+            values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
             file.writelines(f"{line}\n" for line in format_block(variable, array, values))
 
 

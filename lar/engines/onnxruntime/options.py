@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
 from lar.engines.onnxruntime.providers import short_name
-from lar.engines.table import Drivers, LazyModule, OptionRow
+from lar.engines.option_rows import Drivers, LazyModule, OptionRow
 from lar.errors import UsageError, nearest
 from lar.options.option import Option
 from lar.options.rules import (

@@ -493,13 +493,13 @@ def input_facts(
     facts, at = {}, 0
     for name in node.inputs:
         constant = graph.constants.get(name)
-        told = listed[at] if at < len(listed) else None
-        if constant is not None and (told is None or fact_of(told) != constant):
+        entry = listed[at] if at < len(listed) else None
+        if constant is not None and (entry is None or fact_of(entry) != constant):
             facts[name] = constant
             continue
-        if told is None:
+        if entry is None:
             return None
-        facts[name] = fact_of(told, graph.layout if name in graph.blocked else "")
+        facts[name] = fact_of(entry, graph.layout if name in graph.blocked else "")
         at += 1
     return facts if at == len(listed) else None
 
@@ -511,13 +511,13 @@ def output_facts(
     if len(node.outputs) != len(listed):
         return None
     return {
-        name: fact_of(told, graph.layout if name in graph.blocked else "")
-        for name, told in zip(node.outputs, listed, strict=True)
+        name: fact_of(entry, graph.layout if name in graph.blocked else "")
+        for name, entry in zip(node.outputs, listed, strict=True)
     }
 
 
-def fact_of(told: tuple[str, tuple[int, ...]], layout: str = "") -> TensorFact:
-    name, shape = told
+def fact_of(entry: tuple[str, tuple[int, ...]], layout: str = "") -> TensorFact:
+    name, shape = entry
     return TensorFact(shape, ELEMENT_TYPES.get(name, name), layout)
 
 

@@ -28,7 +28,7 @@ from lar.engines.onnxruntime.providers import (
     provider_for,
     short_name,
 )
-from lar.engines.table import OptionRow
+from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options import table
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo

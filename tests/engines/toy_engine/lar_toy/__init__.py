@@ -11,7 +11,7 @@ from lar.engines.formats import ONNX
 if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
-    from lar.engines.table import OptionRow
+    from lar.engines.option_rows import OptionRow
     from lar.records.run import ModelInfo
 
 

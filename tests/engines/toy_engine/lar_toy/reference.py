@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.engines.driver import Driver
-from lar.engines.table import Drivers, OptionRow
+from lar.engines.option_rows import Drivers, OptionRow
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, CPU, VERBOSE
 from lar.records.run import EngineFacts, ModelInfo, TensorInfo
 
