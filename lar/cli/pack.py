@@ -227,7 +227,7 @@ def check_transform(expression: str) -> None:
         compile(expression, "--input-transform", "eval")
     except (SyntaxError, ValueError) as error:
         raise UsageError(
-            f"is no Python expression: {error}",
+            f"is not a Python expression: {error}",
             "write it as 'data / np.std(data)'",
             flag=f"--input-transform {expression!r}",
         ) from None

@@ -251,13 +251,13 @@ class DumpComparison:
                 more = ", ..." if count > 5 else ""
                 yield f"the {side} dump lacks {what} that its index names: {names}{more}"
         if not pairs and any(graph.nodes for graph in self.graphs):
-            yield "no tensor of one side has a twin on the other"
+            yield "no tensor has a twin on the other side"
         wrong_inputs = self.wrong_inputs()
         for found in wrong_inputs:
             yield f"the input {found.expected.name} differs: the sides were fed with other data"
         if divergence.no_twins:
             names = ", ".join(pair.expected.name for pair in divergence.no_twins[:5])
-            yield f"taken for other quantities, since all that follows agrees: {names}"
+            yield f"these pairs were dropped, since all that is computed from them agrees: {names}"
         if divergence.steepest and not wrong_inputs:
             pair, growth = divergence.steepest
             yield (

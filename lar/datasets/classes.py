@@ -120,7 +120,7 @@ def class_of(text: str, path: str) -> int:
     number = int(text) if len(text) < 10 else MOST_CLASSES
     if not 0 <= number < MOST_CLASSES:
         raise UsageError(
-            f"{text} is no class",
+            f"{text} is not a class",
             "classes are numbers, counted from 0",
             flag="--labels",
             subject=path,

@@ -110,7 +110,7 @@ def files_of(path: str) -> list[str] | None:
         check_names(files)
         if not files:
             raise UsageError(
-                "is a folder without any file that lar reads",
+                "is a folder that holds no file that lar reads",
                 f"it reads {', '.join(SUFFIXES)}",
                 flag="--input",
                 subject=path,

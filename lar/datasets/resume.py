@@ -57,9 +57,7 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
         UsageError: saying what, or in what they differ.
     """
     if not index_place(place).exists():
-        raise UsageError(
-            "no index stands beside it, as lar leaves one", HINT, flag="--resume", subject=place
-        )
+        raise UsageError("has no index beside it", HINT, flag="--resume", subject=place)
     theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
     for what, fact in ours.items():
         if theirs[what] != fact:
@@ -69,7 +67,7 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
     for entry in place.iterdir():
         if not RUN.match(entry.name) or not entry.is_file():
             raise UsageError(
-                f"holds {entry.name}, which is no output",
+                f"holds {entry.name}, which is not an output",
                 "move it away",
                 flag="--resume",
                 subject=place,

@@ -138,7 +138,7 @@ def read_index(path: Path) -> DumpIndex:
         index = record_from_json(data, DumpIndex)
     except ValueError as error:
         raise DumpError(
-            f"is no index of a dump: {error}", "dump again, or remove this file", subject=path
+            f"is not the index of a dump: {error}", "dump again, or remove this file", subject=path
         ) from None
     if index.format != DUMP_FORMAT:
         raise DumpError(f"its format {index.format!r} is not {DUMP_FORMAT!r}", subject=path)

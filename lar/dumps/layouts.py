@@ -201,5 +201,5 @@ def known_axes(shape: Sequence[int], layout: str) -> Axes:
     """
     axes = axes_of(layout)
     if axes is None or not fits_layout(shape, layout):
-        raise ValueError(f"{tuple(shape)} is no shape of the layout {layout!r}")
+        raise ValueError(f"{tuple(shape)} is not a shape of the layout {layout!r}")
     return axes

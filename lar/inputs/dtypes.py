@@ -24,7 +24,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
     """
     name = _ALIASES.get(name, name)
     if name not in _NAMES:
-        raise ValueError(f"{name[:40]!r} is no dtype that lar feeds; those are {', '.join(_NAMES)}")
+        raise ValueError(
+            f"{name[:40]!r} is not a dtype that lar feeds; it feeds {', '.join(_NAMES)}"
+        )
     return np.dtype(name)
 
 

@@ -45,7 +45,9 @@ def generate_array(
     if fill == "ones":
         return np.ones(shape, dtype)
     if fill not in ("uniform", "normal"):
-        raise UsageError(f"no fill {fill!r}", "it is uniform, normal, zeros or ones", flag="--fill")
+        raise UsageError(
+            f"no fill {fill!r}", "choose uniform, normal, zeros or ones", flag="--fill"
+        )
     entropy = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest(), "little")
     generator = np.random.Generator(np.random.PCG64(entropy))
     if fill == "normal" and dtype.kind != "f":

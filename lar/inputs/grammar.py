@@ -182,5 +182,5 @@ def _shape_of(value: str) -> tuple[int, ...]:
     if not value.endswith("}") or not all(axis.isdecimal() and len(axis) <= 18 for axis in axes):
         if value.replace(" ", "") == "{}":
             return ()
-        raise input_error(value, "is no shape", "write it as {1,3,224,224}")
+        raise input_error(value, "is not a shape", "write it as {1,3,224,224}")
     return tuple(map(int, axes))

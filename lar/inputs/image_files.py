@@ -33,7 +33,7 @@ def read_netpbm(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     if header is None:
         if bytes(data[:2]) in (b"P2", b"P3", b"P5", b"P6"):
             raise input_error(path, "has a broken header: it needs width, height and maximum")
-        raise input_error(path, f"is no P5 or P6 image: it starts with {bytes(data[:2])!r}")
+        raise input_error(path, f"is not a P5 or P6 image: it starts with {bytes(data[:2])!r}")
     width, height, maximum = map(int, header.groups()[1:])
     if not 0 < maximum < 65536:
         raise input_error(path, f"the header's maximum {maximum} is not in 1..65535")
@@ -66,7 +66,7 @@ def _parse_plain(text: bytes, count: int, path: str) -> Array:
         problem = f"truncated: the header promises {count} numbers, {len(words)} are there"
         raise input_error(path, problem)
     if not all(word.isdigit() and len(word) < 10 for word in words):
-        raise input_error(path, "holds something that is no number among its samples")
+        raise input_error(path, "holds a sample that is not a number")
     return np.array([int(word) for word in words], np.uint32)
 
 

@@ -30,7 +30,7 @@ def read_numbers(text: str) -> Array:
     except RecursionError:
         raise ValueError(f"has more than {MOST_AXES} levels of brackets") from None
     except ValueError:
-        raise ValueError("is no list of numbers such as [1.5,2,3]") from None
+        raise ValueError("is not a list of numbers such as [1.5,2,3]") from None
     shape = [len(values)]
     while any(isinstance(value, list) for value in values):
         lengths = {len(value) if isinstance(value, list) else -1 for value in values}
@@ -56,7 +56,7 @@ def array_of_numbers(values: Sequence[Any]) -> Array:
         return np.array(values, np.bool_)
     if not types <= {int, float}:
         culprit = next(value for value in values if type(value) not in (int, float))
-        raise ValueError(f"{json.dumps(culprit)[:40]} is no number")
+        raise ValueError(f"{json.dumps(culprit)[:40]} is not a number")
     dtype: type[np.generic] = np.float64
     if types == {int}:
         dtype = np.uint64 if min(values) >= 0 and max(values) >= 2**63 else np.int64

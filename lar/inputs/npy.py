@@ -46,7 +46,7 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         members = {member.filename: member for member in archive.infolist()}
         strangers = [name for name in members if not name.endswith(".npy")]
         if strangers:
-            problem = f"holds {strangers[0]}, which is no .npy array"
+            problem = f"holds {strangers[0]}, which is not a .npy array"
             raise input_error(path, problem, "save arrays with numpy.savez")
         names = pick_names([name[:-4] for name in members], wanted, path)
         return tuple(
@@ -102,7 +102,7 @@ def _read_header(
     except Exception as error:
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
         problem = " ".join(str(error).split())[:100] or type(error).__name__
-        raise input_error(where, f"is no .npy file: {problem}") from None
+        raise input_error(where, f"is not a .npy file: {problem}") from None
     return header
 
 

@@ -53,7 +53,7 @@ def _reader_of(path: str) -> Reader:
     with open_input(path, "--input") as file:
         size = os.fstat(file.fileno()).st_size
     if suffix not in READERS:
-        raise input_error(path, "is of no format known", f"lar reads {', '.join(READERS)}")
+        raise input_error(path, "has an unknown format", f"lar reads {', '.join(READERS)}")
     if size == 0:
         raise input_error(path, "is empty")
     check_memory(size, path)
@@ -97,9 +97,9 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     except RecursionError:
         raise input_error(path, "is nested too deeply", _JSON_FORM) from None
     except ValueError as error:
-        raise input_error(path, f"is no JSON: {error}", _JSON_FORM) from None
+        raise input_error(path, f"is not JSON: {error}", _JSON_FORM) from None
     if not isinstance(document, dict):
-        raise input_error(path, "is no object of named tensors", _JSON_FORM)
+        raise input_error(path, "is not an object of named tensors", _JSON_FORM)
     return tuple(
         _load_entry(document[name], name, path) for name in pick_names([*document], wanted, path)
     )
@@ -114,9 +114,9 @@ def _load_entry(entry: Any, name: str, path: str) -> Loaded:
         raise input_error(where, "has no shape and raw", _JSON_FORM)
     shape, raw, type_name = entry["shape"], entry["raw"], entry.get("type")
     if not _is_shape(shape):
-        raise input_error(where, "its shape is no list of sizes", _JSON_FORM)
+        raise input_error(where, "its shape is not a list of sizes", _JSON_FORM)
     if not isinstance(raw, list):
-        raise input_error(where, "its raw is no list of numbers", _JSON_FORM)
+        raise input_error(where, "its raw is not a list of numbers", _JSON_FORM)
     if math.prod(shape) != len(raw):
         text = format_shape(tuple(shape))[:60]
         problem = f"its shape {text} does not hold the {len(raw)} numbers of raw"
@@ -155,7 +155,7 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise input_error(path, "keeps its data in another file", "save it with the data inside")
     if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
-        raise input_error(path, "is no TensorProto: it says no data type")
+        raise input_error(path, "is not a TensorProto: it has no data type")
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if dtype.kind not in "biufc":
         name = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
@@ -165,7 +165,7 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     if any(axis < 0 for axis in tensor.dims):
         raise input_error(path, f"its shape {format_shape(tuple(tensor.dims))[:60]} is impossible")
     if tensor.HasField("raw_data") and promised != len(tensor.raw_data):
-        problem = f"its shape takes {promised} bytes of data, {len(tensor.raw_data)} are there"
+        problem = f"its shape needs {promised} bytes of data, it has {len(tensor.raw_data)}"
         raise input_error(path, problem)
     array = numpy_helper.to_array(tensor)
     return (Loaded(array, path, name=tensor.name, position=_position_of(os.path.basename(path))),)

@@ -94,13 +94,15 @@ def draw(text: str, info: TensorInfo, seed: int, number: int) -> Array:
     """
     match = RANDOM.fullmatch(text)
     if not match:
-        raise UsageError(f"{text!r} is no random value", RANDOM_FORM, flag="-d")
+        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d")
     try:
         low, high = float(match[1]), float(match[2])
     except ValueError:
-        raise UsageError(f"{text!r} is no random value", RANDOM_FORM, flag="-d") from None
+        raise UsageError(f"{text!r} is not a random value", RANDOM_FORM, flag="-d") from None
     if not low <= high < float("inf") or low == float("-inf"):
-        raise UsageError(f"{text!r} has its limits the wrong way round", RANDOM_FORM, flag="-d")
+        raise UsageError(
+            f"{text!r} has limits that are infinite or in the wrong order", RANDOM_FORM, flag="-d"
+        )
     whole = shape_to_generate(info.shape)
     axes = [axis.strip() for axis in match[3].split(",")[1:]]
     if axes[-1:] == ["..."]:
@@ -157,7 +159,7 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
     try:
         result = np.asarray(eval(expression, {"data": data, "np": np}))
         if result.dtype.kind not in "biuf":
-            raise ValueError(f"it gives {result.dtype}, which is no number")
+            raise ValueError(f"it gives {result.dtype}, which is not a number type")
         dtype = model_dtype(info)
         return cast_values(result if dtype.kind == "f" else np.rint(result), dtype)
     except UsageError:
@@ -186,7 +188,7 @@ def image_settings(
         if READERS.get(os.path.splitext(text)[1].lower()) in (read_netpbm, read_image)
     }
     if packing.resize and not pictures:
-        raise UsageError(f"{'; '.join(texts)} is no image", flag="--resize-input")
+        raise UsageError(f"{'; '.join(texts)} is not an image", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given

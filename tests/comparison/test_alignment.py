@@ -361,4 +361,4 @@ def test_dumps_without_anything_in_common() -> None:
     other = dump_of(Step("c", "Exp", (), draw(4)), Step("d", "Exp", ("c",), draw(5)))
     found = compare_dumps(one, other)
     assert (found.finding, found.tensors) == ("different", ())
-    assert "no tensor of one side has a twin on the other" in found.notes
+    assert "no tensor has a twin on the other side" in found.notes

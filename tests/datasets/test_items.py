@@ -82,7 +82,7 @@ def test_a_test_set_of_onnx_is_one_run(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="without any file that lar reads"):
+    with pytest.raises(UsageError, match="holds no file that lar reads"):
         items_in([str(tmp_path)])
 
 
@@ -157,9 +157,9 @@ def test_labels_are_classes_of_items_or_names_of_classes(
         ("a.npy 1\n", "no class of b.npy"),
         ("a 1\n", "no class of b.npy"),
         ("c.npy 1\nd.npy 7\n", "no class of a.npy"),
-        ("a.npy 1\nb.npy -1\n", "labels.txt: -1 is no class"),
-        ("-1\n2\n", "labels.txt: -1 is no class"),
-        ("a 1\nb 9999999999\n", "labels.txt: 9999999999 is no class"),
+        ("a.npy 1\nb.npy -1\n", "labels.txt: -1 is not a class"),
+        ("-1\n2\n", "labels.txt: -1 is not a class"),
+        ("a 1\nb 9999999999\n", "labels.txt: 9999999999 is not a class"),
         ("\n", "is empty"),
     ],
 )

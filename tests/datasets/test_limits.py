@@ -17,7 +17,7 @@ def test_the_largest_class() -> None:
     assert class_of("999999999", "f") == 10**9 - 1
     assert class_of("0", "f") == 0
     for text in ("1000000000", "-1"):
-        with pytest.raises(UsageError, match=f"f: {text} is no class"):
+        with pytest.raises(UsageError, match=f"f: {text} is not a class"):
             class_of(text, "f")
 
 

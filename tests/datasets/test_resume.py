@@ -59,7 +59,7 @@ def test_what_is_no_output_is_neither_removed_nor_a_surprise_in_the_end(
     other.mkdir() if name.endswith("/") else other.write_text("mine")
     done = run_lar(*arguments, "--resume")
     assert done.returncode == 2
-    assert f"holds {other.name}, which is no output" in done.stderr
+    assert f"holds {other.name}, which is not an output" in done.stderr
     assert not items_run(done.stdout)
     assert other.exists()
 

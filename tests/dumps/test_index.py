@@ -81,9 +81,9 @@ def test_an_index_of_other_files_is_passed_by(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no index of a dump"),
-        (b"{}", "is no index of a dump"),
-        (b"\xff\xfe", "is no index of a dump"),
+        (b"", "is not the index of a dump"),
+        (b"{}", "is not the index of a dump"),
+        (b"\xff\xfe", "is not the index of a dump"),
         (b'{"tensors": [], "operators": [], "format": "lar.dump/99"}', "is not 'lar.dump/1'"),
     ],
 )

@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ("oIhw4o", (1, 1, 1, 1, 4)),
         ("ogIhw4i", (1, 1, 1, 1, 4)),
     ]:
-        with pytest.raises(ValueError, match="is no shape of the layout"):
+        with pytest.raises(ValueError, match="is not a shape of the layout"):
             to_plain(np.zeros(shape), layout)
     for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
         with pytest.raises(ValueError, match="does not fill the blocks"):

@@ -81,7 +81,7 @@ def test_data_as_large_as_the_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_axis_has_at_most_18_digits() -> None:
     assert item_of("{" + "9" * 18 + "}") == ShapeItem("", (10**18 - 1,), "{" + "9" * 18 + "}")
-    with pytest.raises(UsageError, match="is no shape"):
+    with pytest.raises(UsageError, match="is not a shape"):
         item_of("{" + "9" * 19 + "}")
     item = item_of("a.bin,int8," + "9" * 18)
     assert isinstance(item, PathItem)

@@ -79,11 +79,11 @@ def test_an_archive_gives_the_wanted_array(tmp_path: Path) -> None:
     ("data", "problem"),
     [
         (npy_bytes(np.zeros((4, 5)))[:200], "truncated: the header promises 160 bytes, 72 are"),
-        (npy_bytes(np.zeros(4))[:20], "no .npy file"),
-        (b"\x93NUMPY", "no .npy file"),
+        (npy_bytes(np.zeros(4))[:20], "not a .npy file"),
+        (b"\x93NUMPY", "not a .npy file"),
         (b"", "empty"),
         (b"\x93NUMPY\x03\x00" + bytes(20), "version 3.0"),
-        (b"GIF89a" + bytes(20), "no .npy file"),
+        (b"GIF89a" + bytes(20), "not a .npy file"),
         (npy_bytes(np.array([{}])), "Python objects"),
         (npy_bytes(np.array(["text"])), "elements of dtype <U4"),
         (npy_bytes(np.zeros(2, "i4,f4")), "elements of dtype"),
@@ -138,7 +138,7 @@ def test_broken_archives_are_refused(tmp_path: Path) -> None:
             read_bytes(data, path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(UsageError, match=r"notes\.txt, which is no \.npy"):
+    with pytest.raises(UsageError, match=r"notes\.txt, which is not a \.npy"):
         read_path(str(path))
     with zipfile.ZipFile(path, "w"):
         pass

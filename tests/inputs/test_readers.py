@@ -80,22 +80,22 @@ def entry_with(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        ([], "no object of named tensors"),
+        ([], "not an object of named tensors"),
         ({}, "no arrays"),
         ({"a": [1]}, "no shape and raw"),
         ({"a": {"shape": [1]}}, "no shape and raw"),
-        (entry_with(shape=2), "shape is no list"),
-        (entry_with(shape=[-2]), "shape is no list"),
-        (entry_with(shape=[2.0]), "shape is no list"),
-        (entry_with(shape=[True, 2]), "shape is no list"),
-        (entry_with(shape=[1] * 40), "shape is no list"),
+        (entry_with(shape=2), "shape is not a list"),
+        (entry_with(shape=[-2]), "shape is not a list"),
+        (entry_with(shape=[2.0]), "shape is not a list"),
+        (entry_with(shape=[True, 2]), "shape is not a list"),
+        (entry_with(shape=[1] * 40), "shape is not a list"),
         (entry_with(shape=[3]), r"shape \(3\) does not hold the 2 numbers"),
         (entry_with(shape=[2**62, 2**62]), "does not hold the 2 numbers"),
-        (entry_with(raw="ab"), "raw is no list"),
-        (entry_with(raw=[[1], [2]]), r"\[1\] is no number"),
-        (entry_with(raw=[1, "2"]), '"2" is no number'),
-        (entry_with(raw=[1, None]), "null is no number"),
-        (entry_with(raw=[1, True]), "true is no number"),
+        (entry_with(raw="ab"), "raw is not a list"),
+        (entry_with(raw=[[1], [2]]), r"\[1\] is not a number"),
+        (entry_with(raw=[1, "2"]), '"2" is not a number'),
+        (entry_with(raw=[1, None]), "null is not a number"),
+        (entry_with(raw=[1, True]), "true is not a number"),
         (entry_with(raw=[1, 128]), "holds 128, out of the range of int8"),
         (entry_with(raw=[1, 1e300]), "out of the range of int8"),
         (entry_with(raw=[1, 1.5]), "not whole"),
@@ -105,8 +105,8 @@ def entry_with(**changes: object) -> dict[str, object]:
         (entry_with(raw=[1, 2], type="bool"), "holds 2, out of the range of bool"),
         (entry_with(raw=[1, 1e39], type="float"), "out of the range of float32"),
         (entry_with(raw=[1, 70000], type="float16"), "out of the range of float16"),
-        (entry_with(type="float8"), "'float8' is no dtype"),
-        (entry_with(type=["int8"]), "is no dtype"),
+        (entry_with(type="float8"), "'float8' is not a dtype"),
+        (entry_with(type=["int8"]), "is not a dtype"),
         (entry_with(shape=[0], raw=[]), "no numbers"),
     ],
 )
@@ -120,7 +120,7 @@ def test_wrong_json_is_refused(tmp_path: Path, document: object, problem: str) -
     "data", [b"{", b"\xff\xfe\x00", b'{"a": ' + b"[" * 100_000, b"\x00", b'{"a": 1} 2']
 )
 def test_what_is_no_json_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UsageError, match=r"no JSON|nested"):
+    with pytest.raises(UsageError, match=r"not JSON|nested"):
         read_bytes(data, tmp_path / "a.json")
 
 
@@ -141,11 +141,14 @@ def tensor_bytes(**fields: object) -> bytes:
     ("data", "problem"),
     [
         (b"\xff" * 20, "cannot be read"),
-        (tensor_bytes(dims=[1]), "no TensorProto"),
-        (tensor_bytes(data_type=99), "no TensorProto"),
-        (tensor_bytes(data_type=1, dims=[2], raw_data=b"1234567"), "takes 8 bytes of data, 7 are"),
+        (tensor_bytes(dims=[1]), "not a TensorProto"),
+        (tensor_bytes(data_type=99), "not a TensorProto"),
+        (
+            tensor_bytes(data_type=1, dims=[2], raw_data=b"1234567"),
+            "needs 8 bytes of data, it has 7",
+        ),
         (tensor_bytes(data_type=1, dims=[-1], raw_data=b"12345678"), "impossible"),
-        (tensor_bytes(data_type=1, dims=[1 << 60], raw_data=b"1234"), "bytes of data, 4 are"),
+        (tensor_bytes(data_type=1, dims=[1 << 60], raw_data=b"1234"), "bytes of data, it has 4"),
         (tensor_bytes(data_type=1, dims=[1 << 60], float_data=[1]), "cannot be read"),
         (tensor_bytes(data_type=8, dims=[1], string_data=[b"cat"]), "string elements"),
         (tensor_bytes(data_type=16, dims=[1], raw_data=b"12"), "bfloat16 elements"),
@@ -178,13 +181,13 @@ def test_raw_bytes_get_a_dtype_and_a_shape(tmp_path: Path) -> None:
     assert shaped.kind == "tensor"
     with pytest.raises(UsageError, match=r"holds 12 bytes, float32 of shape \(2,3\) takes 24"):
         shape_raw(raw, RawForm("float32", (2, 3)))
-    with pytest.raises(UsageError, match="'float31' is no dtype"):
+    with pytest.raises(UsageError, match="'float31' is not a dtype"):
         shape_raw(raw, RawForm("float31", (2, 3)))
 
 
 def test_paths_without_a_reader_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_bytes(b"1")
-    for name, problem in {"a.xyz": "no format", "b.npy": "no such file", "": "folder"}.items():
+    for name, problem in {"a.xyz": "unknown format", "b.npy": "no such file", "": "folder"}.items():
         with pytest.raises(UsageError, match=problem):
             read_path(str(tmp_path / name))
     with pytest.raises(UsageError, match="no such file"):

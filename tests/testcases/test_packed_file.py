@@ -78,7 +78,7 @@ def test_a_wrong_count_is_refused(tmp_path: Path, count: int) -> None:
     path = tmp_path / "a.mdl"
     parts = [new_graph(b"model"), new_graph(b"first"), new_graph(b"second")]
     path.write_bytes(b"mgbtest0" + struct.pack("<I", count) + b"".join(parts))
-    with pytest.raises(UsageError, match=f"it holds {count} testcases, and holds 2"):
+    with pytest.raises(UsageError, match=f"its header counts {count} testcases, it holds 2"):
         graphs_in(str(path))
 
 
