@@ -30,11 +30,11 @@ def read_foreign(data: bytes, name: str) -> Profile:
     if not data.strip():
         raise UsageError(f"{name}: the profile is empty", hint)
     if engine is None:
-        raise UsageError(f"{name}: is no profile, or was cut short", hint)
+        raise UsageError(f"{name}: is not a profile, or was cut short", hint)
     try:
         profile = engine.read_profile(data, name)
     except RecursionError:
-        raise UsageError(f"{name}: is no profile: it is nested too deeply", hint) from None
+        raise UsageError(f"{name}: is not a profile: it is nested too deeply", hint) from None
     except OverflowError:
         raise UsageError(f"{name}: is damaged: it holds an infinite time", hint) from None
     except ValueError as error:  # in what is decoded where it is needed

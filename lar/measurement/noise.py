@@ -88,5 +88,5 @@ class ThreadMeter:
             self._delays[task], self._cpu[task] = delay_so_far, cpu_so_far
             self._began[task] = self._last_read = began
         if busiest < 0:
-            raise OSError(f"{TASKS} tells nothing about any thread")
+            raise OSError(f"{TASKS} has nothing about any thread")
         return Reading(longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9)

@@ -56,7 +56,7 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
         UsageError: the name or the color is something else.
     """
     if not is_text(name):
-        raise UsageError(f"lar.range: name: {name!r} is no text", "give it as a str")
+        raise UsageError(f"lar.range: name: {name!r} is not text", "give it as a str")
     return open_range(name, color, text_of(color))
 
 
@@ -76,7 +76,7 @@ def text_of(color: Color) -> str | None:
     if type(color) is int and 0 <= color <= 0xFFFFFFFF:
         return f"#{color & 0xFFFFFF:06x}"
     raise UsageError(
-        f"lar.range: color: {color!r} is no color",
+        f"lar.range: color: {color!r} is not a color",
         "give a name such as 'blue', 0xRRGGBB or 0xAARRGGBB",
     )
 

@@ -133,11 +133,11 @@ def decode_profile(data: bytes, name: str) -> Profile:
     try:
         schema = schema_in(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name}: is no profile, or was cut short: {error}", again) from None
+        raise UsageError(f"{name}: is not a profile, or was cut short: {error}", again) from None
     except RecursionError:
-        raise UsageError(f"{name}: is no profile: it is nested too deeply", again) from None
+        raise UsageError(f"{name}: is not a profile: it is nested too deeply", again) from None
     if schema != PROFILE_SCHEMA:
-        what = f"has the schema {schema!r}" if schema else "is JSON, but no profile of lar"
+        what = f"has the schema {schema!r}" if schema else "is JSON, but not a profile of lar"
         is_later = schema.startswith("lar.profile/")
         raise UsageError(
             f"{name}: {what}; this lar reads {PROFILE_SCHEMA}",

@@ -10,7 +10,7 @@ from lar.records.run import RunResult, RunSpec
 def format_classes(item: ItemClasses, spec: RunSpec) -> str:
     """Return the line of an item."""
     if not item.classes:
-        return f"{item.name}: the first output tells no classes"
+        return f"{item.name}: the first output has no classes"
     best, others = item.classes[0], " ".join(map(str, item.classes))
     name = f" {spec.class_names[best]}" if best < len(spec.class_names) else ""
     right = "" if item.label is None else f", is {item.label}"

@@ -172,7 +172,7 @@ def test_another_programs_json_is_told_from_a_cut_profile(
     other.write_bytes(content)
     assert main(["report", str(other), "--style", "torch"]) == 2
     assert capsys.readouterr().err == (
-        f"lar: error: {other}: is JSON, but no profile of lar; this lar reads lar.profile/1\n"
+        f"lar: error: {other}: is JSON, but not a profile of lar; this lar reads lar.profile/1\n"
         "hint: make one with --profile; of an engine's own file, as of --profile-raw, "
         f"use --style {name}\n"
     )

@@ -67,7 +67,7 @@ def test_what_onnxruntime_tells_of_a_node_may_be_damaged(args: dict[str, Any]) -
 @pytest.mark.parametrize("opening", [b'{"more":', b'[{"args":{"input_type_shape":'])
 def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
     content = opening + b"[" * 3000 + b"]" * 3000
-    with pytest.raises(UsageError, match=r"raw\.json: is no profile: it is nested too deeply"):
+    with pytest.raises(UsageError, match=r"raw\.json: is not a profile: it is nested too deeply"):
         read_foreign(content, "raw.json")
 
 

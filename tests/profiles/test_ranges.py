@@ -82,12 +82,12 @@ def test_a_color_may_be_a_number_as_nvtx_takes_it(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": 5}, "lar.range: name: 5 is no text"),
-        ({"name": "half \udc80"}, r"lar.range: name: 'half \\udc80' is no text"),
-        ({"name": "n", "color": (1, 2, 3)}, r"lar.range: color: \(1, 2, 3\) is no color"),
-        ({"name": "n", "color": True}, "lar.range: color: True is no color"),
-        ({"name": "n", "color": -1}, "lar.range: color: -1 is no color"),
-        ({"name": "n", "color": 1 << 32}, "lar.range: color: 4294967296 is no color"),
+        ({"name": 5}, "lar.range: name: 5 is not text"),
+        ({"name": "half \udc80"}, r"lar.range: name: 'half \\udc80' is not text"),
+        ({"name": "n", "color": (1, 2, 3)}, r"lar.range: color: \(1, 2, 3\) is not a color"),
+        ({"name": "n", "color": True}, "lar.range: color: True is not a color"),
+        ({"name": "n", "color": -1}, "lar.range: color: -1 is not a color"),
+        ({"name": "n", "color": 1 << 32}, "lar.range: color: 4294967296 is not a color"),
     ],
 )
 def test_what_is_no_name_and_no_color_is_refused_at_the_call(

@@ -179,10 +179,12 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
         return profile_in(events)
     except msgspec.ValidationError as error:
         why = str(error).lower()
-        raise UsageError(f"{name}: is JSON, but no profile that lar knows: {why}", HINT) from None
+        raise UsageError(
+            f"{name}: is JSON, but not a profile that lar knows: {why}", HINT
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error).lower()
-        raise UsageError(f"{name}: is no profile, or was cut short: {why}", HINT) from None
+        raise UsageError(f"{name}: is not a profile, or was cut short: {why}", HINT) from None
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:

@@ -212,12 +212,12 @@ def break_variable(document: Any) -> None:
     [
         (b"", "the profile is empty"),
         (b" \n", "the profile is empty"),
-        (b"\x89PNG", "is no profile, or was cut short"),
-        (DATA.read_bytes()[:5000], "is no profile, or was cut short"),
-        (b"{}", "is JSON, but no profile that lar knows"),
-        (b'{"traceEvents":[]}', "is JSON, but no profile that lar knows"),
-        (b"[]", "is JSON, but no profile that lar knows"),
-        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is JSON, but no profile"),
+        (b"\x89PNG", "is not a profile, or was cut short"),
+        (DATA.read_bytes()[:5000], "is not a profile, or was cut short"),
+        (b"{}", "is JSON, but not a profile that lar knows"),
+        (b'{"traceEvents":[]}', "is JSON, but not a profile that lar knows"),
+        (b"[]", "is JSON, but not a profile that lar knows"),
+        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is JSON, but not a profile"),
         (
             b'{"profiler":{"device":{"7":{}},"host":{}},"graph_exec":{"operator":{},"var":{}}}',
             "is damaged: operator 7 is not in it",

@@ -102,11 +102,11 @@ def test_threads_without_work_are_not_counted() -> None:
     [
         (b"", "the profile is empty"),
         (b"[]", "no run of a model is in it"),
-        (b'[{"name": "x"', "is no profile, or was cut short"),
-        (b"[1, 2]", "is JSON, but no profile that lar knows"),
-        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but no profile"),
-        (b'{"a": 1}', "is JSON, but no profile that lar knows"),
-        (b"\xff\xfe", "is no profile, or was cut short"),
+        (b'[{"name": "x"', "is not a profile, or was cut short"),
+        (b"[1, 2]", "is JSON, but not a profile that lar knows"),
+        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is JSON, but not a profile"),
+        (b'{"a": 1}', "is JSON, but not a profile that lar knows"),
+        (b"\xff\xfe", "is not a profile, or was cut short"),
     ],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
