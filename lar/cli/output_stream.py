@@ -1,4 +1,4 @@
-"""Where the lines of a run go: a stream whose reader may be slow, or have stopped reading."""
+"""Output of a run's lines to a stream whose reader may be slow, or may have stopped reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensor of one dump is which of another."""
+"""The tensors of two dumps that correspond to each other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def align(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Alig
 
 
 def is_same_graph(actual: Graph, expected: Graph) -> bool:
-    """Tell whether two dumps have the same tensors of the same operators in the same order."""
+    """Return whether two dumps have the same tensors of the same operators in the same order."""
     names = [[tensor.name for tensor in graph.dump] for graph in (actual, expected)]
     if any(node.operator for node in actual.nodes):
         names = [["" if is_generic(name) else name for name in side] for side in names]

@@ -108,7 +108,7 @@ class Judge:
         return list({id(each): each for each in found}.values())
 
     def is_no_twin(self, pair: Pair) -> bool:
-        """Tell whether a pair that differs much is two quantities: all that is computed from
+        """Return whether a pair that differs much is two quantities: all that is computed from
         them agrees. A name of the model's own is believed all the same."""
         found = self.compared[pair.actual]
         if found.passed or pair.by == "name":
@@ -122,7 +122,7 @@ class Judge:
         return bool(following) and all(self.compared[each.actual].passed for each in following)
 
     def is_multiple(self, pair: Pair) -> bool:
-        """Tell whether a pair is one quantity but for a factor that one side applies later: what
+        """Return whether a pair is one quantity but for a factor that one side applies later: what
         operators of two kinds computed differs by a factor, and the matrix products with it by
         another one.
 
@@ -145,7 +145,7 @@ class Judge:
         )
 
     def is_fault(self, pair: Pair, jump: float) -> bool:
-        """Tell whether a pair differs though what it is computed from does not."""
+        """Return whether a pair differs though what it is computed from does not."""
         found = self.compared[pair.actual]
         if pair.expected.is_input:
             return False

@@ -56,7 +56,7 @@ class Class(NamedTuple):
 
 
 def is_generic(name: str) -> bool:
-    """Tell whether a name says nothing of the model, so that it can mean different tensors."""
+    """Return whether a name says nothing of the model, so that it can mean different tensors."""
     return GENERIC.search(name) is not None
 
 
@@ -147,7 +147,7 @@ class Matching:
         }
 
     def near(self, one: Node, other: Node) -> bool:
-        """Tell whether two tensors of one class hold the same values, as far as the samples go."""
+        """Return whether two tensors of one class hold the same values, by their samples."""
         samples = Samples([self.signatures[one].sample])
         return bool(samples.distances(self.signatures[other].sample)[0][0] <= NEAR)
 
@@ -290,7 +290,7 @@ class Matching:
         return heavy[0] if len(heavy) == 1 else node
 
     def is_sure(self, node: Node) -> bool:
-        """Tell whether a tensor has a twin that its name or its values speak for."""
+        """Return whether a tensor has a twin that its name or its values speak for."""
         if node not in self.twins:
             return False
         other = self.twins[node]

@@ -1,4 +1,4 @@
-"""How far one array is from another: all figures of a pair in few passes over memory.
+"""The figures of a pair of arrays, such as errors and cosine, in few passes over memory.
 
 Arrays are gone through in blocks that stay in the processor's cache, so a pair costs little more
 memory than itself; blocks of equal bytes are passed over. Signs are those of actual - expected.
@@ -284,14 +284,14 @@ class PairOfBlocks:
 
 
 def hold_the_same(one: Elements, other: Elements) -> bool:
-    """Tell whether two tensors are known to hold the same bytes in the same order."""
+    """Return whether two tensors are known to hold the same bytes in the same order."""
     if one.raw is None or other.raw is None or one.dtype != other.dtype:
         return False
     return one.raw.dtype == other.raw.dtype and equal_bytes(one.raw, other.raw)
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
-    """Tell whether two contiguous arrays of a type hold the same bytes."""
+    """Return whether two contiguous arrays of a type hold the same bytes."""
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 

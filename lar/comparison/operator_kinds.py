@@ -1,4 +1,4 @@
-"""What operators do, in words that hold for all engines: `Conv` with an activation fused in is
+"""The kinds of operators, in words that hold for all engines: `Conv` with an activation fused in is
 convolution, addition of a constant, activation.
 
 Two tensors of different engines can be twins only where what was done last is of one kind.
@@ -126,11 +126,11 @@ def kind_score(one: Steps, other: Steps) -> float:
 
 
 def are_apart_by_bias(one: Steps, other: Steps) -> bool:
-    """Tell whether one operator is the other one without its bias."""
+    """Return whether one operator is the other one without its bias."""
     short, long = sorted((one, other), key=len)
     return short[0] in HEAVY and len(short) == 1 and long in ((short[0], "add"),)
 
 
 def do_same(one: Steps, other: Steps) -> bool:
-    """Tell whether two operators do the same with their operands."""
+    """Return whether two operators do the same with their operands."""
     return one[0] == other[0] and (one[0] in HEAVY or one == other)

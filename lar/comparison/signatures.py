@@ -1,4 +1,4 @@
-"""What is kept of each tensor to find its twin: shape, type family and a sample of the values."""
+"""Signatures, to find the twins of tensors: shape, type family and a sample of the values."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Values:
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
-    """Tell whether a tensor has to be brought into plain axes."""
+    """Return whether a tensor has to be brought into plain axes."""
     return fits_layout(tensor.shape, tensor.layout)
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Tell whether an array holds nothing but zeros behind the part of a shape."""
+    """Return whether an array holds nothing but zeros behind the part of a shape."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 

@@ -227,7 +227,7 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
 
 
 def is_one_run(texts: Sequence[str], taken: Mapping[str, tuple[int | None, ...]]) -> bool:
-    """Tell .npz files whose arrays have just the shapes that a model takes from stacks of items.
+    """Return whether .npz files hold one run's inputs: arrays of just the model's shapes.
 
     `taken` has the shapes of the model's inputs by name; None stands for any size, such as that
     of a batch, and never for the shape of an array.

@@ -322,7 +322,7 @@ def make_readable(path: Path) -> None:
 
 
 def fits_in_32_bits(array: Array) -> bool:
-    """Tell integers of another width whose values are those of int32."""
+    """Return whether an array holds integers of another width whose values fit int32."""
     import numpy as np
 
     if array.dtype.name not in ("int64", "uint32", "uint64"):

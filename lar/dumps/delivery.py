@@ -1,4 +1,4 @@
-"""What is done with a dump when its run has ended: a filter, an index, the place of an old one."""
+"""The last steps of a dump, when its run has ended: filter it and write its index."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def finish_dump(
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
             make_readable(header.path)
-    # Of a run that ended otherwise, it is the one after those that were told.
+    # If the run did not end well, it is the one after the last that was reported.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
     place = index_place(folder)
@@ -167,5 +167,5 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
 
 
 def is_dump(folder: Path) -> bool:
-    """Tell a folder that holds dumped tensors and nothing else."""
+    """Return whether a folder holds dumped tensors and nothing else."""
     return all(is_tensor(path) for path in folder.iterdir())

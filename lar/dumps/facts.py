@@ -1,4 +1,4 @@
-"""What an engine knows of a dump, besides what the names of its tensors say.
+"""The facts that an engine knows of a dump, besides what the names of its tensors say.
 
 The worker that makes a dump imports this and no more of dumps: their formats cost time to import.
 """

@@ -67,7 +67,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
-    """Tell whether an index is that of the files in a folder, and not of others by their names."""
+    """Return whether an index is that of the files in a folder, not of others with their names."""
     listed, found = (
         {(tensor.key, tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in side}
         for side in (tensors, index_of(read_headers(folder)).tensors)
@@ -100,7 +100,7 @@ def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
 
 
 def is_tensor(path: Path) -> bool:
-    """Tell a whole tensor's file from others."""
+    """Return whether a file holds a whole tensor."""
     try:
         read_header(path)
     except DumpError:

@@ -90,7 +90,7 @@ def axes_of(layout: str) -> Axes | None:
 
 
 def fits_layout(shape: Sequence[int], layout: str) -> bool:
-    """Tell whether a tensor of a blocked layout can have a shape."""
+    """Return whether a tensor of a blocked layout can have a shape."""
     axes = axes_of(layout)
     if axes is None:
         return False
@@ -158,7 +158,7 @@ def pieces_of(array: Array, most: int) -> Iterator[Array]:
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
-    """Tell whether a plain shape fills the blocks of a layout up to a padded shape."""
+    """Return whether a plain shape fills the blocks of a layout up to a padded shape."""
     axes = axes_of(layout)
     if axes is None or not len(shape) == len(padded) == len(axes.plain):
         return False

@@ -1,4 +1,4 @@
-"""Which tensors of a dump have their channels in blocks, from the operators around them.
+"""Blocked layouts of a dump's tensors, found from the operators around them.
 
 An array of five axes is no proof: those of videos have as many. What is certain are the formats
 that the engine names, and convolutions over two axes that give five; what passes through
@@ -128,7 +128,7 @@ def layouts_of_operator(
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
     """Return the layout of what a convolution over two axes gives: with five axes it is blocked.
 
-    nchw4 and nchw44 hold the same numbers, and are told apart by the weights, as is chwn4:
+    nchw4, nchw44 and chwn4 hold the same numbers; the shape of the weights distinguishes them:
     {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):

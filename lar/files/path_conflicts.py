@@ -86,7 +86,7 @@ def refuse_clash(first: Place, second: Place) -> None:
 
 
 def is_same(path: str, other: str) -> bool:
-    """Tell whether two paths lead to the same place, which need not exist."""
+    """Return whether two paths lead to the same place, which need not exist."""
     file = file_at(path)
     return os.path.realpath(path) == os.path.realpath(other) or (
         file is not None and file == file_at(other)

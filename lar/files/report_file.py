@@ -104,7 +104,7 @@ def write_text(stream: TextIO, text: str | bytes) -> None:
 
 
 def is_stdout(name: str) -> bool:
-    """Tell whether a name leads to where standard output goes, as /dev/stdout does."""
+    """Return whether a name leads to where standard output goes, as /dev/stdout does."""
     try:
         there, stdout = os.stat(name), os.fstat(1)
     except OSError:

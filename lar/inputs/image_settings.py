@@ -1,8 +1,8 @@
 """Image settings: size, channel order, mean, scale and layout of what is fed.
 
 They apply to image files; where no image file is fed, to arrays of 3 or 4 axes from other files.
-An array's layout is told from its shape as the model's is, by `channel_axis_of`; an image's is
-NHWC. The order: resize, channel order, layout, then `(pixel - mean) * scale`, computed in float32
+`channel_axis_of` finds the layout of an array, as of the model, from its shape; an image is NHWC.
+The order: resize, channel order, layout, then `(pixel - mean) * scale`, computed in float32
 (float64 for such a model), rounded where the model takes whole numbers.
 """
 

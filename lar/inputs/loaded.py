@@ -1,4 +1,4 @@
-"""What a reader has loaded from a file, and the error for what it cannot read."""
+"""An array as a reader has loaded it from a file, and the error for what it cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which input of the model an array goes to, and whether it fits there."""
+"""Matching of arrays with the model's inputs: by name or position, then by shape and dtype."""
 
 from __future__ import annotations
 

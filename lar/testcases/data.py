@@ -1,4 +1,4 @@
-"""What `lar pack -d` feeds: files as `--input` reads them, and random numbers.
+"""The data of `lar pack -d`: files as `--input` reads them, and random numbers.
 
     datum = item *(";" item)
     item  = [name ":"] value
