@@ -97,3 +97,10 @@ def test_the_parent_of_a_run_imports_no_engine(tmp_path: Path) -> None:
     modules = modules_after("models/one_operator.onnx", "--json", str(tmp_path / "result.json"))
     assert (tmp_path / "result.json").exists()
     assert not modules & (set(LIBRARIES) - {"msgspec"})
+
+
+def test_a_refusal_imports_only_what_it_needs() -> None:
+    modules = modules_after("models/digits_cnn.mge", "--fast-run-shared-batch-size", "3")
+    assert "lar.engines.megengine.options" in modules
+    # Of no use to it: the tables of other engines, and what reads stacks of items.
+    assert not modules & {"lar.engines.onnxruntime.options", "zipfile", "ast"}
