@@ -17,7 +17,7 @@ from lar.files.report_file import OutputFile
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.options.table import VERBOSE
-from lar.records.events import Classified, Event, Judged
+from lar.records.events import Classified, Event, Fed, Finished, Judged
 from lar.records.run import RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
 from lar.reports.case_text import CaseLines
@@ -127,7 +127,8 @@ class LinePrinter(Listener):
 
     def on_event(self, event: Event, result: RunResult) -> None:
         self.progress.clear()
-        self.printed_warnings.update(result.warnings)
+        if isinstance(event, (Fed, Finished)):
+            self.printed_warnings.update(event.warnings)
         line = format_event(event, self.spec)
         lines = [line] if line else []
         if self.cases and isinstance(event, Judged):

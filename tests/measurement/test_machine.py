@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import lar
+from lar.cli.main import main
 from lar.errors import UsageError
 from lar.measurement.machine import (
     installed_version,
@@ -136,12 +137,17 @@ def test_checksums_of_other_files_are_a_warning(model: Path) -> None:
     )
 
 
-def test_a_run_warns_of_checksums_of_other_files(root: Path, tmp_path: Path) -> None:
+def test_a_run_warns_of_checksums_of_other_files(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes((root / "models/one_operator.onnx").read_bytes())
     (tmp_path / "m.onnx.sha256").write_text(f"{'0' * 64}  other.onnx\n")
     result = lar.run(path, iter=1)
     assert any("m.onnx.sha256 has no checksum of m.onnx" in each for each in result.warnings)
+    assert main([str(path), "--iter", "1"]) == 0
+    shown = capsys.readouterr().err
+    assert shown.count("lar: warning: m.onnx.sha256 has no checksum of m.onnx") == 1
 
 
 def test_a_checksum_file_that_does_not_match_means_damage(model: Path) -> None:
