@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
-from lar.records.comparison import Comparison, OperatorFacts, TensorComparison
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    Element,
+    Figures,
+    OperatorFacts,
+    TensorComparison,
+    TensorFacts,
+    UnmatchedTensor,
+)
+from lar.reports.csv import format_table
+from lar.reports.model import Cell, Column, Table
 
-COLUMNS = (
-    *("actual", "expected", "operator", "dtype", "shape", "layout_actual", "layout_expected"),
-    *("matched_by", "apart_by_bias", "constant", "depth", "passed", "culprit", "problem"),
-    *("elements", "identical", "max_error", "max_absolute", "mean_absolute", "max_relative"),
-    *("mean_relative", "relative_l2", "scale", "max_ulp", "cosine", "snr_db", "mismatches"),
-    *("nonfinite_mismatches", "nan_actual", "nan_expected", "inf_actual", "inf_expected"),
-    *("first_index", "first_actual", "first_expected"),
-    *("worst_index", "worst_actual", "worst_expected"),
-    *("algorithm_actual", "algorithm_expected"),
-)
-FIGURES = (
-    *("elements", "identical", "max_error", "max_absolute", "mean_absolute", "max_relative"),
-    *("mean_relative", "relative_l2", "scale", "max_ulp", "cosine", "snr_db", "mismatches"),
-    "nonfinite_mismatches",
-)
+Side = Literal["actual", "expected"]
+
+
+class Row(NamedTuple):
+    """A pair with its culprit, if it is the output of one; or a tensor without a twin."""
+
+    pair: TensorComparison | None = None
+    culprit: Culprit | None = None
+    unmatched: UnmatchedTensor | None = None
 
 
 def format_csv(comparison: Comparison) -> str:
@@ -31,33 +34,97 @@ def format_csv(comparison: Comparison) -> str:
 
     The algorithms are those of a culprit's operators, in the row of what they give.
     """
+    return format_table(table_of(comparison))
+
+
+def table_of(comparison: Comparison) -> Table[Row]:
+    """Return the table of all tensors."""
     culprits = {(it.output.actual.key, it.output.expected.key): it for it in comparison.culprits}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
     listed = {(it.actual.key, it.expected.key) for it in comparison.tensors}
     # What a culprit gives may be no twins, but what two fused operators compute within.
     within = [culprits[keys].output for keys in culprits if keys not in listed]
-    for tensor in (*comparison.tensors, *within):
-        culprit = culprits.get((tensor.actual.key, tensor.expected.key))
-        row = {**row_of(tensor), "culprit": culprit is not None}
-        if culprit is not None:
-            row["algorithm_actual"] = algorithms_of(culprit.actual)
-            row["algorithm_expected"] = algorithms_of(culprit.expected)
-        writer.writerow(row)
-    for unmatched in comparison.unmatched:
-        facts = unmatched.tensor
-        writer.writerow(
-            {
-                unmatched.side: facts.name,
-                "operator": facts.operator_type,
-                "dtype": facts.dtype,
-                "shape": format_index(facts.shape),
-                f"layout_{unmatched.side}": facts.layout,
-                "problem": unmatched.reason,
-            }
-        )
-    return text.getvalue()
+    pairs = (
+        Row(pair=pair, culprit=culprits.get((pair.actual.key, pair.expected.key)))
+        for pair in (*comparison.tensors, *within)
+    )
+    unmatched = (Row(unmatched=tensor) for tensor in comparison.unmatched)
+    return Table(name="tensors", title="Tensors", columns=COLUMNS, rows=(*pairs, *unmatched))
+
+
+def facts_of(row: Row, side: Side) -> TensorFacts | None:
+    """Return a tensor of one side; None where that side has no twin."""
+    if row.pair is not None:
+        return row.pair.actual if side == "actual" else row.pair.expected
+    if row.unmatched is not None and row.unmatched.side == side:
+        return row.unmatched.tensor
+    return None
+
+
+def main_facts_of(row: Row) -> TensorFacts | None:
+    """Return the expected tensor, or the one without a twin."""
+    return facts_of(row, "expected") or facts_of(row, "actual")
+
+
+def fact_column(
+    key: str, value: Callable[[TensorFacts], Cell], side: Side | None = None
+) -> Column[Row]:
+    """Return a column of one fact of a tensor; without a side, of the expected one."""
+
+    def cell(row: Row) -> Cell:
+        facts = facts_of(row, side) if side else main_facts_of(row)
+        return None if facts is None else value(facts)
+
+    return Column(key, cell)
+
+
+def pair_column(key: str, value: Callable[[TensorComparison], Cell]) -> Column[Row]:
+    """Return a column of pairs alone."""
+    return Column(key, lambda row: None if row.pair is None else value(row.pair))
+
+
+def figure_column(key: str, value: Callable[[Figures], Cell]) -> Column[Row]:
+    """Return a column of one figure, of pairs that could be compared."""
+
+    def cell(pair: TensorComparison) -> Cell:
+        return None if pair.figures is None else value(pair.figures)
+
+    return pair_column(key, cell)
+
+
+def element_columns(
+    name: str, element_of: Callable[[Figures], Element | None]
+) -> tuple[Column[Row], ...]:
+    """Return the columns of one element: where it is, and its two values."""
+
+    def column(part: str, value: Callable[[Element], Cell]) -> Column[Row]:
+        def cell(figures: Figures) -> Cell:
+            element = element_of(figures)
+            return None if element is None else value(element)
+
+        return figure_column(f"{name}_{part}", cell)
+
+    return (
+        column("index", lambda it: format_index(it.index)),
+        column("actual", lambda it: it.actual),
+        column("expected", lambda it: it.expected),
+    )
+
+
+def algorithm_column(side: Side) -> Column[Row]:
+    def cell(row: Row) -> Cell:
+        if row.culprit is None:
+            return None
+        operators = row.culprit.actual if side == "actual" else row.culprit.expected
+        return algorithms_of(operators)
+
+    return Column(f"algorithm_{side}", cell)
+
+
+def problem_of(row: Row) -> Cell:
+    """Return why a pair could not be compared, or why a tensor has no twin."""
+    if row.unmatched is not None:
+        return row.unmatched.reason
+    return None if row.pair is None else row.pair.problem
 
 
 def algorithms_of(operators: Iterable[OperatorFacts]) -> str:
@@ -65,35 +132,45 @@ def algorithms_of(operators: Iterable[OperatorFacts]) -> str:
     return " + ".join(operator.algorithm for operator in operators if operator.algorithm)
 
 
-def row_of(tensor: TensorComparison) -> dict[str, Any]:
-    """Return one pair's cells, by column."""
-    row: dict[str, Any] = {
-        "actual": tensor.actual.name,
-        "expected": tensor.expected.name,
-        "operator": tensor.expected.operator_type,
-        "dtype": tensor.expected.dtype,
-        "shape": format_index(tensor.expected.shape),
-        "layout_actual": tensor.actual.layout,
-        "layout_expected": tensor.expected.layout,
-        "matched_by": tensor.matched_by,
-        "apart_by_bias": tensor.apart_by_bias,
-        "constant": tensor.constant,
-        "depth": tensor.depth,
-        "passed": tensor.passed,
-        "problem": tensor.problem,
-    }
-    figures = tensor.figures
-    if figures is None:
-        return row
-    row |= {name: getattr(figures, name) for name in FIGURES}
-    row["nan_actual"], row["nan_expected"] = figures.nan_counts
-    row["inf_actual"], row["inf_expected"] = figures.infinity_counts
-    for name, element in (("first", figures.first), ("worst", figures.worst)):
-        if element is not None:
-            row[f"{name}_index"] = format_index(element.index)
-            row[f"{name}_actual"], row[f"{name}_expected"] = element.actual, element.expected
-    return {key: "" if value is None else value for key, value in row.items()}
-
-
-def format_index(index: tuple[int, ...]) -> str:
+def format_index(index: Sequence[int]) -> str:
     return "x".join(map(str, index))
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    fact_column("actual", lambda it: it.name, "actual"),
+    fact_column("expected", lambda it: it.name, "expected"),
+    fact_column("operator", lambda it: it.operator_type),
+    fact_column("dtype", lambda it: it.dtype),
+    fact_column("shape", lambda it: format_index(it.shape)),
+    fact_column("layout_actual", lambda it: it.layout, "actual"),
+    fact_column("layout_expected", lambda it: it.layout, "expected"),
+    pair_column("matched_by", lambda it: it.matched_by),
+    pair_column("apart_by_bias", lambda it: it.apart_by_bias),
+    pair_column("constant", lambda it: it.constant),
+    pair_column("depth", lambda it: it.depth),
+    pair_column("passed", lambda it: it.passed),
+    Column("culprit", lambda row: None if row.pair is None else row.culprit is not None),
+    Column("problem", problem_of),
+    figure_column("elements", lambda it: it.elements),
+    figure_column("identical", lambda it: it.identical),
+    figure_column("max_error", lambda it: it.max_error),
+    figure_column("max_absolute", lambda it: it.max_absolute),
+    figure_column("mean_absolute", lambda it: it.mean_absolute),
+    figure_column("max_relative", lambda it: it.max_relative),
+    figure_column("mean_relative", lambda it: it.mean_relative),
+    figure_column("relative_l2", lambda it: it.relative_l2),
+    figure_column("scale", lambda it: it.scale),
+    figure_column("max_ulp", lambda it: it.max_ulp),
+    figure_column("cosine", lambda it: it.cosine),
+    figure_column("snr_db", lambda it: it.snr_db),
+    figure_column("mismatches", lambda it: it.mismatches),
+    figure_column("nonfinite_mismatches", lambda it: it.nonfinite_mismatches),
+    figure_column("nan_actual", lambda it: it.nan_counts[0]),
+    figure_column("nan_expected", lambda it: it.nan_counts[1]),
+    figure_column("inf_actual", lambda it: it.infinity_counts[0]),
+    figure_column("inf_expected", lambda it: it.infinity_counts[1]),
+    *element_columns("first", lambda it: it.first),
+    *element_columns("worst", lambda it: it.worst),
+    algorithm_column("actual"),
+    algorithm_column("expected"),
+)

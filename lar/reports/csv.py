@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from lar.reports.model import AnyTable
-from lar.reports.report import Report
+
+if TYPE_CHECKING:  # the text renderer would be imported with it
+    from lar.reports.report import Report
 
 
 def format_csv(report: Report) -> str:
@@ -18,9 +22,7 @@ def format_csv(report: Report) -> str:
 
 
 def format_title(table: AnyTable) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerow([f"# {table.title}"])
-    return stream.getvalue()
+    return format_row([f"# {table.title}"])
 
 
 def format_table(table: AnyTable) -> str:
@@ -29,4 +31,11 @@ def format_table(table: AnyTable) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(table.headings)
     writer.writerows(table.records)
+    return stream.getvalue()
+
+
+def format_row(cells: Iterable[object]) -> str:
+    """Return a line of cells, quoted where they need it."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
     return stream.getvalue()

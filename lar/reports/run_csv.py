@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from lar.records.run import RunResult, Samples
+from lar.reports.csv import format_row
+from lar.reports.model import Column, Table
 
 SAMPLE_COLUMNS = ("end_to_end_seconds", "host_seconds", "device_seconds", "queue_delay_seconds")
-
-
-def facts_of(result: RunResult) -> dict[str, object]:
-    """Return the facts of a run as columns, in order."""
-    spec, engine, machine = result.spec, result.engine, result.machine
-    return {
-        "model": spec.model,
-        "sha256": result.model.sha256 if result.model else None,
-        "engine": spec.engine,
-        "engine_version": engine.version if engine else None,
-        "driver": spec.driver,
-        "device": spec.device,
-        "settings": " ".join(f"{key}={value}" for key, value in spec.settings.items()),
-        "environment": " ".join(f"{key}={value}" for key, value in spec.environment.items()),
-        "inputs": ";".join(fed.source for fed in result.fed),
-        "outputs": ";".join(f"{output.name}:{output.sha256}" for output in result.outputs),
-        "warnings": ";".join(result.warnings),
-        "status": result.status,
-        "phase_reached": result.phase,
-        "error": result.failure.message if result.failure else None,
-        "started_at": result.started_at,
-        "wall_seconds": result.wall_seconds,
-        "system": machine.system if machine else None,
-        "processor": machine.processor if machine else None,
-        "cores": machine.cores if machine else None,
-        "device_source": result.sources.device,
-        "load_seconds": result.load_seconds,
-        "prepare_seconds": result.prepare_seconds,
-        "iterations_seconds": result.iterations_seconds,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "lar_version": result.lar_version,
-    }
+FACT_COLUMNS: tuple[Column[RunResult], ...] = (
+    Column("model", lambda it: it.spec.model),
+    Column("sha256", lambda it: it.model.sha256 if it.model else None),
+    Column("engine", lambda it: it.spec.engine),
+    Column("engine_version", lambda it: it.engine.version if it.engine else None),
+    Column("driver", lambda it: it.spec.driver),
+    Column("device", lambda it: it.spec.device),
+    Column(
+        "settings", lambda it: " ".join(f"{key}={value}" for key, value in it.spec.settings.items())
+    ),
+    Column(
+        "environment",
+        lambda it: " ".join(f"{key}={value}" for key, value in it.spec.environment.items()),
+    ),
+    Column("inputs", lambda it: ";".join(fed.source for fed in it.fed)),
+    Column(
+        "outputs", lambda it: ";".join(f"{output.name}:{output.sha256}" for output in it.outputs)
+    ),
+    Column("warnings", lambda it: ";".join(it.warnings)),
+    Column("status", lambda it: it.status),
+    Column("phase_reached", lambda it: it.phase),
+    Column("error", lambda it: it.failure.message if it.failure else None),
+    Column("started_at", lambda it: it.started_at),
+    Column("wall_seconds", lambda it: it.wall_seconds),
+    Column("system", lambda it: it.machine.system if it.machine else None),
+    Column("processor", lambda it: it.machine.processor if it.machine else None),
+    Column("cores", lambda it: it.machine.cores if it.machine else None),
+    Column("device_source", lambda it: it.sources.device),
+    Column("load_seconds", lambda it: it.load_seconds),
+    Column("prepare_seconds", lambda it: it.prepare_seconds),
+    Column("iterations_seconds", lambda it: it.iterations_seconds),
+    Column("peak_memory_bytes", lambda it: it.peak_memory_bytes),
+    Column("lar_version", lambda it: it.lar_version),
+)
 
 
 def format_csv(result: RunResult) -> str:
@@ -48,19 +50,12 @@ def format_csv(result: RunResult) -> str:
 
     Empty cells are unknown. Times are seconds and sizes bytes.
     """
-    facts = facts_of(result)
-    header = ["phase", "index", "runner", *SAMPLE_COLUMNS, "case", *facts]
-    # The facts are the same in each of what may be millions of rows.
-    tail = format_row(facts.values())
+    facts = Table(name="facts", title="Facts", columns=FACT_COLUMNS, rows=(result,))
+    header = ["phase", "index", "runner", *SAMPLE_COLUMNS, "case", *facts.headings]
+    # The facts are the same in each of what may be millions of rows, so they are formatted once.
+    tail = format_row(facts.records[0])
     rows = [*rows_of("warmup", result.warmup, tail), *rows_of("iterations", result.samples, tail)]
     return format_row(header) + ("".join(rows) or f"{result.phase},,,,,,,,{tail}")
-
-
-def format_row(cells: Iterable[object]) -> str:
-    """Return a line of cells, quoted where they need it."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
 
 
 def rows_of(phase: str, samples: Samples, tail: str) -> list[str]:

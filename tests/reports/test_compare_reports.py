@@ -190,7 +190,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_csv_has_a_row_a_tensor() -> None:
     rows = list(csv.DictReader(io.StringIO(format_csv(comparison()))))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == [column.heading for column in COLUMNS]
     assert [row["actual"] for row in rows] == ["data", "relu", "conv<2>", "odd", "alone"]
     conv, odd, alone = rows[2:]
     assert (conv["culprit"], conv["passed"], conv["max_error"]) == ("True", "False", "0.5")
