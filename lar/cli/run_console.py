@@ -22,8 +22,6 @@ from lar.records.run import RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
 from lar.reports.case_text import CaseLines
 from lar.reports.class_text import format_accuracy, format_classes
-from lar.reports.info_text import format_info
-from lar.reports.run_csv import format_csv
 from lar.reports.run_text import (
     format_event,
     format_finish,
@@ -35,6 +33,13 @@ from lar.reports.run_text import (
 from lar.running.isolation import LAST_SECONDS
 from lar.running.plan import Plan
 from lar.running.tasks import error_of, info_of
+
+
+def format_csv(result: RunResult) -> str:
+    from lar.reports import run_csv  # few runs need it
+
+    return run_csv.format_csv(result)
+
 
 FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
     "json": lambda result: record_to_json(result) + b"\n",
@@ -64,6 +69,8 @@ class Console:
             lines = sys.stderr if on_stdout else sys.stdout
             self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
             if plan.values["model_info"]:
+                from lar.reports.info_text import format_info  # few runs need it
+
                 print_lines(self.printer.lines, format_info(info_of(spec, began)))
             self._open = stack.pop_all()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -192,7 +191,7 @@ class Drawing:
             return []
         names = ", ".join(" ".join(title.split()) for title in self.dropped if title)
         text = f"(too narrow to show: {names})"
-        lines = textwrap.wrap(text, self.screen.width) if self.screen.width else [text]
+        lines = wrap_text(text, self.screen.width) if self.screen.width else [text]
         return [self.screen.paint(line, DIM) for line in lines]
 
 
@@ -280,10 +279,16 @@ def split_lines(row: Sequence[str]) -> list[list[str]]:
 def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     """Return the lines of a row whose cells are wrapped at their widths."""
     wrapped = (
-        "\n".join(textwrap.wrap(printable_text(cell), max(width, 1)))
+        "\n".join(wrap_text(printable_text(cell), max(width, 1)))
         for cell, width in zip(row, widths, strict=True)
     )
     return split_lines([*wrapped])
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    import textwrap  # narrow terminals alone need it
+
+    return textwrap.wrap(text, width)
 
 
 def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:
