@@ -76,6 +76,8 @@ def explain_refusal(error: OSError) -> tuple[str, str]:
         return "the current folder does not exist any more", "change to a folder that exists"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
+    if error.errno == errno.ENOMEM:
+        return "out of memory", "free memory, or raise its limit: ulimit -v unlimited"
     if error.errno == errno.EFBIG:
         return f"the limit of a file's size is too low: {reason}", "raise it: ulimit -f unlimited"
     what = "the system refused" if error.filename is None else error.filename

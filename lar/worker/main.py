@@ -103,6 +103,11 @@ TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that the user sees for an error."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if isinstance(error, (ImportError, OSError)) and "failed to map segment" in str(error):
+        error = LarError(
+            f"no memory to load a library: {first_line(error)}",
+            "free memory, or raise its limit: ulimit -v unlimited",
+        )
     if isinstance(error, ImportError):
         error = EngineMissing(
             f"a library cannot be imported: {error}", "install it, or run `uv sync`"
