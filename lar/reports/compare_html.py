@@ -8,21 +8,19 @@ from html import escape
 from typing import Any
 
 from lar.errors import printable
-from lar.records.comparison import Comparison, Culprit, Figures, TensorComparison, UnmatchedTensor
+from lar.records.comparison import Comparison, Culprit, TensorComparison, UnmatchedTensor
 from lar.reports.compare_text import (
+    COLUMNS,
     Row,
     describe_culprit,
     describe_operator,
     describe_side,
-    format_matched,
-    format_operator,
-    format_shape,
     format_summary,
     name_of_pair,
     rows_of_culprit,
     shorten,
 )
-from lar.reports.model import ANY_DIGITS, Cell, Column
+from lar.reports.model import Cell, Column
 from lar.reports.pages import Section, format_facts, format_page, read_resource
 from lar.reports.pages.tables import PageTable, page_table
 
@@ -111,39 +109,6 @@ def describe_tolerance(comparison: Comparison) -> str:
     return f"relative: {rtol}; absolute: {atol}"
 
 
-def figure_column(title: str, value: Any, when_equal: float | None = None) -> Column[Row]:
-    """Return a column of one figure; of equal tensors it is not computed."""
-
-    def cell(row: Row) -> Cell:
-        figures: Figures | None = row.tensor.figures
-        if figures is None:
-            return None
-        found: Cell = when_equal if figures.identical else value(figures)
-        return found if not isinstance(found, float) or math.isfinite(found) else str(found)
-
-    return Column(title, cell, digits=ANY_DIGITS)
-
-
-TENSOR_COLUMNS: tuple[Column[Row], ...] = (
-    Column("role", lambda row: row.role or None),
-    Column("tensor", lambda row: name_of_pair(row.tensor.actual, row.tensor.expected)),
-    Column("operator", format_operator),
-    Column("shape", lambda row: format_shape(row.tensor.expected.shape)),
-    Column("matched by", format_matched),
-    Column("problem", lambda row: printable(row.tensor.problem) or None),
-    figure_column("error", lambda it: it.max_error, 0),
-    figure_column("max abs", lambda it: it.max_absolute, 0),
-    figure_column("max rel", lambda it: it.max_relative, 0),
-    figure_column("rel l2", lambda it: it.relative_l2, 0),
-    figure_column("ulp", lambda it: it.max_ulp, 0),
-    figure_column("cosine", lambda it: it.cosine),
-    figure_column("SNR dB", lambda it: it.snr_db),
-    figure_column("past tolerance", lambda it: it.mismatches, 0),
-    figure_column("NaN or inf on one side", lambda it: it.nonfinite_mismatches or None),
-    Column("worst at", lambda row: worst_of(row, "index")),
-    Column("actual", lambda row: worst_of(row, "actual")),
-    Column("expected", lambda row: worst_of(row, "expected")),
-)
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
     Column("side", lambda it: "A" if it.side == "actual" else "B"),
     Column("tensor", lambda it: printable(shorten(it.tensor.name))),
@@ -151,20 +116,11 @@ UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
 )
 
 
-def worst_of(row: Row, field: str) -> str | None:
-    """Return a fact of the element with the greatest error."""
-    figures = row.tensor.figures
-    if figures is None or figures.identical or figures.worst is None:
-        return None
-    worst = figures.worst
-    return format_shape(worst.index) if field == "index" else getattr(worst, field)
-
-
 def tensor_table(rows: Iterable[Row], outputs: Keys) -> PageTable:
     """Return a table of tensors, in which the outputs of culprits and what differs stand out."""
     rows = tuple(rows)
     marks = tuple(mark_of(row.tensor, outputs) for row in rows)
-    table = page_table("tensors", TENSOR_COLUMNS, rows, order="place")
+    table = page_table("tensors", COLUMNS, rows, order="place")
     return table._replace(marks=marks, missing=())
 
 

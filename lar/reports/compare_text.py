@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lar.errors import printable
@@ -12,6 +14,7 @@ from lar.options.table import BY_KEY
 from lar.records.comparison import (
     Comparison,
     Culprit,
+    Element,
     Figures,
     OperatorFacts,
     SideFacts,
@@ -19,7 +22,7 @@ from lar.records.comparison import (
     TensorFacts,
 )
 from lar.records.run import record_to_json
-from lar.reports.model import Column, Table
+from lar.reports.model import ANY_DIGITS, Cell, Column, Table
 from lar.reports.text import PAPER, Screen, format_table
 
 # More of a side's unmatched tensors are counted, not named, without --all.
@@ -135,7 +138,7 @@ class Row(NamedTuple):
 def tensor_table(rows: Iterable[Row]) -> Table[Row]:
     """Return a table of tensors; one that differs is red on a terminal with colours."""
     rows = tuple(rows)
-    columns = (ROLE, *TENSOR_COLUMNS) if any(row.role for row in rows) else TENSOR_COLUMNS
+    columns = (ROLE_IN_TEXT, *TENSOR_COLUMNS) if any(row.role for row in rows) else TENSOR_COLUMNS
     return Table(
         name="tensors",
         title="Tensors",
@@ -145,14 +148,50 @@ def tensor_table(rows: Iterable[Row]) -> Table[Row]:
     )
 
 
-def figure_column(title: str, text: Callable[[Figures], str], rank: int) -> Column[Row]:
-    """Return a column of one figure, empty where the tensors are equal or cannot be compared."""
+def figure_column(
+    title: str,
+    value: Callable[[Figures], Cell],
+    text: Callable[[Figures], str],
+    rank: int,
+    when_equal: float | None = None,
+) -> Column[Row]:
+    """Return a column of one figure.
 
-    def cell(row: Row) -> str:
+    Its text is empty where the tensors are equal or cannot be compared; its value is
+    `when_equal` for equal ones.
+    """
+
+    def cell(row: Row) -> Cell:
+        figures = row.tensor.figures
+        if figures is None:
+            return None
+        found = when_equal if figures.identical else value(figures)
+        return found if not isinstance(found, float) or math.isfinite(found) else str(found)
+
+    def format_cell(row: Row) -> str:
         figures = row.tensor.figures
         return "" if figures is None or figures.identical else text(figures)
 
-    return Column(title, text=cell, rank=rank)
+    return Column(title, cell, format_cell, rank=rank, digits=ANY_DIGITS)
+
+
+def number_column(title: str, value: Callable[[Figures], float | None], rank: int) -> Column[Row]:
+    return figure_column(title, value, lambda it: format_number(value(it)), rank, 0)
+
+
+def element_column(title: str, value: Callable[[Element], str]) -> Column[Row]:
+    """Return a column of the element with the greatest error."""
+
+    def text(figures: Figures) -> str:
+        return "" if figures.worst is None else value(figures.worst)
+
+    def cell(row: Row) -> Cell:
+        figures = row.tensor.figures
+        if figures is None or figures.identical or figures.worst is None:
+            return None
+        return value(figures.worst)
+
+    return replace(figure_column(title, text, text, 5), value=cell, digits=None)
 
 
 def format_error(row: Row) -> str:
@@ -172,26 +211,64 @@ def format_operator(row: Row) -> str:
     return printable(type_of(expected.operator_type, expected.operator))
 
 
-ROLE = Column[Row]("", text=lambda row: row.role, rank=0)
-TENSOR_COLUMNS: tuple[Column[Row], ...] = (
-    Column("tensor", text=lambda row: name_of_pair(row.tensor.actual, row.tensor.expected), rank=0),
-    Column("operator", text=format_operator, rank=2),
-    Column("shape", text=lambda row: format_shape(row.tensor.expected.shape), rank=3),
-    Column("matched by", text=format_matched, rank=9),
-    Column("error", text=format_error, rank=0),
-    figure_column("max abs", lambda it: format_number(it.max_absolute), 4),
-    figure_column("max rel", lambda it: format_number(it.max_relative), 6),
-    figure_column("rel l2", lambda it: format_number(it.relative_l2), 3),
-    figure_column("ulp", lambda it: "" if it.max_ulp is None else str(it.max_ulp), 7),
-    figure_column("cosine", lambda it: "" if it.cosine is None else f"{it.cosine:.7f}", 7),
-    figure_column("SNR dB", lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}", 8),
-    figure_column("past tolerance", lambda it: format_mismatches(it), 1),
+def format_pair(row: Row) -> str:
+    return name_of_pair(row.tensor.actual, row.tensor.expected)
+
+
+def format_expected_shape(row: Row) -> str:
+    return format_shape(row.tensor.expected.shape)
+
+
+# The columns of the text and of the page, each of which leaves out some.
+ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
+COLUMNS: tuple[Column[Row], ...] = (
+    ROLE,
+    Column("tensor", format_pair, format_pair, rank=0),
+    Column("operator", format_operator, format_operator, rank=2),
+    Column("shape", format_expected_shape, format_expected_shape, rank=3),
+    Column("matched by", format_matched, format_matched, rank=9),
+    Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
+    replace(number_column("error", lambda it: it.max_error, 0), text=format_error),
+    number_column("max abs", lambda it: it.max_absolute, 4),
+    number_column("max rel", lambda it: it.max_relative, 6),
+    number_column("rel l2", lambda it: it.relative_l2, 3),
     figure_column(
-        "worst at", lambda it: "" if it.worst is None else format_shape(it.worst.index), 5
+        "ulp",
+        lambda it: it.max_ulp,
+        lambda it: "" if it.max_ulp is None else str(it.max_ulp),
+        7,
+        0,
     ),
-    figure_column("actual", lambda it: "" if it.worst is None else it.worst.actual, 5),
-    figure_column("expected", lambda it: "" if it.worst is None else it.worst.expected, 5),
+    figure_column(
+        "cosine",
+        lambda it: it.cosine,
+        lambda it: "" if it.cosine is None else f"{it.cosine:.7f}",
+        7,
+    ),
+    figure_column(
+        "SNR dB",
+        lambda it: it.snr_db,
+        lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}",
+        8,
+    ),
+    figure_column(
+        "past tolerance", lambda it: it.mismatches, lambda it: format_mismatches(it), 1, 0
+    ),
+    replace(
+        figure_column(
+            "NaN or inf on one side",
+            lambda it: it.nonfinite_mismatches or None,
+            lambda it: "",
+            1,
+        ),
+        in_text=False,
+    ),
+    element_column("worst at", lambda it: format_shape(it.index)),
+    element_column("actual", lambda it: it.actual),
+    element_column("expected", lambda it: it.expected),
 )
+TENSOR_COLUMNS = tuple(it for it in COLUMNS if it.in_text and it is not ROLE)
+ROLE_IN_TEXT = replace(ROLE, title="")  # the text has no heading above it
 
 
 def name_of_pair(actual: TensorFacts, expected: TensorFacts) -> str:
