@@ -15,7 +15,8 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 EXIT_CODES = {
     "ok": 0,
@@ -30,6 +31,33 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # For an engine that fails for a reason of its own.
 ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
+
+
+def format_message(flag: str, subject: str, problem: str) -> str:
+    """Return the line of an error or a warning; any of its parts may be empty."""
+    return ": ".join(part for part in (flag, subject, problem) if part)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A warning for the user, of the parts that an error has too."""
+
+    problem: str
+    flag: str = ""
+    subject: str = ""
+
+    @property
+    def message(self) -> str:
+        """The whole line."""
+        return format_message(self.flag, self.subject, self.problem)
+
+    def called(self, names: Mapping[str, str]) -> Note:
+        """Return it with the names that the user knows for its flag and its subject."""
+        return replace(
+            self,
+            flag=names.get(self.flag, self.flag),
+            subject=names.get(self.subject, self.subject),
+        )
 
 
 class LarError(Exception):
@@ -62,7 +90,7 @@ class LarError(Exception):
     @property
     def message(self) -> str:
         """The whole line."""
-        return ": ".join(part for part in (self.flag, self.subject, self.problem) if part)
+        return format_message(self.flag, self.subject, self.problem)
 
 
 class CheckFailed(LarError):
@@ -99,11 +127,19 @@ class Interrupted(LarError):
     exit_code = 130
 
 
-def error_with_code(exit_code: int, message: str, hint: str = "", detail: str = "") -> LarError:
+def error_with_code(
+    exit_code: int,
+    problem: str,
+    hint: str = "",
+    detail: str = "",
+    *,
+    flag: str = "",
+    subject: object = "",
+) -> LarError:
     """Return the error of an exit code, for a failure that came from another process."""
     kinds = (CheckFailed, UsageError, EngineMissing, OutOfTime, Interrupted)
     kind = next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
-    return kind(message, hint, detail)
+    return kind(problem, hint, detail, flag=flag, subject=subject)
 
 
 def error_of_write(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lar.engines import ENGINES, engine_for
 from lar.errors import UsageError, error_of_write, printable
-from lar.files.input_file import read_input_lines
+from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
 from lar.options.rules import (
@@ -206,8 +206,8 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
         UsageError: naming the flag.
     """
     check_transform(arguments.input_transform)
-    parts = [part.strip() for text in data for part in text.split(";")]
-    files = [part for part in parts if part and not part.startswith("#") and ":#" not in part]
+    parts = [part for text in data for part in split_items(text)]
+    files = [part for part in parts if not part.startswith("#") and ":#" not in part]
     check_rules(RULES, Asked({**vars(arguments), "files": files}))
     if files:
         from lar.inputs.grammar import check_texts  # few commands need it

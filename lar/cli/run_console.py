@@ -32,7 +32,7 @@ from lar.reports.run_text import (
 )
 from lar.running.isolation import LAST_SECONDS
 from lar.running.plan import Plan
-from lar.running.tasks import error_of, info_of
+from lar.running.tasks import failure_of, info_of
 
 
 def format_csv(result: RunResult) -> str:
@@ -95,7 +95,7 @@ class Console:
             for key, file in self.reports.items():
                 writing.callback(write_report, file, FORMATS[key], result)
         if result.failure is not None:
-            raise error_of(result)
+            raise failure_of(result).to_error()
         if self.printer.lines.error:
             raise self.printer.lines.error
         return EXIT_CODES[result.status]

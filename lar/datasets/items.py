@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from lar.errors import UsageError
-from lar.files.input_file import open_input, read_input_lines
+from lar.files.input_file import open_input, read_input_lines, split_items
 
 # Of the formats that `--input` reads, those that hold one item a file.
 SUFFIXES = (
@@ -80,7 +80,7 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
 
 def parts_of(texts: Sequence[str]) -> list[str]:
     """Return the items of `--input`, of which a text may hold several."""
-    return [part.strip() for text in texts for part in text.split(";") if part.strip()]
+    return [part for text in texts for part in split_items(text)]
 
 
 def source_of(part: str) -> tuple[str, list[str] | None]:

@@ -178,6 +178,7 @@ class Driver(abc.ABC):
         self.rows = rows
         # Further messages of the hooks for the user; the run prints them as warnings.
         self.notes: list[str] = []
+        self.uncached_operators = 0  # those that ran and are not in the cache given
         self._fired: set[str] = set()
         self.runner = 0
         self.first: Driver = self

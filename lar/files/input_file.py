@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import stat
 from io import BufferedReader
 
@@ -16,6 +17,9 @@ from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
 MOST_TEXT_BYTES = 1 << 30
+# A path with more of them is split.
+MOST_SEMICOLONS = 8
+RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
 
 
 def open_input(
@@ -154,3 +158,30 @@ def cannot_read(
 def _not_regular(path: str, flag: str, what: str, error: type[UsageError]) -> UsageError:
     problem, hint = "is not a regular file", "copy its content into a file"
     return error(problem, hint, flag=flag, subject=path)
+
+
+def split_items(text: str) -> list[str]:
+    """Split the items of an input flag at semicolons, but not the path of what exists.
+
+    The longest path counts: where `a;b.npy` exists, it is one item.
+    """
+    pieces = text.split(";")
+    items: list[str] = []
+    while pieces:
+        most = min(len(pieces), MOST_SEMICOLONS + 1)
+        joined = (";".join(pieces[:count]) for count in range(most, 1, -1))
+        item = next(filter(_ends_in_path, joined), pieces[0])
+        pieces = pieces[item.count(";") + 1 :]
+        items.append(item.strip())
+    return [item for item in items if item]
+
+
+def _ends_in_path(item: str) -> bool:
+    """Return whether an item names what exists: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
+    item = item.lstrip()
+    path, first = RAW_FORM.sub("", item).strip(), item.partition(";")[0]
+    if not first.strip():
+        return False
+    # A name stands in the first piece.
+    ends = [path] + [path[index + 1 :] for index, letter in enumerate(first) if letter == ":"]
+    return any(os.path.exists(end.strip()) for end in ends)

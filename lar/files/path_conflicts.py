@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from lar.errors import UsageError
+from lar.files.input_file import split_items
 
 INDEX_SUFFIX = ".index.json"  # behind a dump's folder
 
@@ -106,7 +107,7 @@ def file_at(path: str) -> tuple[int, int] | None:
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
     """Yield what may be paths in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
     for text in texts:
-        for item in text.split(";"):
+        for item in split_items(text):
             for path in (item, item.partition(":")[2]):
                 yield from {path.strip(), path.partition(",")[0].strip()} - {""}
 

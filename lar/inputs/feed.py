@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lar.errors import UsageError
+from lar.errors import Note, UsageError
 from lar.inputs.generation import describe_source, generate_array, shape_to_generate
 from lar.inputs.grammar import Item, LoadedItem, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.image_settings import (
@@ -43,12 +43,17 @@ class Feed:
     """An array for each input of the model, by name and in the model's order.
 
     Arrays have the input's dtype, C-contiguous, aligned, writable and in native byte order.
-    `warnings` are whole lines about data that was converted or is not finite.
+    `notes` are warnings about data that was converted or is not finite.
     """
 
     arrays: dict[str, Array]
     fed: tuple[FedInput, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes as whole lines."""
+        return tuple(note.message for note in self.notes)
 
 
 def feed_of(
@@ -71,16 +76,16 @@ def feed_of(
         given = _collect(texts, infos)
         subjects = _find_subjects(given, infos, image)
         arrays, fed = {}, []
-        warnings = [*_warn_unjudged(texts, infos)]
+        notes: list[Note | None] = [*_warn_unjudged(texts, infos)]
         for info in infos:
             name, value = info.name, given[info.name]
             if isinstance(value, ShapeItem):
                 array = _generate(value, info, fill, seed)
                 source = describe_source(fill, seed)
             else:
-                array, warning = _fit(value, info, image, name in subjects)
+                array, note = _fit(value, info, image, name in subjects)
                 source = value.source
-                warnings += [warning, warn_nonfinite(array, source)]
+                notes += [note, warn_nonfinite(array, source)]
             arrays[name] = array
             fed.append(
                 FedInput(
@@ -93,7 +98,7 @@ def feed_of(
             )
     except MemoryError:
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
-    return Feed(arrays, tuple(fed), tuple(filter(None, warnings)))
+    return Feed(arrays, tuple(fed), tuple(filter(None, notes)))
 
 
 def _collect(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> dict[str, Given]:
@@ -150,7 +155,7 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
-def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> Iterator[str]:
+def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> Iterator[Note]:
     """Yield a warning for each folder in a text whose expected outputs nobody looks at.
 
     Items that are no texts are those of testcases, which are judged, or of a data set.
@@ -159,9 +164,11 @@ def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> 
     items = items_of(typed, [info.name for info in infos])
     for path in (item.path for item in items if isinstance(item, PathItem)):
         if outputs := expected_outputs(path):
-            yield (
-                f"--input: {path}: its expected outputs ({', '.join(outputs)}) are not judged; "
-                "`lar run` on a folder with it and its .onnx judges them"
+            yield Note(
+                f"its expected outputs ({', '.join(outputs)}) are not judged; "
+                "`lar run` on a folder with it and its .onnx judges them",
+                "--input",
+                path,
             )
 
 
@@ -189,8 +196,8 @@ def _generate(item: ShapeItem, info: TensorInfo, fill: str, seed: int) -> Array:
 
 def _fit(
     loaded: Loaded, info: TensorInfo, image: ImageSettings, is_subject: bool
-) -> tuple[Array, str]:
-    """Return the array that the model takes, and a warning or an empty string."""
+) -> tuple[Array, Note | None]:
+    """Return the array that the model takes, and a warning where there is one."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:
         check_channels(loaded, info, image)
@@ -198,7 +205,7 @@ def _fit(
     if is_subject:
         array = apply_settings(loaded, info, image)
         check_shape(array.shape, info, where, hint)
-        return array, ""
+        return array, None
     if loaded.channels and (find_misfit(loaded.array.shape, info) or dtype != np.uint8):
         problem = f"is an image of uint8 {format_shape(loaded.array.shape)}"
         wanted = f"input {info.name} takes {info.dtype} {format_shape(info.shape)}"

@@ -8,7 +8,8 @@
           | "{" [axis *("," axis)] "}" a shape, whose data is generated
 
 A name may hold a colon itself if it is one of the model's inputs (`input:0`), and what is the path
-of an existing file or folder is that path, colon, bracket or not; but for numbers alone.
+of an existing file or folder is that path, colon, semicolon, bracket or not; but for numbers
+alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lar.errors import UsageError
-from lar.files.input_file import check_input
+from lar.files.input_file import check_input, split_items
 from lar.inputs.loaded import input_error
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
         if not isinstance(text, str):
             items.append(text)
             continue
-        parts = [part.strip() for part in text.split(";") if part.strip()]
+        parts = split_items(text)
         if not parts:
             raise UsageError("the text is empty", FORMS, flag="--input")
         items += [item_of(part, names) for part in parts]
@@ -104,7 +105,7 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
     Raises:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
     """
-    for part in (part.strip() for text in texts for part in text.split(";")):
+    for part in (part for text in texts for part in split_items(text)):
         if (path := _path_at_end(part)) is not None:
             check_path(path, flag)
         elif _RAW_COMMA.search(part):

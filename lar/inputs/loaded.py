@@ -49,6 +49,16 @@ def input_error(where: str, problem: str, hint: str = BROKEN) -> UsageError:
     )
 
 
+class UnnamedInput(UsageError):
+    """An item that does not say which input of the model it feeds."""
+
+    def __init__(self, where: str, problem: str, more: str = "") -> None:
+        """`more` goes on with the hint, which is another for who gives arrays from Python."""
+        self.more = _printable(more)
+        hint = f"put NAME: before it{self.more}"
+        super().__init__(_printable(problem), hint, flag="--input", subject=_printable(where))
+
+
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lar.errors import UsageError
+from lar.errors import Note, UsageError
 from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, settle
 from lar.inputs.generation import shape_to_generate
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.loaded import Array, Loaded, format_shape, input_error
+from lar.inputs.loaded import Array, Loaded, UnnamedInput, format_shape, input_error
 from lar.records.run import TensorInfo
 
 # load_and_run's name for an item that gives none.
@@ -37,7 +37,7 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
         raise input_error(where, f"the model has no input {name!r}", listing)
     if len(names) > 1 and DEFAULT_NAME not in names:
         problem = "does not say which of the model's inputs it feeds"
-        raise input_error(where, problem, f"put NAME: before it; {listing}")
+        raise UnnamedInput(where, problem, f"; {listing}")
     return infos[names.index(DEFAULT_NAME) if len(names) > 1 else 0]
 
 
@@ -54,7 +54,7 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
         return input_named("", infos, loaded.source)
     if loaded.position >= len(infos):
         problem = f"is input number {loaded.position}, counted from 0; the model has {len(infos)}"
-        raise input_error(loaded.source, problem, "put NAME: before it")
+        raise UnnamedInput(loaded.source, problem)
     return infos[loaded.position]
 
 
@@ -89,8 +89,8 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
         raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
-def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, str]:
-    """Return the array settled in the model's dtype, and a warning or an empty string.
+def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | None]:
+    """Return the array settled in the model's dtype, and a warning where there is one.
 
         source                    model's dtype    what happens
         any file                  the same         fed as it is (byte order does not count)
@@ -106,25 +106,28 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, str]:
     Raises:
         UsageError: the table says error, or a value does not fit.
     """
-    array, where, warning = loaded.array, loaded.source, ""
+    array, where = loaded.array, loaded.source
+    warning: Note | None = None
     kinds = {array.dtype.kind, dtype.kind}
     if loaded.kind != "text":
         if array.dtype.newbyteorder("=") == dtype:
-            return settle(array, dtype), ""
+            return settle(array, dtype), None
         if kinds != {"f"} and not kinds <= {"i", "u"}:
             hint = f"save it as {dtype}, with array.astype({dtype.name!r})"
             raise input_error(where, f"holds {array.dtype.name}, the model takes {dtype}", hint)
-        warning = f"--input: {where}: converted from {array.dtype.name} to {dtype}"
+        warning = Note(f"converted from {array.dtype.name} to {dtype}", "--input", where)
     try:
         return cast_values(array, dtype), warning
     except ValueError as error:
         raise input_error(where, str(error), f"feed values that {dtype} holds") from None
 
 
-def warn_nonfinite(array: Array, where: str) -> str:
-    """Return a warning if elements are NaN or infinite, else an empty string."""
+def warn_nonfinite(array: Array, where: str) -> Note | None:
+    """Return a warning if elements are NaN or infinite."""
     count = count_nonfinite(array)
-    return f"--input: {where}: {count} of {array.size} values are NaN or infinite" * (count > 0)
+    if not count:
+        return None
+    return Note(f"{count} of {array.size} values are NaN or infinite", "--input", where)
 
 
 def model_dtype(info: TensorInfo) -> np.dtype[Any]:

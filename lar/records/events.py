@@ -98,6 +98,7 @@ class Finished:
     peak_memory_bytes: int | None
     iterations_seconds: float | None = None
     warnings: tuple[str, ...] = ()
+    uncached_operators: int = 0
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
         case Prepared(seconds, sources):
             return replace(result, prepare_seconds=seconds, sources=sources)
-        case Finished(outputs, peak, seconds, warnings):
+        case Finished(outputs, peak, seconds, warnings, uncached):
             return replace(
                 result,
                 status="ok",
@@ -232,6 +233,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
                 outputs=outputs,
                 peak_memory_bytes=peak,
                 iterations_seconds=seconds,
+                uncached_operators=uncached,
                 warnings=result.warnings + warnings,
             )
         case Judged(number, name, verdicts):

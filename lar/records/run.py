@@ -9,9 +9,11 @@ Times are seconds and sizes are bytes, everywhere; names carry the unit.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from lar.errors import LarError, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.testcase import Case, CaseResult, Packing, case_of
 
@@ -111,7 +113,9 @@ class RunContext:
     iteration written into the work folder. `model_file` is the file to load instead of the
     spec's, from which it was taken: a model that is packed with testcases. `ranges` are those of
     `lar.range` that the parent is in. `packing` says how to pack testcases, one for each of the
-    spec's `inputs`; the worker then packs and runs nothing.
+    spec's `inputs`; the worker then packs and runs nothing. `names` has what to call a flag or a
+    file in errors and warnings where the user knows it by another name: an array that was given
+    from Python, a file that was unpacked from the model's.
     """
 
     work_folder: str = ""
@@ -121,16 +125,66 @@ class RunContext:
     model_sha256: str = ""
     ranges: tuple[str, ...] = ()
     packing: Packing | None = None
+    names: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run did not end well, as one line for the user and what to do about it."""
+    """Why a run did not end well: the parts of a `LarError`, and its exit code.
 
-    message: str
+    `message` is the whole line, made of the other parts and kept for those who read the JSON; a
+    result of an older lar holds nothing but the line, which is the problem then.
+    """
+
+    problem: str = ""
     hint: str = ""
     exit_code: int = 4
     detail: str = ""
+    flag: str = ""
+    subject: str = ""
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        parts = (self.flag, self.subject, self.problem)
+        if any(parts):
+            object.__setattr__(self, "message", format_message(*parts))
+        else:
+            object.__setattr__(self, "problem", self.message)
+
+    @classmethod
+    def of(cls, error: LarError, detail: str = "", *, exit_code: int | None = None) -> Failure:
+        """Return the record of an error; it may end the run with another exit code."""
+        return cls(
+            problem=error.problem,
+            hint=error.hint,
+            exit_code=error.exit_code if exit_code is None else exit_code,
+            detail=detail or error.detail,
+            flag=error.flag,
+            subject=error.subject,
+        )
+
+    def to_error(self) -> LarError:
+        """Return the error that it would be in this process."""
+        return error_with_code(
+            self.exit_code,
+            self.problem,
+            self.hint,
+            self.detail,
+            flag=self.flag,
+            subject=self.subject,
+        )
+
+    def called(self, names: Mapping[str, str]) -> Failure:
+        """Return it with the names that the user knows for its flag and its subject."""
+        return replace(
+            self,
+            flag=names.get(self.flag, self.flag),
+            subject=names.get(self.subject, self.subject),
+        )
+
+    def within(self, what: str) -> Failure:
+        """Return it as the failure of a part of what the user asked for, which it names first."""
+        return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +326,8 @@ class RunResult:
     last, over all runners; it is known where there are several and all have ended. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
     were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
-    the samples of the same run without the profiler, made before it.
+    the samples of the same run without the profiler, made before it. `uncached_operators` counts
+    the operators that ran and are not in the cache that was given.
     """
 
     spec: RunSpec
@@ -298,6 +353,7 @@ class RunResult:
     numeric_errors: tuple[NumericError, ...] = ()
     cases: tuple[CaseResult, ...] = ()
     items: tuple[ItemClasses, ...] = ()
+    uncached_operators: int = 0
     wall_seconds: float = 0.0
     peak_memory_bytes: int | None = None
     warnings: tuple[str, ...] = ()

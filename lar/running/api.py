@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +48,14 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
         result = make_run(
             Run(
                 spec=spec_of(plan),
-                context=RunContext(ranges=open_ranges()),
+                context=RunContext(ranges=open_ranges(), names=given.names if given else {}),
                 overwrite=bool(plan.values["overwrite"]),
                 resume=bool(plan.values["resume"]),
                 began=began,
             )
         )
     if given is not None:
-        result = given.named_in(result)
+        result = replace(result, spec=given.named_in(result.spec))
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result

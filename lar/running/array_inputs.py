@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.records.run import RunResult
+from lar.records.run import RunSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,58 +17,41 @@ if TYPE_CHECKING:
 
 
 class GivenInputs:
-    """The `--input` items of what was given, and what to call the files that were made for it."""
+    """The `--input` items of what was given, and what to call them to who gave it.
+
+    Neither the files made for arrays nor a flag was theirs.
+    """
 
     def __init__(self, inputs: Inputs, folder: Path) -> None:
         """Write arrays into the folder; it must stay as long as a worker may read them."""
         self.items: list[str] = []
-        self._calls: dict[str, str] = {}
+        self.names = {"--input": "inputs"}
+        self._called: list[str] = []
         self._folder = folder
         if isinstance(inputs, Mapping):
             for name, source in inputs.items():
-                self.items.append(f"{name}:{self._place(source, f' for {name!r}')}")
+                self._add(f"{name}:", source, f" for {name!r}")
         else:
-            is_text = isinstance(inputs, (str, Path))
-            self.items.append(str(inputs if is_text else self._place(inputs, "")))
+            self._add("", inputs, "")
 
-    def _place(self, source: Source, whose: str) -> str:
-        """Return the path of what holds a source."""
-        path = self._folder / str(len(self.items))
-        if not isinstance(source, (str, Path)):
+    def _add(self, prefix: str, source: Source, whose: str) -> None:
+        """Add the item of a source, in a file where it is an array."""
+        if isinstance(source, (str, Path)):
+            place = call = str(source)
+        else:
             import numpy as np
 
-            path = path.with_suffix(".npy")
-            np.save(path, np.asarray(source))
-            self._calls[str(path)] = f"the array given{whose}"
-        elif ";" in str(source) and Path(source).exists():
-            # It would be read as two items.
-            path = path.with_suffix(Path(source).suffix)
-            path.symlink_to(Path(source).resolve())
-            self._calls[str(path)] = str(source)
-        else:
-            return str(source)
-        return str(path)
+            place = str(self._folder / f"{len(self.items)}.npy")
+            call = f"the array given{whose}"
+            np.save(place, np.asarray(source))
+            self.names[place] = call
+        self.items.append(prefix + place)
+        self._called.append(prefix + call)
 
-    def named_in(self, result: RunResult) -> RunResult:
-        """Return a result that calls the inputs what they are to who gave them, since neither the
-        files nor a flag was theirs."""
-
-        def named(text: str) -> str:
-            for path, call in self._calls.items():
-                text = text.replace(path, call)
-            text = text.replace("put NAME: before it", "give a mapping from names to arrays")
-            return text.replace("--input: ", "inputs: ")
-
-        spec, failure = result.spec, result.failure
-        if failure is not None:
-            failure = replace(failure, message=named(failure.message), hint=named(failure.hint))
-        return replace(
-            result,
-            spec=replace(spec, inputs=tuple(map(named, spec.inputs))),
-            fed=tuple(replace(fed, source=named(fed.source)) for fed in result.fed),
-            failure=failure,
-            warnings=tuple(map(named, result.warnings)),
-        )
+    def named_in(self, spec: RunSpec) -> RunSpec:
+        """Return a spec with its inputs as they were given."""
+        called = dict(zip(self.items, self._called, strict=True))
+        return replace(spec, inputs=tuple(called.get(text, text) for text in spec.inputs))
 
 
 def items_of(inputs: Inputs, folder: Path) -> list[str]:

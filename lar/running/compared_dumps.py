@@ -15,7 +15,7 @@ from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
-from lar.errors import UsageError, error_with_code
+from lar.errors import UsageError
 from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
@@ -240,7 +240,7 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     from lar.running.plan import parse_values, plan_run, spec_of
     from lar.running.run import Run
     from lar.running.steps import make_run
-    from lar.running.tasks import error_of
+    from lar.running.tasks import failure_of
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
     plan = settle_stack(plan_run(side.model, parse_values(values)))
@@ -259,9 +259,7 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":
-        error = error_of(result)
-        message = f"{side.text}: {error.message}"
-        raise error_with_code(error.exit_code, message, error.hint, error.detail)
+        raise failure_of(result).within(side.text).to_error()
     return open_dump(values["bin_io_dump"])
 
 

@@ -57,6 +57,7 @@ def run_here(run: Run) -> RunResult:
         emit(Failed(failure_of(error)))
     return replace(
         result,
+        failure=result.failure and result.failure.called(run.context.names),
         warmup=join_samples([rows.samples(0, spec.warmup_iterations) for rows in tables]),
         samples=join_samples([rows.samples(spec.warmup_iterations, capacity) for rows in tables]),
     )

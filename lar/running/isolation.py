@@ -78,14 +78,16 @@ def run_isolated(run: Run, task: str = "run") -> RunResult:
             watch.follow()
         except KeyboardInterrupt:
             watch.give_up(
-                "interrupted", Failure(message="interrupted", exit_code=EXIT_CODES["interrupted"])
+                "interrupted", Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
             )
         except OutOfTime as error:
-            watch.give_up("timed_out", Failure(error.message, error.hint, error.exit_code))
+            watch.give_up("timed_out", Failure.of(error))
         watch.progress.end()
+        failure = watch.result.failure
         warmups = spec.warmup_iterations
         return replace(
             watch.result,
+            failure=failure and failure.called(run.context.names),
             warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
             samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
             wall_seconds=time.monotonic() - run.began,
@@ -292,7 +294,7 @@ class Watch:
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
-        return Failure(error.message, error.hint, EXIT_CODES["crashed"], self.log_tail())
+        return Failure.of(error, self.log_tail(), exit_code=EXIT_CODES["crashed"])
 
     def check_deadline(self) -> None:
         """Look at the time.

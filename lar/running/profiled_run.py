@@ -86,7 +86,7 @@ def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
     """Return the result of a profiled run that was not made, since the plain one ended badly."""
     failure = plain.failure
     if failure is not None and plain.status == "timed_out":
-        failure = replace(failure, message=f"{failure.message}, before the profiler was used")
+        failure = replace(failure, problem=f"{failure.problem}, before the profiler was used")
     return replace(
         plain,
         spec=spec,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from lar.measurement.machine import read_model_file
 from lar.options.table import PROFILES, one_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
+from lar.records.testcase import Case
 from lar.running.isolation import facts_of, run_isolated
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.run import Run
@@ -69,11 +70,21 @@ def unpack_cases(run: Run) -> Iterator[Run]:
         found = run_task("unpack", Unpacked, spec, context, began=run.began)
         asked = {case.name for case in spec.cases}
         cases = tuple(case for case in found.cases if case.name in asked)
+        names = {**run.context.names, found.model: spec.model}
+        for file in files_of(cases):
+            names[file] = f"{spec.model}: {os.path.relpath(file, os.path.dirname(found.model))}"
         yield replace(
             run,
             spec=replace(spec, cases=cases),
-            context=replace(run.context, model_file=found.model),
+            context=replace(run.context, model_file=found.model, names=names),
         )
+
+
+def files_of(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield the files of testcases, of what they feed and of what they expect."""
+    for case in cases:
+        yield from (file for _, file in case.inputs)
+        yield from (each.file for each in case.expected)
 
 
 def result_as_asked(spec: RunSpec, ran: Run, result: RunResult) -> RunResult:
@@ -83,16 +94,6 @@ def result_as_asked(spec: RunSpec, ran: Run, result: RunResult) -> RunResult:
         count = len(result.samples.end_to_end)
         cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
-    if loaded := ran.context.model_file:
-
-        def named(text: str) -> str:
-            folder = os.path.dirname(loaded) + os.sep
-            return text.replace(loaded, spec.model).replace(folder, f"{spec.model}: ")
-
-        failure = result.failure
-        if failure is not None:
-            failure = replace(failure, message=named(failure.message), hint=named(failure.hint))
-        result = replace(result, failure=failure, warnings=tuple(map(named, result.warnings)))
     return replace(result, spec=spec)
 
 

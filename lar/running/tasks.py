@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lar.engines import engine_named
-from lar.errors import LarError, error_with_code
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, Event, ModelRead
@@ -85,11 +84,10 @@ def run_task(
     if listener.found is None:
         if result.status == "interrupted":
             raise KeyboardInterrupt
-        raise error_of(result)
+        raise failure_of(result).to_error()
     return listener.found
 
 
-def error_of(result: RunResult) -> LarError:
-    """Return why a run did not end well, as the error that it would be here."""
-    failure = result.failure or Failure("the worker gave no result")
-    return error_with_code(failure.exit_code, failure.message, failure.hint, failure.detail)
+def failure_of(result: RunResult) -> Failure:
+    """Return why a run did not end well."""
+    return result.failure or Failure("the worker gave no result")

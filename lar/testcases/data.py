@@ -20,7 +20,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from lar.errors import UsageError, first_line
+from lar.errors import Note, UsageError, first_line
+from lar.files.input_file import split_items
 from lar.inputs.dtypes import cast_values
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.generation import shape_to_generate
@@ -44,7 +45,7 @@ def feed_datum(
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
     """
-    parts = [part.strip() for part in text.split(";") if part.strip()]
+    parts = split_items(text)
     if not parts:
         raise UsageError("the text is empty", "give a file, or #rand(0,255)", flag="-d")
     if len(parts) == 1 and parts[0].startswith("#"):
@@ -73,16 +74,16 @@ def feed_datum(
         raise UsageError(
             f"nothing feeds {', '.join(info.name for info in rest)}", flag=f"-d {text}"
         )
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if files:
         feed = read_files(spec, packing, files, rest or infos)
-        arrays, warnings = {**arrays, **feed.arrays}, feed.warnings
+        arrays, notes = {**arrays, **feed.arrays}, feed.notes
         fed |= {each.name: each for each in feed.fed}
     # In the model's order.
     return Feed(
         {info.name: arrays[info.name] for info in infos},
         tuple(fed[info.name] for info in infos),
-        warnings,
+        notes,
     )
 
 
@@ -145,7 +146,7 @@ def read_files(
         flag = "--input-transform" if packing.transform else f"--repeat {packing.repeat}"
         check_shape(arrays[info.name].shape, info, flag)
     fed = tuple(replace(each, shape=arrays[each.name].shape) for each in feed.fed)
-    return Feed(arrays, fed, feed.warnings)
+    return Feed(arrays, fed, feed.notes)
 
 
 def transform(expression: str, data: Array, info: TensorInfo) -> Array:

@@ -152,7 +152,7 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         load_seconds = copies.load()
         infos = driver.inputs()
         notes: list[str] = []
-        feeds = feeds_of(spec, infos, emit, notes)
+        feeds = feeds_of(spec, infos, emit, notes, context.names)
         with recorder.phase("dataloader"):
             first = next(feeds)  # a wrong input is reported before any time is
         emit(Loaded(load_seconds, infos))
@@ -200,7 +200,8 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         notes += compare_runners(copies.drivers, outputs) if ran else []
         for each in copies.drivers:
             each.close()
-        emit(Finished(outputs, peak, seconds if spec.runners > 1 else None, tuple(notes)))
+        seconds = seconds if spec.runners > 1 else None
+        emit(Finished(outputs, peak, seconds, tuple(notes), driver.uncached_operators))
     except LarError:
         raise
     except MemoryError as error:
@@ -267,9 +268,9 @@ def load_model(driver: Driver) -> None:
             raise explained from error
         said = first_line(error)
         raise UsageError(
-            f"{driver.spec.model}: the engine cannot load it; it may be damaged, or made for "
-            "another version",
+            "the engine cannot load it; it may be damaged, or made for another version",
             f"copy or export it again; the engine says: {said}",
+            subject=driver.spec.model,
         ) from error
 
 

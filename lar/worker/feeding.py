@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.datasets.classes import classes_of
-from lar.errors import UsageError
+from lar.errors import Note, UsageError
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
 from lar.records.events import Classified, Emit, Judged
@@ -43,28 +43,57 @@ class NamedFeed(NamedTuple):
 
 
 def feeds_of(
-    spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit, notes: list[str]
+    spec: RunSpec,
+    infos: Sequence[TensorInfo],
+    emit: Emit,
+    notes: list[str],
+    names: Mapping[str, str],
 ) -> Iterator[NamedFeed]:
     """Yield what is fed, one after the other; each is read when it is asked for.
 
-    `notes` is given what the user should know in the end.
+    `notes` is given what the user should know in the end. Warnings and sources have the names
+    that the user knows.
+
+    Raises:
+        UsageError: it is wrong, or does not fit the model.
+    """
+    if spec.items:
+        yield from feeds_of_items(spec, infos, emit)
+    elif not spec.cases:
+        yield feed_of_inputs(spec, infos, names)
+    for number, case in enumerate(spec.cases):
+        yield feed_of_case(spec, number, case, infos, emit, notes, names)
+
+
+def feed_of_inputs(
+    spec: RunSpec, infos: Sequence[TensorInfo], names: Mapping[str, str]
+) -> NamedFeed:
+    """Read what the inputs of a run are fed with.
 
     Raises:
         UsageError: it is wrong, or does not fit the model.
     """
     from lar.inputs.batching import repeat_batches
     from lar.inputs.feed import feed_of
+    from lar.inputs.loaded import UnnamedInput
 
-    if spec.items:
-        yield from feeds_of_items(spec, infos, emit)
-    elif not spec.cases:
+    try:
         feed = feed_of(spec.inputs, infos, image=spec.image, fill=spec.fill, seed=spec.seed)
-        arrays, fed = feed.arrays, feed.fed
-        if spec.batch_size is not None:
-            arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
-        yield NamedFeed(0, "", arrays, fed, feed.warnings)
-    for number, case in enumerate(spec.cases):
-        yield feed_of_case(spec, number, case, infos, emit, notes)
+    except UnnamedInput as error:
+        if "--input" not in names:
+            raise
+        hint = f"give a mapping from names to arrays{error.more}"
+        raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
+    fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in feed.fed)
+    arrays = feed.arrays
+    if spec.batch_size is not None:
+        arrays, fed = repeat_batches(arrays, fed, infos, spec.batch_size)
+    return NamedFeed(0, "", arrays, fed, lines_of(feed.notes, names))
+
+
+def lines_of(notes: Iterable[Note], names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return warnings as whole lines, with the names that the user knows."""
+    return tuple(note.called(names).message for note in notes)
 
 
 def feed_of_case(
@@ -74,6 +103,7 @@ def feed_of_case(
     infos: Sequence[TensorInfo],
     emit: Emit,
     notes: list[str],
+    names: Mapping[str, str],
 ) -> NamedFeed:
     """Read a testcase.
 
@@ -97,7 +127,8 @@ def feed_of_case(
         raises=not DISABLE_ASSERT_THROW.is_given(spec.settings),
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
-    return NamedFeed(number, case.name, feed.arrays, fed, feed.warnings, judge)
+    warnings = lines_of(feed.notes, names)
+    return NamedFeed(number, case.name, feed.arrays, fed, warnings, judge)
 
 
 def feeds_of_items(spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit) -> Iterator[NamedFeed]:

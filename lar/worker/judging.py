@@ -131,8 +131,9 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any]) -> Verdict:
     if name not in names:
         if expected.id >= len(names):
             raise UsageError(
-                f"{expected.file}: the model has no such output; it has {', '.join(names)}",
+                f"the model has no such output; it has {', '.join(names)}",
                 "remove the file, or give the model that it was made with",
+                subject=expected.file,
             )
         name = names[expected.id]
     limit = DEFAULT_LIMIT if expected.limit is None else expected.limit

@@ -116,9 +116,7 @@ def failure_of(error: BaseException) -> Failure:
         reason = (error.strerror or str(error)).lower()
         error = LarError(f"a file cannot be written: {reason}", "make room on the disk")
     if isinstance(error, LarError):
-        return Failure(
-            message=error.message, hint=error.hint, exit_code=error.exit_code, detail=detail
-        )
+        return Failure.of(error, detail)
     return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)
 
 

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lar.errors import UsageError
 from lar.records.run import (
     RESULT_FORMAT,
     EngineFacts,
+    Failure,
     ImageSettings,
     ModelInfo,
     RunResult,
@@ -146,3 +148,23 @@ def test_schema_names_every_field_of_a_result() -> None:
     for kind in (RunResult, RunSpec, EngineFacts):
         names = [field.name for field in dataclasses.fields(kind)]
         assert list(definitions[kind.__name__]["properties"]) == names
+
+
+def test_a_failure_keeps_the_parts_of_its_message() -> None:
+    failure = Failure("no such file", "check the path", 2, flag="--input", subject="a.npy")
+    data = json.loads(record_to_json(failure))
+    assert data["message"] == failure.message == "--input: a.npy: no such file"
+    renamed = failure.called({"--input": "inputs", "a.npy": "the array given"})
+    assert renamed.message == "inputs: the array given: no such file"
+    error = renamed.to_error()
+    assert isinstance(error, UsageError)
+    assert (error.message, error.hint) == (renamed.message, "check the path")
+    assert Failure.of(error) == renamed
+    assert renamed.within("side A").message == "side A: inputs: the array given: no such file"
+
+
+def test_a_failure_of_an_older_result_is_a_problem_alone() -> None:
+    old = b'{"message": "a.npy: broken", "hint": "mend it", "exit_code": 2, "detail": ""}'
+    failure = record_from_json(old, Failure)
+    assert (failure.message, failure.problem, failure.subject) == ("a.npy: broken",) * 2 + ("",)
+    assert failure.to_error().message == "a.npy: broken"

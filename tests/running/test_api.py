@@ -241,3 +241,15 @@ def test_devices(root: Path) -> None:
     assert find_devices("onnxruntime")[0] == "cpu"
     with pytest.raises(LarError, match="no engine 'zzz'"):
         find_devices("zzz")
+
+
+def test_a_semicolon_in_any_path_of_a_run(write_script: WriteScript, tmp_path: Path) -> None:
+    folder = tmp_path / "of;semicolons;two"
+    folder.mkdir()
+    script = Path(write_script(inputs=[DATA, {**DATA, "name": "other"}])).rename(folder / "s.fake")
+    np.save(folder / "a.npy", np.ones((2, 3), np.float32))
+    (folder / "b.bin").write_bytes(bytes(24))
+    text = f"data:{folder}/a.npy;other:{folder}/b.bin,float32,2x3"
+    result = lar.run(script, text, iter=1)
+    assert result.status == "ok", result.failure
+    assert [fed.source for fed in result.fed] == [f"{folder}/a.npy", f"{folder}/b.bin"]

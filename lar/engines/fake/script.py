@@ -181,12 +181,14 @@ def read_script(path: Path) -> Script:
         content = path.read_bytes()
         script = record_from_json(content, Script)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: not a script of the fake engine: {error}") from None
+        raise UsageError(f"not a script of the fake engine: {error}", subject=path) from None
     known = [each.name for each in fields(Script)]
     for name in json.loads(content):
         # A fault that is misspelt would not happen, and whatever counts on it would go well.
         if name not in known:
-            raise UsageError(f"{path}: a script has no {name!r}", f"it has {', '.join(known)}")
+            raise UsageError(
+                f"a script has no {name!r}", f"it has {', '.join(known)}", subject=path
+            )
     return script
 
 

@@ -23,7 +23,7 @@ import atexit
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -261,7 +261,6 @@ def found_by(context: RunContext) -> AlgorithmCache | None:
 
 
 FLAG = "--fast-run-algo-policy"
-MISSED = f"{FLAG}: the cache has "
 
 # Bits of an algorithm's attribute (cache_key.ATTRIBUTES).
 IS_REPRODUCIBLE, DEPENDS_ON_SHAPE, DEPENDS_ON_BATCH = 1, 4, 8
@@ -280,16 +279,13 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
     settings = driver.spec.settings
     taken = count_taken(ran, read_cache(work_copy(driver.context)), settings)
+    driver.uncached_operators = len(ran) - taken
     if taken < len(ran):
         driver.notes.append(
-            f"{MISSED}{taken or 'none'} of the {len(ran)} operators that ran: it is of another "
-            "model, or of a search with other options; add --fast-run to search with these"
+            f"{FLAG}: the cache has {taken or 'none'} of the {len(ran)} operators that ran: it is "
+            "of another model, or of a search with other options; add --fast-run to search with "
+            "these"
         )
-
-
-def was_missed(warnings: Iterable[str]) -> bool:
-    """Return whether the warnings show that a run did not take every algorithm from its cache."""
-    return any(text.startswith(MISSED) for text in warnings)
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:

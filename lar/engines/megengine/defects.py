@@ -356,18 +356,11 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
     """Return the quirks that a run has met for certain."""
     settings = dict(result.spec.settings)
-    if FAST_RUN_ALGO_POLICY.is_given(settings) and is_cache_missed(result):
+    if FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
         del settings[FAST_RUN_ALGO_POLICY.key]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
     traits = traits_of(result.spec.model) if possible else frozenset()
     return [quirk for quirk in possible if quirk.trait in traits]
-
-
-def is_cache_missed(result: RunResult) -> bool:
-    """Return whether operators ran that are not in the cache."""
-    from lar.engines.megengine.algorithms import was_missed  # few runs need it
-
-    return was_missed(result.warnings)
 
 
 def is_searched(settings: Mapping[str, Any]) -> bool:

@@ -140,7 +140,7 @@ def explain_megengine(
         )
     for pattern, what in BROKEN_FILE if loading else ():
         if re.search(pattern, message):
-            return UsageError(f"{model}: {what}", BROKEN)
+            return UsageError(what, BROKEN, subject=model)
     if re.search(r"failed to malloc|bad_alloc|out of memory|cudaErrorMemoryAllocation", message):
         return LarError("out of memory in MegEngine", "a smaller batch or model, or more memory")
     dump = next((each for each in OPERATOR_DUMPS if each.key in settings), None)

@@ -190,7 +190,7 @@ def read_model(path: Path) -> ModelInfo:
         metadata = format_metadata(loaded.metadata)
     # Damage shows as the engine's own error, or in names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError, MemoryError) as error:
-        damage = UsageError(f"{path}: not a MegEngine model, or a damaged one", BROKEN)
+        damage = UsageError("not a MegEngine model, or a damaged one", BROKEN, subject=path)
         raise explain_megengine(str(error), str(path), loading=True) or damage from error
     return ModelInfo(engine="megengine", metadata={**metadata, **container}, **info)
 

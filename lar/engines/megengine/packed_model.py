@@ -458,7 +458,9 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> Packe
         try:
             cache_of(packed.cache)
         except UsageError:
-            raise UsageError(f"{model}: its fast-run cache is damaged", "pack it again") from None
+            raise UsageError(
+                "its fast-run cache is damaged", "pack it again", subject=model
+            ) from None
         if FAST_RUN_ALGO_POLICY.is_given(settings):
             # The steps of --winograd-transform have the other set without the user's doing.
             option = one_of((WINOGRAD_TRANSFORM, FAST_RUN_ALGO_POLICY), settings)
@@ -472,7 +474,7 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> Packe
     try:
         info = check_info(packed.info)
     except ValueError as error:
-        raise UsageError(f"{model}: its settings: {error}", "pack it again") from None
+        raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
     refuse_lost_options(model, settings, lite_options, info)
     return packed
 

@@ -342,7 +342,7 @@ class Steps:
         failure = result.failure
         # What the user gave wrongly is wrong for the run itself, too.
         if failure and failure.exit_code not in (2, EXIT_CODES["interrupted"]):
-            failure = replace(failure, message=f"{name}: {failure.message}")
+            failure = failure.within(name)
         raise StepFailed(replace(result, failure=failure, warmup=Samples(), samples=Samples()))
 
 

@@ -176,7 +176,7 @@ def read_model(path: Path) -> ModelInfo:
             a damaged one.
     """
     check_format(path)
-    damage = UsageError(f"{path}: not an ONNX model, or a damaged one", BROKEN)
+    damage = UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except DecodeError as error:
@@ -226,7 +226,7 @@ def check_external_weights(model: Any, path: Path) -> None:
                     f"{path}: its weights file {file} is missing", "keep it beside the model"
                 )
             if file.stat().st_size < offset + length:
-                raise UsageError(f"{path}: its weights file {file} is cut short", BROKEN)
+                raise UsageError(f"its weights file {file} is cut short", BROKEN, subject=path)
             if length and prod(tensor.dims) <= MOST_SHAPE_ELEMENTS:
                 with file.open("rb") as data:
                     data.seek(offset)

@@ -119,7 +119,7 @@ def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: 
     result = run_with_winograd(spec_with(), context_in(tmp_path), Listener(), steps.step, steps.run)
     assert result.status == "crashed"
     assert result.failure == Failure(
-        f"the trial of {name} algorithms: the engine crashed", "some hint"
+        "the engine crashed", "some hint", subject=f"the trial of {name} algorithms"
     )
     assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 

@@ -1,0 +1,59 @@
+"""Messages are put together once, of their parts: no finished one is edited or looked into."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EDITS = {"replace", "removeprefix", "removesuffix", "startswith", "endswith", "partition", "split"}
+MESSAGES = {"message", "warning", "warnings"}
+
+
+def edits_in(source: str) -> Iterator[int]:
+    """Yield the lines that call a text's method on `error.message`, or on each of `warnings`."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        loops = getattr(node, "generators", [node] if isinstance(node, ast.For) else [])
+        names = {
+            loop.target.id
+            for loop in loops
+            if isinstance(loop.target, ast.Name) and is_message(loop.iter)
+        }
+        for each in ast.walk(node):
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                value = each.func.value
+                is_one = isinstance(value, ast.Name) and value.id in names
+                if each.func.attr in EDITS and (is_one or is_message(value)):
+                    yield each.lineno
+
+
+def is_message(node: ast.expr) -> bool:
+    """Return whether an expression is a message, or messages: `x.message`, `warnings`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in MESSAGES
+    return isinstance(node, ast.Name) and node.id in MESSAGES
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "failure.message.replace('a', 'b')",
+        "message.removeprefix('--input: ')",
+        "any(text.startswith(MISSED) for text in warnings)",
+        "for text in result.warnings:\n    text.partition(':')",
+    ],
+)
+def test_an_edit_of_a_message_is_found(source: str) -> None:
+    assert list(edits_in(source))
+
+
+def test_no_message_is_edited(root: Path) -> None:
+    found = [
+        f"{path.relative_to(root)}:{line}"
+        for path in sorted((root / "lar").rglob("*.py"))
+        for line in sorted(set(edits_in(path.read_text())))
+    ]
+    assert found == []
