@@ -1,0 +1,98 @@
+"""Every fault that the scripted engine plays, at every point of a run where it may come."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import lar
+from lar.engines.fake.script import FAULTS
+from tests.running.isolated_runs import needs_proc
+
+if TYPE_CHECKING:
+    from tests.conftest import WriteScript
+
+pytestmark = [pytest.mark.usefixtures("nothing_left"), needs_proc]
+
+
+class Point(NamedTuple):
+    """A point of a run: a fault's `at` and its index, and how messages name the phase."""
+
+    at: str
+    number: int
+    phase: str
+
+
+POINTS = {
+    "load": Point("load", 0, "load"),
+    "feed": Point("feed", 0, "prepare"),
+    "warm-up": Point("start", 0, "warmup (iteration 0)"),
+    "iteration": Point("start", 2, "iterations (iteration 1)"),
+    "outputs": Point("outputs", 0, "finish"),
+}
+
+
+class End(NamedTuple):
+    """How a run ends: its status, its exit code, and what the message says."""
+
+    status: str
+    exit_code: int
+    said: str
+
+
+ENDS = {
+    "raise": End("failed", 4, "the engine failed: scripted failure"),
+    "memory": End("failed", 4, "out of memory"),
+    "exit": End("crashed", 4, "the engine ended the process in phase {phase}: exit code 7"),
+    "abort": End("crashed", 4, "the engine crashed in phase {phase}: killed by SIGABRT"),
+    "kill": End("crashed", 4, "the engine crashed in phase {phase}: killed by SIGKILL"),
+    "segfault": End("crashed", 4, "the engine crashed in phase {phase}: killed by SIGSEGV"),
+    "hang": End("timed_out", 124, "the engine hangs, "),
+    "spin": End("timed_out", 124, " s in phase {phase}"),
+    "flood": End("ok", 0, ""),
+}
+# Limits of what would never end; a busy machine may take longer to come to the point.
+LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
+    "hang": ({"stall_timeout": 0.5}, {"stall_timeout": 10}),
+    "spin": ({"timeout": 1.5}, {"timeout": 15}),
+}
+
+
+def test_every_fault_has_an_end() -> None:
+    assert set(ENDS) == set(FAULTS)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("fault", ENDS)
+def test_a_fault_at_a_point_ends_the_run_as_it_should(
+    write_script: WriteScript,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    point: str,
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    at, index, phase = POINTS[point]
+    script = write_script(faults=[{"at": at, "do": fault, "index": index}])
+    for limits in LIMITS.get(fault, ({},)):
+        result = lar.run(script, iter=3, **limits)
+        if result.phase == phase.partition(" ")[0]:
+            break
+    status, exit_code, said = ENDS[fault]
+    if (fault, at) == ("raise", "load"):  # it may be the fault of the file
+        exit_code, said = 2, "the engine cannot load it"
+    assert result.status == status, result.failure
+    if result.failure is None:
+        assert exit_code == 0
+    else:
+        assert result.failure.exit_code == exit_code
+        assert said.format(phase=phase) in result.failure.message
+        assert len(result.failure.message.splitlines()) == 1
+    assert result.phase == ("done" if status == "ok" else phase.partition(" ")[0])
+    assert os.listdir(folder) == []
