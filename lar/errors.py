@@ -29,6 +29,15 @@ EXIT_CODES = {
 # What the system says of a disk, a quota or a limit (`ulimit -f`) that is full.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+# What Python, C++ and the loader of libraries say where they are given no memory.
+MEMORY_REFUSED = (
+    "memoryerror",
+    "bad_alloc",
+    "failed to map segment",
+    "cannot allocate memory",
+    "out of memory",
+)
+
 # For an engine that fails for a reason of its own.
 ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
 
@@ -155,6 +164,27 @@ def error_of_write(
             f"cannot be written: {reason}", "make room on the disk", flag=flag, subject=subject
         )
     return UsageError(f"cannot be written: {reason}", hint, flag=flag, subject=subject)
+
+
+def address_space_limit() -> int:
+    """Return the limit of this process's address space in bytes, 0 without one."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Return whether a text says that memory was refused: to Python, C++ or the loader."""
+    return any(each in text.lower() for each in MEMORY_REFUSED)
+
+
+def out_of_address_space(limit: int) -> LarError:
+    """Return the error of a process that may not have the memory that it needs."""
+    return LarError(
+        "out of memory: the limit of the address space is reached",
+        f"it is {limit >> 20} MiB (ulimit -v): raise it with ulimit -v unlimited",
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

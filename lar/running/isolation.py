@@ -22,7 +22,14 @@ from typing import Any, BinaryIO
 
 from lar import __version__
 from lar.engines import engine_named
-from lar.errors import ENGINE_HINT, EXIT_CODES, OutOfTime
+from lar.errors import (
+    ENGINE_HINT,
+    EXIT_CODES,
+    OutOfTime,
+    address_space_limit,
+    out_of_address_space,
+    says_out_of_memory,
+)
 from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
 from lar.measurement.rows import join_samples
 from lar.options.table import BY_KEY
@@ -386,6 +393,8 @@ class Watch:
             hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         self.result = replace(self.result, peak_memory_bytes=peak)
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
+        if (space := address_space_limit()) and says_out_of_memory(self.log_tail()):
+            unexplained = Failure.of(out_of_address_space(space), self.log_tail())
         self.end("crashed", self.explain_log() or unexplained)
 
     def log_tail(self) -> str:

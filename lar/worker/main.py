@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lar.engines import engine_named
-from lar.errors import ENGINE_HINT, NO_ROOM, EngineMissing, LarError, first_line
+from lar.errors import (
+    ENGINE_HINT,
+    NO_ROOM,
+    EngineMissing,
+    LarError,
+    address_space_limit,
+    first_line,
+    out_of_address_space,
+    says_out_of_memory,
+)
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records.events import (
     LAST_EVENTS,
@@ -108,6 +117,8 @@ def failure_of(error: BaseException) -> Failure:
             f"no memory to load a library: {first_line(error)}",
             "free memory, or raise its limit: ulimit -v unlimited",
         )
+    if (limit := address_space_limit()) and says_out_of_memory(f"{type(error).__name__}: {error}"):
+        error = out_of_address_space(limit)
     if isinstance(error, ImportError):
         error = EngineMissing(
             f"a library cannot be imported: {error}", "install it, or run `uv sync`"
