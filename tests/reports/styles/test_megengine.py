@@ -387,7 +387,7 @@ def test_the_command_line_prints_both_kinds_of_files(
     [
         (["--order-by", "colour"], "--sort colour: the style megengine has time"),
         (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
-        (["--opr-name", "("], "no regular expression"),
+        (["--opr-name", "("], "is not a regular expression"),
         (["--min-time", "soon"], "not a number of seconds"),
     ],
 )
