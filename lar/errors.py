@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 EXIT_CODES = {
     "ok": 0,
@@ -47,8 +47,7 @@ def format_message(flag: str, subject: str, problem: str) -> str:
     return ": ".join(part for part in (flag, subject, problem) if part)
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):  # a dataclass would be slow to import, for a usage error too
     """A warning for the user, of the parts that an error has too."""
 
     problem: str
@@ -62,8 +61,7 @@ class Note:
 
     def called(self, names: Mapping[str, str]) -> Note:
         """Return it with the names that the user knows for its flag and its subject."""
-        return replace(
-            self,
+        return self._replace(
             flag=names.get(self.flag, self.flag),
             subject=names.get(self.subject, self.subject),
         )
