@@ -89,7 +89,7 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
 
 
 def describe_devices(engine: Engine) -> str:
-    """Return the devices of an engine, or why there are none."""
+    """Return the devices of an engine, or why they cannot be found."""
     from lar.running.tasks import (
         find_devices,  # slow to import: an error in the command line needs it not
     )

@@ -90,7 +90,7 @@ def page_of(topic: str) -> str:
     """Return a page of the manual; the beginning of its name is enough.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the manual has no such topic, or several begin so.
     """
     known = topics()
     found = [name for name in known if name == topic or name.startswith(topic)]

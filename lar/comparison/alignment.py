@@ -142,8 +142,11 @@ def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
 def pair_parameters(
     free: Sequence[Sequence[DumpedTensor]], values: tuple[Values, Values], *, by_shape: bool
 ) -> Iterator[ConstantPair]:
-    """Pair constants that hold the same, whatever blocks they are in; with `by_shape` also the
-    only ones of a shape and a type, which differ."""
+    """Pair constants that hold the same values, in plain axes or in blocks.
+
+    With `by_shape`, also pair two whose values differ, if no other constant on either side has
+    their shape and type.
+    """
     left = list(free[1])
     lonely: list[tuple[DumpedTensor, list[DumpedTensor]]] = []
     for one in free[0] if left else ():

@@ -106,7 +106,7 @@ def finite_part(block: Array) -> Array:
 
 
 def find_fill(elements: Elements) -> float:
-    """Return the absolute value from which on elements are fills, infinity where there are none."""
+    """Return the smallest absolute value that is a fill; infinity if the tensor has no fill."""
     octaves: set[int] = set()  # in n are 2**(n-1) to 2**n, and in 0 what is 0
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])

@@ -55,7 +55,7 @@ class Labels(NamedTuple):
 
 
 def read_labels(path: str | None, items: Sequence[str]) -> Labels:
-    """Read a file of labels for the items of a data set; without a file there are none.
+    """Read the labels of a data set's items from a file; without a path, return empty labels.
 
     Raises:
         UsageError: it cannot be read, or its lines do not fit the items.
