@@ -14,6 +14,7 @@ from lar.engines.engine import CacheFiles, CacheReport, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.report_file import OutputFile
+from lar.reports.model import INDENTED, PLAIN
 from lar.reports.text import format_bytes, format_rows
 
 # History of what `show --json` writes:
@@ -142,7 +143,7 @@ def print_report(report: CacheReport) -> None:
     screen = screen_of_output()
     for line in report.lines:
         if isinstance(line, str):
-            print(line)
+            print("\n".join(screen.wrap(line)))
             continue
         rows = [
             [
@@ -151,6 +152,5 @@ def print_report(report: CacheReport) -> None:
             ]
             for row in line.rows
         ]
-        indent = "  " if line.is_indented else ""
-        table = format_rows(line.header, rows, screen=screen.indented(len(indent)))
-        print("\n".join(f"{indent}{text}" for text in table))
+        layout = INDENTED if line.is_indented else PLAIN
+        print("\n".join(format_rows(line.header, rows, layout, screen)))

@@ -40,7 +40,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"lar: warning: {reason}", file=sys.stderr)
     print()
     print("\n".join(format_rows(*table_of_options(engines), WRAPPED, screen_of_output())))
-    print("\nFlags that are not in this table are lar's own: they work on every engine.")
+    note = "Flags that are not in this table are lar's own: they work on every engine."
+    print("", *screen_of_output().wrap(note), sep="\n")
     return 0
 
 

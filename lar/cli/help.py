@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 from lar import __version__
 from lar.cli.commands import COMMANDS
 from lar.cli.parser import format_entries, parser_of, terminal_width
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
+
+if TYPE_CHECKING:
+    from lar.reports.text import Screen
+
+# A part of a page: a program, a table, or the lines of a heading, a paragraph or an item of a list.
+PART = re.compile(
+    r"^```.*?^```\n|(?:^\|[^\n]*\n)+|^#[^\n]*\n|^[^\n]+\n(?:(?!- |#|\||```)[^\n]+\n)*",
+    re.MULTILINE | re.DOTALL,
+)
 
 DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
 
@@ -50,7 +61,10 @@ def main(arguments: argparse.Namespace) -> int:
     elif len(words) > 1:
         raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one")
     else:
-        sys.stdout.write(page_of(words[0]))
+        page = page_of(words[0])
+        from lar.cli.screen import screen_of_output  # the list of topics needs no tables
+
+        sys.stdout.write(fit_page(page, screen_of_output()))
     return 0
 
 
@@ -102,3 +116,27 @@ def page_of(topic: str) -> str:
         )
     with open(os.path.join(DOCS, f"{found[0]}.md"), encoding="utf-8") as file:
         return file.read()
+
+
+def fit_page(page: str, screen: Screen) -> str:
+    """Return a page whose paragraphs and tables are no wider than the screen."""
+    return page if screen.width is None else PART.sub(lambda it: fit_part(it[0], screen), page)
+
+
+def fit_part(part: str, screen: Screen) -> str:
+    """Return a part of a page: a paragraph wrapped anew if it is too wide, a table as lar prints
+    its own."""
+    lines = part.splitlines()
+    if part.startswith("|"):
+        from lar.reports.model import WRAPPED
+        from lar.reports.text import format_rows
+
+        header, _, *rows = (
+            [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for line in lines
+        )
+        lines = format_rows(header, rows, WRAPPED, screen)
+    elif not part.startswith("```") and max(map(len, lines)) > (screen.width or 0):
+        indent = "  " if part.startswith("- ") else ""
+        lines = screen.wrap(" ".join(line.strip() for line in lines), indent)
+    return "".join(f"{line}\n" for line in lines)

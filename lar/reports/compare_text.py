@@ -22,8 +22,9 @@ from lar.records.comparison import (
     TensorFacts,
 )
 from lar.records.run import record_to_json
-from lar.reports.model import ANY_DIGITS, Cell, Column, Table
-from lar.reports.text import PAPER, Screen, format_table
+from lar.reports.model import ANY_DIGITS, INDENTED, AnyTable, Cell, Column, Table
+from lar.reports.report import Report
+from lar.reports.text import PAPER, Screen
 
 # More of a side's unmatched tensors are counted, not named, without --all.
 MOST_UNMATCHED = 8
@@ -38,19 +39,20 @@ def format_comparison(
     comparison: Comparison, screen: Screen = PAPER, *, everything: bool = False
 ) -> list[str]:
     """Return the lines of a comparison; `everything` has each tensor's."""
-    lines = [
+    body: list[str | AnyTable] = [
         f"A: {describe_side(comparison.actual)}",
         f"B: {describe_side(comparison.expected)}",
     ]
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
-        lines += ["", f"culprit{of}: {describe_culprit(culprit)}", *format_culprit(culprit, screen)]
+        body += ["", f"culprit{of}: {describe_culprit(culprit)}", *body_of_culprit(culprit)]
     shown = [it for it in comparison.tensors if everything or not it.passed]
     if shown:
         title = "tensors:" if everything else "tensors that differ:"
-        lines += ["", title, *format_table(tensor_table(map(Row, shown)), screen)]
-    lines += format_unmatched(comparison, everything)
-    lines += ["", *format_summary(comparison)]
+        body += ["", title, tensor_table(map(Row, shown))]
+    body += format_unmatched(comparison, everything)
+    body += ["", *format_summary(comparison)]
+    lines = Report(style="comparison", body=tuple(body)).lines_for(screen)
     return [line if len(line) <= 2000 else line[:2000] + " ..." for line in lines]
 
 
@@ -86,16 +88,15 @@ def type_of(kind: str, name: str) -> str:
     return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
 
 
-def format_culprit(culprit: Culprit, screen: Screen = PAPER) -> Iterator[str]:
-    """Yield the lines below a culprit: its operators in full, what goes in and what comes out."""
+def body_of_culprit(culprit: Culprit) -> Iterator[str | AnyTable]:
+    """Yield what stands below a culprit: its operators in full, what goes in and what comes out."""
     for side, operators, others in (
         ("A", culprit.actual, culprit.expected),
         ("B", culprit.expected, culprit.actual),
     ):
         for operator in operators:
             yield f"  {side}: {describe_operator(operator, others)}"
-    table = format_table(tensor_table(rows_of_culprit(culprit)), screen.indented(2))
-    yield from (f"  {line}" for line in table)
+    yield replace(tensor_table(rows_of_culprit(culprit)), layout=INDENTED)
 
 
 def rows_of_culprit(culprit: Culprit) -> list[Row]:

@@ -105,6 +105,7 @@ class Layout:
 
 
 PLAIN = Layout(is_stripped=True)
+INDENTED = Layout(start="  ", is_stripped=True)
 WRAPPED = Layout(is_stripped=True, is_wrapped=True)
 MARKDOWN = Layout(
     start="| ",

@@ -14,7 +14,8 @@ class Report:
     """The report that a style makes of a profile.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
-    it is not None, is what JSON is made of instead, and `page` a whole HTML page.
+    it is not None, is what JSON is made of instead, and `page` a whole HTML page. On a terminal
+    lines are wrapped, but those for another program are not.
     """
 
     style: str
@@ -22,6 +23,7 @@ class Report:
     tables: tuple[AnyTable, ...] = ()
     document: Any = None
     page: str = ""
+    is_for_programs: bool = False
 
     @property
     def text(self) -> str:
@@ -29,7 +31,15 @@ class Report:
 
     def text_for(self, screen: Screen) -> str:
         """Return the text for a terminal of that width, or for paper of any."""
+        return "".join(f"{line}\n" for line in self.lines_for(screen))
+
+    def lines_for(self, screen: Screen) -> list[str]:
         lines: list[str] = []
         for part in self.body:
-            lines += [printable_text(part)] if isinstance(part, str) else format_table(part, screen)
-        return "".join(f"{line}\n" for line in lines)
+            if not isinstance(part, str):
+                lines += format_table(part, screen)
+            elif self.is_for_programs:
+                lines.append(printable_text(part))
+            else:
+                lines += screen.wrap(printable_text(part))
+        return lines

@@ -22,12 +22,24 @@ class Screen(NamedTuple):
     width: int | None = None
     has_color: bool = False
 
-    def indented(self, columns: int) -> Screen:
-        """Return what is left of the screen beside an indent."""
-        return self._replace(width=self.width and max(self.width - columns, 1))
-
     def paint(self, line: str, code: str) -> str:
         return f"{code}{line}{NORMAL}" if self.has_color and line and code else line
+
+    def wrap(self, line: str, indent: str = "") -> list[str]:
+        """Return a line as those that fit, each as far from the left as the first and those after
+        it by `indent` more; words stay whole."""
+        if self.width is None or len(line) <= self.width:
+            return [line]
+        import textwrap  # narrow terminals alone need it
+
+        indent = line[: len(line) - len(line.lstrip())] + indent
+        return textwrap.wrap(
+            line,
+            max(self.width, len(indent) + 1),
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
 
 
 PAPER = Screen()
@@ -44,11 +56,13 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     if layout.fill:
         title = centre_title(table.title, drawing.length, layout.fill)
         lines.append(screen.paint(title, BOLD))
-    lines += [*table.above, *drawing.head()]
+    lines += [line for text in table.above for line in screen.wrap(text)]
+    lines += drawing.head()
     colors = [COLORS.get(table.color(row), "") for row in table.rows] if table.color else ()
     lines += drawing.body(table.breaks, colors)
     if layout.note and table.notes:
-        lines += [layout.note, *table.notes, layout.fill * drawing.length]
+        notes = (line for text in table.notes for line in screen.wrap(text))
+        lines += [layout.note, *notes, layout.fill * drawing.length]
     return lines + drawing.omitted() + [""] * layout.empty_lines
 
 
@@ -190,8 +204,8 @@ class Drawing:
         if not self.dropped:
             return []
         names = ", ".join(" ".join(title.split()) for title in self.dropped if title)
-        text = f"(too narrow to show: {names})"
-        lines = wrap_text(text, self.screen.width) if self.screen.width else [text]
+        indent = self.layout.start if self.layout.start.isspace() else ""
+        lines = self.screen.wrap(f"{indent}(too narrow to show: {names})")
         return [self.screen.paint(line, DIM) for line in lines]
 
 
@@ -278,17 +292,13 @@ def split_lines(row: Sequence[str]) -> list[list[str]]:
 
 def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     """Return the lines of a row whose cells are wrapped at their widths."""
+    import textwrap  # narrow terminals alone need it
+
     wrapped = (
-        "\n".join(wrap_text(printable_text(cell), max(width, 1)))
+        "\n".join(textwrap.wrap(printable_text(cell), max(width, 1), break_on_hyphens=False))
         for cell, width in zip(row, widths, strict=True)
     )
     return split_lines([*wrapped])
-
-
-def wrap_text(text: str, width: int) -> list[str]:
-    import textwrap  # narrow terminals alone need it
-
-    return textwrap.wrap(text, width)
 
 
 def align_points(cells: Sequence[str]) -> tuple[Sequence[str], str]:

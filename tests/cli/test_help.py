@@ -56,6 +56,36 @@ def test_a_topic_is_its_page(topic: str, capsys: pytest.CaptureFixture[str]) -> 
     assert printed(capsys, "help", topic).startswith(f"# {topic}: {topics()[topic]}\n")
 
 
+@pytest.mark.parametrize("topic", topics())
+def test_a_page_is_no_wider_than_the_screen(
+    topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = printed(capsys, "help", topic)
+    monkeypatch.setenv("COLUMNS", "60")
+    fitted = printed(capsys, "help", topic)
+    code = set(re.findall(r"^```.*?^```", whole, re.MULTILINE | re.DOTALL))
+    assert all(block in fitted for block in code)
+    for block in code:
+        fitted = fitted.replace(block, "")
+    wide = [line for line in fitted.splitlines() if len(line) > 60]
+    assert all(" " not in line.strip("- ") for line in wide), wide
+    assert "|---" not in fitted
+
+
+def test_the_words_of_a_page_stay(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = printed(capsys, "help", "dumps")
+    monkeypatch.setenv("COLUMNS", "70")
+    fitted = printed(capsys, "help", "dumps")
+    assert "\n- A folder that is not empty is refused;" in fitted
+    assert "\n  32 bits where they fit.\n" in fitted
+    last = whole[whole.index("\n- A folder") :]
+    assert fitted.split()[-len(last.split()) :] == last.split()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert printed(capsys, "help", "dumps").split("\n\n")[-1] == whole.split("\n\n")[-1]
+
+
 def test_the_beginning_of_a_topic_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "help", "runn") == printed(capsys, "help", "running")
 

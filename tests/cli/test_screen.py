@@ -44,11 +44,38 @@ def test_a_reports_tables_are_no_wider_than_columns(
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["report", profile, "--style", style]) == 0
     narrow = capsys.readouterr().out
-    # Sentences are as long as they are; a table's lines are not.
-    tables = [line for line in narrow.splitlines() if line not in wide.splitlines()]
-    assert tables
-    assert max(len(line.rstrip()) for line in tables if "narrow" not in line) <= 100
+    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 100
     assert "(too narrow to show: " in narrow
+
+
+@pytest.mark.parametrize("style", ["diff", "tensorboard", "html"])
+def test_sentences_are_wrapped_and_lines_for_programs_are_not(
+    style: str, profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", profile, profile, "--style", style]) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "64")
+    assert main(["report", profile, profile, "--style", style]) == 0
+    narrow = capsys.readouterr().out
+    if style == "tensorboard":
+        assert narrow == wide
+    else:
+        assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 64 < len(wide)
+    if style == "diff":
+        end = wide[wide.index("differences of the") :].split()
+        assert narrow.split()[-len(end) :] == end
+
+
+def test_a_line_is_wrapped_between_words() -> None:
+    screen = Screen(20)
+    assert screen.wrap("   of some words, a--long-option") == [
+        "   of some words,",
+        "   a--long-option",
+    ]
+    assert screen.wrap("- an item of a long list", "  ") == ["- an item of a long", "  list"]
+    assert screen.wrap("a/path/that/is/longer/than/it") == ["a/path/that/is/longer/than/it"]
+    assert screen.wrap(" " * 30) == [""]
+    assert Screen().wrap("any " * 9) == ["any " * 9]
 
 
 def test_the_engines_are_listed_within_columns(

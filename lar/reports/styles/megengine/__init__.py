@@ -83,7 +83,12 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
                 body.append([operators])
             tables.append(operators)
     joined = [part for place, each in enumerate(body) for part in ([""] if place else []) + each]
-    return Report(style="megengine", body=tuple(joined), tables=tuple(tables))
+    return Report(
+        style="megengine",
+        body=tuple(joined),
+        tables=tuple(tables),
+        is_for_programs=bool(options.get("dump_only_opr")),
+    )
 
 
 def parts_of(options: Mapping[str, Any]) -> tuple[Literal["summary", "device", "host"], ...]:

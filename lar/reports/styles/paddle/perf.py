@@ -10,11 +10,16 @@ from typing import NamedTuple
 from lar.reports.model import AnyTable, Column, Layout, Table
 from lar.reports.styles.paddle.layout import Section
 from lar.reports.styles.paddle.run import Settings, TimedRun
-from lar.reports.text import centre_title
 
 TITLE = "Perf Summary"
-LENGTH = 100
 BARS = Layout(start="| ", gap=" | ", end=" |")
+# A line across the page.
+HEADING = Table[None](
+    name="heading",
+    title=TITLE,
+    columns=(Column("", width=100, is_fixed=True),),
+    layout=Layout(fill="=", has_header=False),
+)
 
 
 class StepCost(NamedTuple):
@@ -84,7 +89,7 @@ def perf_section(run: TimedRun, settings: Settings) -> list[Section]:
         )
     )
     kind = "samples" if run.profile.facts.batch else "steps"
-    body: list[str | AnyTable] = [centre_title(TITLE, LENGTH, "=")]
+    body: list[str | AnyTable] = [HEADING]
     if reader.average is not None and batch.average:
         body.append(f"Reader Ratio: {100 * reader.average / batch.average:.3f}%")
     body.append(f"Time Unit: s, IPS Unit: {kind}/s")

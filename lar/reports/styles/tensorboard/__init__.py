@@ -71,6 +71,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         body=tuple(lines),
         tables=tables_of(views),
         document=views,
+        is_for_programs=True,
     )
 
 
