@@ -8,7 +8,7 @@ from typing import Any
 
 from lar.options.arguments import add_option
 from lar.options.table import ALLOW_EXTERNAL_DATA
-from lar.running.plan import plan_run, spec_of
+from lar.running.plan import plan_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    plan = plan_run(arguments.model, values_of(arguments))
+    spec = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
     from lar.files.report_file import OutputFile, check_places
 
@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
         from lar.reports.info_text import format_info
         from lar.running.tasks import info_of
 
-        info = info_of(spec_of(plan))
+        info = info_of(spec)
         if file is None or not file.to_stdout:
             print("\n".join(format_info(info)))
         if file is not None:

@@ -24,12 +24,13 @@ from lar.options.rules import (
 )
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.options.values import parse_error, parse_positive
-from lar.running.plan import Plan, check_name, plan_run, spec_of
+from lar.running.plan import check_name, image_settings, plan_run
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
+    from lar.engines.engine import CasePacker
     from lar.records.events import Packed
-    from lar.records.run import FedInput
+    from lar.records.run import FedInput, RunSpec
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
@@ -125,9 +126,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Pack and say what was packed; return the exit code."""
     data = read_lists(arguments.data)
     check_flags(arguments, data)
-    plan = plan_packing(arguments)
-    model, packer, place = plan.model, plan.engine.packing, Path(arguments.output)
-    assert packer is not None
+    spec, packer = plan_packing(arguments)
+    model, place = spec.model, Path(arguments.output)
     # Not before: an error in the command line should cost no more than it must.
     from dataclasses import replace
 
@@ -149,7 +149,9 @@ def main(arguments: argparse.Namespace) -> int:
         transform=arguments.input_transform,
         repeat=arguments.repeat,
     )
-    spec = replace(spec_of(plan), inputs=tuple(data))
+    spec = replace(
+        spec, inputs=tuple(data), image=image_settings(vars(arguments)), seed=arguments.seed
+    )
     try:
         if packer.writes == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(
@@ -174,8 +176,8 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_packing(arguments: argparse.Namespace) -> Plan:
-    """Choose the engine, and its driver that packs.
+def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
+    """Choose the engine and what packs for it.
 
     Raises:
         UsageError: the model cannot be read, has testcases already, or the engine packs none.
@@ -193,10 +195,8 @@ def plan_packing(arguments: argparse.Namespace) -> Plan:
     values = {ALLOW_EXTERNAL_DATA.key: getattr(arguments, ALLOW_EXTERNAL_DATA.key)}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
-    plan = plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values})
     # The images are those of `-d`, which the rules of a run do not know.
-    images = {key: getattr(arguments, key) for key in IMAGE_OPTIONS}
-    return plan._replace(values={**plan.values, **images})
+    return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values}), engine.packing
 
 
 def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.cli.run_help import MODEL, add_run_help
 from lar.options.arguments import add_arguments as add_options
 
 if TYPE_CHECKING:
-    from lar.running.plan import Plan
     from lar.running.worker_process import WorkerProcess
 
 
@@ -26,73 +24,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
-    # Not before: the help needs neither, and they are slow to import.
-    from lar.running.plan import plan_run, spec_of
+    # Not before: the help does not need it, and it is slow to import.
+    from lar.running.plan import plan_run
 
-    plan = plan_run(arguments.model, vars(arguments))
-    check_files(plan.values)
-    if plan.is_stack:
-        from lar.running.api import settle_stack
-
-        plan = settle_stack(plan, began)
     with contextlib.ExitStack() as stack:
-        worker = None if arguments.in_process else stack.enter_context(start_planned(plan))
+        worker: WorkerProcess | None = None
+
+        def start(engine: str, driver: str, environment: Mapping[str, str]) -> None:
+            nonlocal worker
+            from lar.running.worker_process import start_worker
+
+            worker = stack.enter_context(start_worker("run", engine, driver, environment))
+
+        values = vars(arguments)
+        spec = plan_run(
+            arguments.model, values, began=began, start=None if arguments.in_process else start
+        )
         # The worker loads its libraries while this process loads its own.
         from lar.cli.run_console import Console
-        from lar.running.run import Run
+        from lar.records.run import RunContext
         from lar.running.steps import make_run
 
-        spec = spec_of(plan)
-        console = stack.enter_context(Console(plan, spec, began))
-        run = Run(
-            spec=spec,
-            listener=console.printer,
-            worker=worker,
-            in_process=arguments.in_process,
-            overwrite=bool(plan.values["overwrite"]),
-            resume=bool(plan.values["resume"]),
+        context = RunContext(
             began=began,
+            in_process=arguments.in_process,
+            overwrite=arguments.overwrite,
+            resume=arguments.resume,
         )
-        return console.finish(make_run(run))
-
-
-def start_planned(plan: Plan) -> contextlib.AbstractContextManager[WorkerProcess]:
-    """Start the worker of a planned run."""
-    from lar.running.worker_process import start_worker
-
-    return start_worker(
-        "run",
-        plan.engine.name,
-        plan.driver.name,
-        plan.sample_count,
-        plan.environment,
-        plan.runners,
-    )
-
-
-def check_files(values: Mapping[str, Any]) -> None:
-    """Refuse, before anything is started, labels that cannot be read and reports that cannot be
-    written: those who will do it are asked then, and say why.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    labels = values["labels"]
-    if labels is not None and not os.access(labels, os.R_OK):
-        from lar.datasets.classes import read_labels
-
-        read_labels(labels, ())
-    for key in ("json", "csv"):
-        name = values[key]
-        if name is not None and name != "-" and not is_writable(name):
-            from lar.files.report_file import OutputFile
-
-            with OutputFile(name, f"--{key}"):
-                pass
-
-
-def is_writable(name: str) -> bool:
-    """Tell whether a file can probably be written."""
-    if os.path.exists(name):
-        return not os.path.isdir(name) and os.access(name, os.W_OK)
-    return os.access(os.path.dirname(name) or os.curdir, os.W_OK | os.X_OK)
+        console = stack.enter_context(Console(spec, context, values))
+        return console.finish(make_run(spec, context, console.printer, worker))

@@ -8,17 +8,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import Any, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
+from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
 from lar.files.report_file import OutputFile
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
-from lar.records.run import RunResult, RunSpec, record_to_json
+from lar.records.run import RunContext, RunResult, RunSpec, record_to_json
 from lar.reports.algorithms_text import format_algorithms
 from lar.reports.case_text import CaseLines
 from lar.reports.class_text import format_accuracy, format_classes
@@ -31,7 +32,6 @@ from lar.reports.run_text import (
     format_summary,
 )
 from lar.running.isolation import LAST_SECONDS
-from lar.running.plan import Plan
 from lar.running.tasks import failure_of, info_of
 
 
@@ -50,28 +50,28 @@ FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
 class Console:
     """The output of a run: its lines while it goes on, its warnings, its reports."""
 
-    def __init__(self, plan: Plan, spec: RunSpec, began: float) -> None:
+    def __init__(self, spec: RunSpec, context: RunContext, values: Mapping[str, Any]) -> None:
         """Open the reports, and print what the model holds if that is asked for.
 
         Raises:
             UsageError: a report cannot be written.
         """
-        self.plan, self.spec = plan, spec
+        self.spec = spec
         self.reports: dict[str, OutputFile] = {}
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             for key in FORMATS:
-                if plan.values[key] is not None:
-                    file = OutputFile(plan.values[key], f"--{key}")
+                if values[key] is not None:
+                    file = OutputFile(values[key], f"--{key}")
                     self.reports[key] = stack.enter_context(file)
             # A report on standard output stands there alone.
             on_stdout = any(file.to_stdout for file in self.reports.values())
             lines = sys.stderr if on_stdout else sys.stdout
             self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
-            if plan.values["model_info"]:
+            if values["model_info"]:
                 from lar.reports.info_text import format_info  # few runs need it
 
-                print_lines(self.printer.lines, format_info(info_of(spec, began)))
+                print_lines(self.printer.lines, format_info(info_of(spec, context)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> Console:
@@ -89,7 +89,9 @@ class Console:
         """
         self.printer.finish(result)
         if result.status == "ok":
-            hint = self.plan.engine.hints_for(result, {**os.environ, **self.spec.environment})
+            hint = engine_named(self.spec.engine).hints_for(
+                result, {**os.environ, **self.spec.environment}
+            )
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         with contextlib.ExitStack() as writing:  # each report, though another one fails
             for key, file in self.reports.items():

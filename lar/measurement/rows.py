@@ -90,6 +90,13 @@ class SampleRows:
         )
 
 
+def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
+    """Give an empty file the size of that many tables and map them; pages cost nothing until they
+    are written."""
+    os.ftruncate(file, runners * size_of_rows(capacity))
+    return open_rows(file, capacity, runners)
+
+
 def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
     """Map a file of that many tables; with -1 for the file, memory of this process alone."""
     mapping = mmap.mmap(file, runners * size_of_rows(capacity))
@@ -126,15 +133,11 @@ def size_of_rows(capacity: int) -> int:
     return HEADER_BYTES + ROW.size * capacity
 
 
-def create_shared_file(size_bytes: int) -> int:
-    """Create an unnamed file and return its descriptor; pages cost nothing until they are
-    written."""
+def create_shared_file() -> int:
+    """Create an unnamed, empty file and return its descriptor."""
     if hasattr(os, "memfd_create"):
-        file = os.memfd_create("lar-samples", os.MFD_CLOEXEC)
-    else:
-        import tempfile
+        return os.memfd_create("lar-samples", os.MFD_CLOEXEC)
+    import tempfile
 
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    os.ftruncate(file, size_bytes)
-    return file
+    with tempfile.TemporaryFile() as temporary:
+        return os.dup(temporary.fileno())

@@ -8,6 +8,7 @@ Times are seconds and sizes are bytes, everywhere; names carry the unit.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -105,27 +106,51 @@ class RunSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """The facts that the parent process adds to a spec for its worker; results do not keep them.
+    """The facts that the parent process adds to a spec: how the run is made, where its files go.
 
-    `work_folder` is a folder of the parent's, for what must outlive a worker that is killed.
-    `written` says where the engine writes the files that options ask for, by key: they are moved
-    to their places when the run has ended well. `keep_outputs` has the outputs of the last
-    iteration written into the work folder. `model_file` is the file to load instead of the
-    spec's, from which it was taken: a model that is packed with testcases. `ranges` are those of
-    `lar.range` that the parent is in. `packing` says how to pack testcases, one for each of the
-    spec's `inputs`; the worker then packs and runs nothing. `names` has what to call a flag or a
-    file in errors and warnings where the user knows it by another name: an array that was given
-    from Python, a file that was unpacked from the model's.
+    Results do not keep them; the worker gets them with the spec.
+
+    Attributes:
+        began: when the time limit begins to count, on the monotonic clock.
+        in_process: the run is made in the parent process itself, for a debugger.
+        overwrite: dumps may replace others.
+        resume: a data set goes on with what an earlier run has done.
+        model: the facts about the spec's model file, None until it is read.
+        model_file: the file to load instead of the spec's, from which it was taken: a model that
+            is packed with testcases.
+        work_folder: a folder of the parent's, for what must outlive a worker that is killed.
+        written: where the engine writes the files that options ask for, by key: they are moved
+            to their places when the run has ended well.
+        keep_outputs: the outputs of the last iteration are written into the work folder.
+        ranges: the ranges of `lar.range` that the parent is in.
+        packing: how to pack testcases, one for each of the spec's `inputs`; the worker then packs
+            and runs nothing.
+        names: what to call a flag or a file in errors and warnings where the user knows it by
+            another name: an array that was given from Python, a file that was unpacked from the
+            model's.
     """
 
+    began: float = field(default_factory=time.monotonic, compare=False)
+    in_process: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    model: ModelFile | None = None
+    model_file: str = ""
     work_folder: str = ""
     written: dict[str, str] = field(default_factory=dict)
     keep_outputs: bool = False
-    model_file: str = ""
-    model_sha256: str = ""
     ranges: tuple[str, ...] = ()
     packing: Packing | None = None
     names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def model_sha256(self) -> str:
+        """The SHA-256 of the spec's model file, empty until it is read."""
+        return self.model.sha256 if self.model else ""
+
+    def deadline(self, spec: RunSpec) -> float | None:
+        """Return the end of a spec's time limit, on the monotonic clock."""
+        return None if spec.timeout_seconds is None else self.began + spec.timeout_seconds
 
 
 @dataclass(frozen=True)
@@ -401,12 +426,11 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
     request = json.loads(data)
     if "spec" not in request:
         return spec_of(request), RunContext()
-    context = request.get("context", {})
-    packing = context.pop("packing", None)
-    others = {key: tuplify(value) for key, value in context.items()}
-    return spec_of(request["spec"]), RunContext(
-        packing=Packing(**packing) if packing else None, **others
-    )
+    context = {key: tuplify(value) for key, value in request.get("context", {}).items()}
+    for key, kind in {"packing": Packing, "model": ModelFile}.items():
+        if context.get(key):
+            context[key] = kind(**context[key])
+    return spec_of(request["spec"]), RunContext(**context)
 
 
 def spec_of(fields: dict[str, Any]) -> RunSpec:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.files.work_folders import work_folder
 from lar.records.run import ModelInfo, RunContext, RunResult
-from lar.running.plan import Plan, as_one_run, parse_values, plan_run, spec_of
-from lar.running.run import Run
+from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
@@ -44,16 +43,15 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
         given = None if inputs is None else GivenInputs(inputs, Path(folder))
         if given is not None:
             values["input"] = given.items + (values.get("input") or [])
-        plan = settle_stack(plan_run(str(model), values), began)
-        result = make_run(
-            Run(
-                spec=spec_of(plan),
-                context=RunContext(ranges=open_ranges(), names=given.names if given else {}),
-                overwrite=bool(plan.values["overwrite"]),
-                resume=bool(plan.values["resume"]),
-                began=began,
-            )
+        context = RunContext(
+            began=began,
+            overwrite=values.get("overwrite", False),
+            resume=values.get("resume", False),
+            ranges=open_ranges(),
+            names=given.names if given else {},
         )
+        spec = plan_run(str(model), values, began=began)
+        result = make_run(spec, context)
     if given is not None:
         result = replace(result, spec=given.named_in(result.spec))
     if result.status == "interrupted":
@@ -65,23 +63,6 @@ def open_ranges() -> tuple[str, ...]:
     """Return the names of the ranges that this process is in; only who names some imports them."""
     ranges = sys.modules.get("lar.profiles.ranges")
     return ranges.open_ranges() if ranges else ()
-
-
-def settle_stack(plan: Plan, began: float | None = None) -> Plan:
-    """Return the plan as it is, or of one run where the model takes a whole `.npz` as it is.
-
-    The time limit counts from `began` on the monotonic clock, or from now.
-
-    Raises:
-        UsageError: the model cannot be read, or an option needs a data set.
-    """
-    if not plan.is_stack:
-        return plan
-    from lar.datasets.items import is_one_run  # few runs need it
-
-    inputs = info_of(spec_of(plan), began).inputs
-    taken = {each.name: each.shape for each in inputs}
-    return as_one_run(plan) if is_one_run(plan.values["input"], taken) else plan
 
 
 def read_info(
@@ -99,4 +80,4 @@ def read_info(
         EngineMissing: the library that reads its format is not installed.
     """
     values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}
-    return info_of(spec_of(plan_run(str(model), values)))
+    return info_of(plan_run(str(model), values))

@@ -236,26 +236,24 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
         LarError: it did not run.
     """
     # Not before: two dumps are compared without what a run needs.
-    from lar.running.api import settle_stack
-    from lar.running.plan import parse_values, plan_run, spec_of
-    from lar.running.run import Run
+    from lar.records.run import RunContext
+    from lar.running.plan import parse_values, plan_run
     from lar.running.steps import make_run
     from lar.running.tasks import failure_of
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
-    plan = settle_stack(plan_run(side.model, parse_values(values)))
-    if plan.items:
+    spec = plan_run(side.model, parse_values(values))
+    if spec.items:
         raise UsageError(
-            f"{side.text}: --input {';'.join(plan.values['input'])} is a data set of "
-            f"{len(plan.items)} items, and a comparison is of one run",
+            f"{side.text}: --input {';'.join(spec.inputs)} is a data set of "
+            f"{len(spec.items)} items, and a comparison is of one run",
             "give one item; or run the data set with --bin-out-dump DIR for each side, and compare "
             "the folders",
         )
-    spec = spec_of(plan)
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
-    spec = replace(spec, cases=cases)
-    result = make_run(Run(spec=spec, overwrite=bool(plan.values["overwrite"])))
+    context = RunContext(overwrite=values.get("overwrite", False))
+    result = make_run(replace(spec, cases=cases), context)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":

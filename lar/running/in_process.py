@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import datetime, timezone
 
-from lar import __version__
 from lar.errors import EXIT_CODES
+from lar.measurement.listener import Listener
 from lar.measurement.rows import join_samples, open_rows
 from lar.records.events import Event, Failed, apply_event
-from lar.records.run import Failure, RunResult
-from lar.running.isolation import facts_of
-from lar.running.run import Run
+from lar.records.run import Failure, RunContext, RunResult, RunSpec
+from lar.running.isolation import new_result, with_facts, with_model
 from lar.worker.execution import execute
 from lar.worker.main import failure_of
 
 
-def run_here(run: Run) -> RunResult:
+def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
     """Make a run in this very process, for a debugger; a crash of the engine ends it."""
-    spec, listener = run.spec, run.listener
-    result = RunResult(
-        spec=spec,
-        status="failed",
-        phase="start",
-        lar_version=__version__,
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **facts_of(run),
-    )
+    context = with_model(spec, context)
+    result = with_facts(new_result(spec), context)
     os.environ.update(spec.environment)
     capacity = spec.sample_count
     tables = open_rows(-1, capacity, spec.runners)
@@ -46,8 +37,6 @@ def run_here(run: Run) -> RunResult:
         listener.on_event(event, result)
 
     try:
-        sha256 = result.model.sha256 if result.model else ""
-        context = replace(run.context, model_sha256=sha256)
         execute(spec, context, emit, tables)
     except KeyboardInterrupt:
         show_rows()
@@ -57,7 +46,7 @@ def run_here(run: Run) -> RunResult:
         emit(Failed(failure_of(error)))
     return replace(
         result,
-        failure=result.failure and result.failure.called(run.context.names),
+        failure=result.failure and result.failure.called(context.names),
         warmup=join_samples([rows.samples(0, spec.warmup_iterations) for rows in tables]),
         samples=join_samples([rows.samples(spec.warmup_iterations, capacity) for rows in tables]),
     )

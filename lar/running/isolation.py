@@ -14,11 +14,10 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from lar import __version__
 from lar.engines import engine_named
@@ -30,6 +29,7 @@ from lar.errors import (
     out_of_address_space,
     says_out_of_memory,
 )
+from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
 from lar.measurement.rows import join_samples
 from lar.options.table import BY_KEY
@@ -37,7 +37,6 @@ from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
 from lar.running.interrupts import uninterrupted
 from lar.running.progress import Progress
-from lar.running.run import Run
 from lar.running.worker_process import WorkerProcess, start_worker
 
 # The parent looks for new samples this often while iterations run.
@@ -55,32 +54,37 @@ LOG_TAIL_LINES = 20
 LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
-def run_isolated(run: Run, task: str = "run") -> RunResult:
+def run_isolated(
+    spec: RunSpec,
+    context: RunContext,
+    listener: Listener,
+    *,
+    task: str = "run",
+    early: WorkerProcess | None = None,
+) -> RunResult:
     """Make a run in a worker process, or have the worker do another task.
 
-    What is known of a run beforehand is read while the worker loads its libraries and before it
-    may begin, so that this disturbs nothing that is timed.
+    `early` is a worker that was started beforehand, and does the first run that comes. What is
+    known of a run beforehand is read while the worker loads its libraries and before it may begin,
+    so that this disturbs nothing that is timed.
     """
-    spec = run.spec
-    result = RunResult(
-        spec=spec,
-        status="failed",
-        phase="start",
-        lar_version=__version__,
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
+    result = new_result(spec)
     with contextlib.ExitStack() as stack:
         capacity = spec.sample_count
-        worker = run.worker or stack.enter_context(
-            start_worker(task, spec.engine, spec.driver, capacity, spec.environment, spec.runners)
-        )
-        watch = Watch(worker, run, result)
+        if early is not None and early.is_free:
+            worker = early
+        else:
+            worker = stack.enter_context(
+                start_worker(task, spec.engine, spec.driver, spec.environment)
+            )
+        stack.callback(worker.kill)
+        worker.make_room(capacity, spec.runners)
+        watch = Watch(worker, spec, context, listener, result)
         try:
             if task == "run":
-                watch.result = replace(result, **facts_of(run))
-            model = watch.result.model
-            context = replace(run.context, model_sha256=model.sha256 if model else "")
-            send_request(worker.spec_pipe, spec, context)
+                context = with_model(spec, context)
+                watch.result = with_facts(result, context)
+            worker.send(request_to_json(spec, context))
             import_for_dumps(spec)
             watch.follow()
         except KeyboardInterrupt:
@@ -94,39 +98,45 @@ def run_isolated(run: Run, task: str = "run") -> RunResult:
         warmups = spec.warmup_iterations
         return replace(
             watch.result,
-            failure=failure and failure.called(run.context.names),
+            failure=failure and failure.called(context.names),
             warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
             samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
-            wall_seconds=time.monotonic() - run.began,
+            wall_seconds=time.monotonic() - context.began,
             log_tail=watch.log_tail(),
         )
 
 
-def facts_of(run: Run) -> Mapping[str, Any]:
-    """Return the fields of a result that are known before the run."""
-    if run.facts is not None:
-        return run.facts
-    model = read_model_file(Path(run.spec.model))
-    warning = warn_of_foreign_checksums(model)
-    return {
-        "machine": read_machine(),
-        "model": model,
-        "warnings": (warning,) if warning else (),
-    }
+def new_result(spec: RunSpec) -> RunResult:
+    """Return the result of a run that begins now."""
+    return RunResult(
+        spec=spec,
+        status="failed",
+        phase="start",
+        lar_version=__version__,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def with_model(spec: RunSpec, context: RunContext) -> RunContext:
+    """Return the context with the facts about the model file, which is read once for all runs."""
+    return context if context.model else replace(context, model=read_model_file(Path(spec.model)))
+
+
+def with_facts(result: RunResult, context: RunContext) -> RunResult:
+    """Return the result with what is known before the run."""
+    warning = warn_of_foreign_checksums(context.model) if context.model else ""
+    return replace(
+        result,
+        machine=read_machine(),
+        model=context.model,
+        warnings=(warning,) if warning else (),
+    )
 
 
 def import_for_dumps(spec: RunSpec) -> None:
     """Import what finishes a dump while the worker loads the model: later it would cost time."""
     if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
         import lar.dumps.delivery  # noqa: F401
-
-
-def send_request(pipe: BinaryIO, spec: RunSpec, context: RunContext) -> None:
-    """Write to the worker what it shall do, and close the pipe; if it has died, that is seen
-    later."""
-    with contextlib.suppress(BrokenPipeError):
-        pipe.write(request_to_json(spec, context))
-    pipe.close()
 
 
 def event_or_failure(line: bytes) -> Event:
@@ -165,14 +175,21 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
-    def __init__(self, worker: WorkerProcess, run: Run, result: RunResult) -> None:
+    def __init__(
+        self,
+        worker: WorkerProcess,
+        spec: RunSpec,
+        context: RunContext,
+        listener: Listener,
+        result: RunResult,
+    ) -> None:
         self.worker = worker
-        self.spec = run.spec
-        self.listener = run.listener
+        self.spec = spec
+        self.listener = listener
         self.result = result
-        self.deadline = run.deadline
-        self.progress = Progress(run)
-        self.engine = engine_named(run.spec.engine)
+        self.deadline = context.deadline(spec)
+        self.progress = Progress(spec, context, listener)
+        self.engine = engine_named(spec.engine)
         self._seen_rows = [0] * len(worker.tables)
         self._events: deque[Event] = deque()  # those that have come and are not passed on yet
         self._partial = b""

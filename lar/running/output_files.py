@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +22,8 @@ from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.files.work_folders import work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.places import STREAMS
-from lar.running.run import Run
 
 # Of these the folder gets an index beside it. What is imported for dumps is so only when one is
 # made: each run reads this module.
@@ -41,7 +40,7 @@ def artifacts_of(spec: RunSpec) -> dict[str, Path]:
 
 
 @contextlib.contextmanager
-def place_artifacts(run: Run) -> Iterator[Run]:
+def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, RunContext]]:
     """Have the engine write into folders beside the places, which go away in the end.
 
     The outputs of a data set are written to their place right away. To resume one, the run has
@@ -51,7 +50,7 @@ def place_artifacts(run: Run) -> Iterator[Run]:
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
             flag is named.
     """
-    spec, overwrite, resume = run.spec, run.overwrite, run.resume
+    overwrite, resume = context.overwrite, context.resume
     with contextlib.ExitStack() as stack:
         written = {}
         for key, place in artifacts_of(spec).items():
@@ -74,8 +73,7 @@ def place_artifacts(run: Run) -> Iterator[Run]:
             except OSError as error:
                 raise error_of_write(error, flag=flag, subject=place) from None
             written[key] = os.path.join(folder, "written" + place.suffix)
-        context = replace(run.context, written=written)
-        yield replace(run, spec=spec, context=context) if written else run
+        yield spec, replace(context, written=written)
 
 
 @contextlib.contextmanager
@@ -163,13 +161,12 @@ def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
         )
 
 
-def deliver_artifacts(run: Run, result: RunResult) -> RunResult:
+def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
     """Move what the engine has written to its places; return the result with what is to say.
 
     Raises:
         UsageError: the engine wrote nothing, or the place cannot be written any more.
     """
-    spec, written = run.spec, run.context.written
     ok, warnings = result.status == "ok", []
     for key, place in artifacts_of(spec).items():
         flag, source = BY_KEY[key].flag, Path(written[key])

@@ -1,12 +1,12 @@
-"""From a model and options, typed or given from Python, to a `RunSpec` and the driver for it."""
+"""From what was typed, or given from Python, to the `RunSpec`: all that can be refused is."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lar.engines import driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
@@ -22,70 +22,24 @@ from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
-    from lar.records.run import Channels, RunSpec
+    from lar.records.run import ImageSettings, RunSpec
 
 
-class Plan(NamedTuple):
-    """The facts of a run that a worker needs to start, known before any record is made."""
+Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
+"""The names of the items of a data set, each with the files of its inputs."""
 
-    model: str
-    values: Mapping[str, Any]
-    settings: dict[str, Any]
-    engine: Engine
-    driver: DriverEntry
-    warmup_iterations: int
-    iterations: int
-    source: Source
-    items: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
-
-    @property
-    def is_stack(self) -> bool:
-        """True if the items are slices of a `.npz` that the model does not take whole."""
-        return bool(self.items) and not self.items[0][1]
-
-    @property
-    def sample_count(self) -> int:
-        """The number of samples that each runner takes."""
-        feeds = max(1, self.source.case_count, len(self.items))
-        return self.warmup_iterations + self.iterations * feeds
-
-    @property
-    def runners(self) -> int:
-        """The number of copies of the model that run at once."""
-        return int(self.settings.get("thread", 1))
-
-    def asked(self, *, has_dataset: bool) -> Asked:
-        """Return the facts that the rules about options look at."""
-        source = self.source
-        testcases = source.folders[0] if source.is_input else self.model
-        return Asked(
-            values=self.values,
-            warmup_iterations=self.warmup_iterations,
-            iterations=self.iterations,
-            has_dataset=has_dataset,
-            testcases=testcases if source.case_count else "",
-            input_is_testcase=source.is_input,
-            environment={**os.environ, **self.environment},
-        )
-
-    def files_fed(self) -> Iterator[str]:
-        """Yield what the model is fed with: files, and folders of them."""
-        yield from paths_in(self.values["input"] or ())
-        for _, inputs in self.items:
-            yield from (path for _, path in inputs)
-        yield from self.source.folders
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables that are set for the worker."""
-        pairs = (text.partition("=") for text in self.values["engine_env"] or ())
-        return {key: value for key, _, value in pairs}
+Start = Callable[[str, str, Mapping[str, str]], None]
+"""Starts the worker of a run, with its engine, its driver and the variables to set."""
 
 
-def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
-    """Choose the engine and the driver that honour all options.
+def plan_run(
+    model: str, values: Mapping[str, Any], *, began: float | None = None, start: Start | None = None
+) -> RunSpec:
+    """Return the spec of a run: choose the engine and the driver that honour all options.
 
-    `values` holds option values by key; those left out have their defaults.
+    `values` holds option values by key; those left out have their defaults. The time limit counts
+    from `began` on the monotonic clock, or from now. `start` is called when nothing is left to be
+    refused, so that a worker loads its libraries while this process makes the spec.
 
     Raises:
         UsageError: the model cannot be read or the options cannot be honoured.
@@ -100,52 +54,95 @@ def plan_run(model: str, values: Mapping[str, Any]) -> Plan:
     driver = driver_for(engine, settings, values["driver"])
     check_caches(settings)
     items = find_items(values["input"])
-    warmups, iterations = count_iterations(values, items or (), engine)
-    plan = Plan(
-        source.model, values, settings, engine, driver, warmups, iterations, source, items or ()
-    )
-    check_rules((*RULES, *engine.option_rules()), plan.asked(has_dataset=items is not None))
-    refuse_clashes(places_of(plan.model, values), plan.files_fed())
-    engine.check_model(Path(plan.model), settings)
-    require_engine(engine, plan.model)
-    if plan.sample_count > 2 * MOST_ITERATIONS:
-        what = f"{len(plan.items)} items" if items else f"{source.case_count} testcases"
-        raise UsageError(
-            f"too many for {what}; at most {MOST_ITERATIONS} in all",
-            "give a smaller --iter",
-            flag=f"--iter {iterations}",
-        )
-    return plan
+    asked = check_asked(engine, values, source, items)
+    refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
+    engine.check_model(Path(source.model), settings)
+    require_engine(engine, source.model)
+    check_count(asked, source, items or ())
+    check_files(values)
+    if items and not items[0][1]:
+        from lar.datasets.items import is_one_run  # few runs have a stack of items
+
+        spec = make_spec(asked, source, items, engine, driver)
+        if is_one_run(spec.inputs, shapes_taken(spec, began)):
+            items = None
+            asked = check_asked(engine, values, source, items)
+    if start is not None:
+        start(engine.name, driver.name, environment_of(values))
+    return make_spec(asked, source, items or (), engine, driver)
 
 
-def count_iterations(
-    values: Mapping[str, Any], items: Sequence[object], engine: Engine
-) -> tuple[int, int]:
-    """Return how many iterations warm up and how many are timed, of each item of a data set."""
+def check_asked(
+    engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None
+) -> Asked:
+    """Return what a run is asked to do, after a look at the rules about options.
+
+    Raises:
+        UsageError: a rule is broken.
+    """
     iterations, warmups = values["iter"], values["warmup_iter"]
     if iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
-        searches = one_of(engine.searches, values)
-        warmups = 1 if iterations or searches else 0
-    return warmups, iterations
+        warmups = 1 if iterations or one_of(engine.searches, values) else 0
+    testcases = source.folders[0] if source.is_input else source.model
+    asked = Asked(
+        values=values,
+        warmup_iterations=warmups,
+        iterations=iterations,
+        has_dataset=items is not None,
+        testcases=testcases if source.case_count else "",
+        input_is_testcase=source.is_input,
+        environment={**os.environ, **environment_of(values)},
+    )
+    check_rules((*RULES, *engine.option_rules()), asked)
+    return asked
 
 
-def as_one_run(plan: Plan) -> Plan:
-    """Return the plan of one run on the whole of what looked like a data set.
+def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that are set for the worker."""
+    pairs = (text.partition("=") for text in values["engine_env"] or ())
+    return {key: value for key, _, value in pairs}
+
+
+def files_fed(values: Mapping[str, Any], source: Source, items: Items) -> Iterator[str]:
+    """Yield what the model is fed with: files, and folders of them."""
+    yield from paths_in(values["input"] or ())
+    for _, inputs in items:
+        yield from (path for _, path in inputs)
+    yield from source.folders
+
+
+def check_count(asked: Asked, source: Source, items: Items) -> None:
+    """Refuse more iterations than there is room for.
 
     Raises:
-        UsageError: an option needs a data set.
+        UsageError: naming --iter.
     """
-    warmups, iterations = count_iterations(plan.values, (), plan.engine)
-    plan = plan._replace(items=(), warmup_iterations=warmups, iterations=iterations)
-    check_rules((*RULES, *plan.engine.option_rules()), plan.asked(has_dataset=False))
-    return plan
+    feeds = max(1, source.case_count, len(items))
+    if asked.warmup_iterations + asked.iterations * feeds > 2 * MOST_ITERATIONS:
+        what = f"{len(items)} items" if items else f"{source.case_count} testcases"
+        raise UsageError(
+            f"too many for {what}; at most {MOST_ITERATIONS} in all",
+            "give a smaller --iter",
+            flag=f"--iter {asked.iterations}",
+        )
 
 
-def find_items(
-    texts: Sequence[str] | None,
-) -> Sequence[tuple[str, Sequence[tuple[str, str]]]] | None:
+def shapes_taken(spec: RunSpec, began: float | None) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the inputs that a model takes, by name; a worker reads it.
+
+    Raises:
+        UsageError: the model cannot be read.
+    """
+    from lar.records.run import RunContext
+    from lar.running.tasks import info_of
+
+    context = RunContext() if began is None else RunContext(began=began)
+    return {each.name: each.shape for each in info_of(spec, context).inputs}
+
+
+def find_items(texts: Sequence[str] | None) -> Items | None:
     """Return the items of a data set that `--input` names, None for the data of one run.
 
     Raises:
@@ -171,49 +168,89 @@ def check_caches(settings: Mapping[str, Any]) -> None:
             check_input(path, BY_KEY[key].flag)
 
 
-def spec_of(plan: Plan) -> RunSpec:
-    """Return the spec of a planned run."""
+def check_files(values: Mapping[str, Any]) -> None:
+    """Refuse labels that cannot be read and reports that cannot be written: those who will do it
+    are asked then, and say why.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    labels = values["labels"]
+    if labels is not None and not os.access(labels, os.R_OK):
+        from lar.datasets.classes import read_labels
+
+        read_labels(labels, ())
+    for key in ("json", "csv"):
+        name = values[key]
+        if name is not None and name != "-" and not is_writable(name):
+            from lar.files.report_file import OutputFile
+
+            with OutputFile(name, f"--{key}"):
+                pass
+
+
+def is_writable(name: str) -> bool:
+    """Return whether a file can probably be written."""
+    if os.path.exists(name):
+        return not os.path.isdir(name) and os.access(name, os.W_OK)
+    return os.access(os.path.dirname(name) or os.curdir, os.W_OK | os.X_OK)
+
+
+def make_spec(
+    asked: Asked, source: Source, items: Items, engine: Engine, driver: DriverEntry
+) -> RunSpec:
+    """Return the spec of what is asked for.
+
+    Raises:
+        UsageError: the labels of a data set's items cannot be used.
+    """
     # Not before: an error in the command line should cost no more than it must.
     from lar.datasets.classes import read_labels
     from lar.records.dataset import Item
-    from lar.records.run import ImageSettings, RunSpec
+    from lar.records.run import RunSpec
 
-    values, settings = plan.values, plan.settings
-    labels = read_labels(values["labels"], [name for name, _ in plan.items])
-    channels: Channels | None = "bgr" if values["bgr"] else "rgb" if values["rgb"] else None
+    values, settings = asked.values, collect_settings(asked.values)
+    labels = read_labels(values["labels"], [name for name, _ in items])
     return RunSpec(
-        model=plan.model,
-        engine=plan.engine.name,
-        driver=plan.driver.name,
+        model=source.model,
+        engine=engine.name,
+        driver=driver.name,
         device=f"cuda:{settings['cuda']}" if CUDA.is_given(settings) else "cpu",
         inputs=tuple(values["input"] or ()),
-        image=ImageSettings(
-            layout=values["input_layout"],
-            size=values["resize"],
-            mean=values["mean"],
-            scale=values["scale"],
-            channels=channels,
-        ),
+        image=image_settings(values),
         fill=values["fill"],
         seed=values["seed"],
         batch_size=values["batch_size"],
         copy_outputs=bool(values["copy_to_host"]),
         settings=settings,
-        warmup_iterations=plan.warmup_iterations,
-        iterations=plan.iterations,
+        warmup_iterations=asked.warmup_iterations,
+        iterations=asked.iterations,
         timeout_seconds=values["timeout"],
         stall_seconds=values["stall_timeout"],
-        environment=plan.environment,
+        environment=environment_of(values),
         items=tuple(
             Item(number=number, name=name, inputs=tuple(inputs), label=label)
             for number, ((name, inputs), label) in enumerate(
-                zip(plan.items, labels.truths or [None] * len(plan.items), strict=True)
+                zip(items, labels.truths or [None] * len(items), strict=True)
             )
         ),
-        item_names=tuple(name for name, _ in plan.items),
+        item_names=tuple(name for name, _ in items),
         tell_classes=values["labels"] is not None,
         class_names=labels.names,
-        cases=tuple(cases_of(plan.source)),
+        cases=tuple(cases_of(source)),
+    )
+
+
+def image_settings(values: Mapping[str, Any]) -> ImageSettings:
+    """Return what options say of the conversion of images."""
+    from lar.records.run import ImageSettings
+
+    return ImageSettings(
+        layout=values["input_layout"],
+        size=values["resize"],
+        mean=values["mean"],
+        scale=values["scale"],
+        channels="bgr" if values["bgr"] else "rgb" if values["rgb"] else None,
     )
 
 

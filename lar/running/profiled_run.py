@@ -20,7 +20,6 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
-from lar.running.run import Run
 
 if TYPE_CHECKING:
     from lar.records.profile import Cost
@@ -29,7 +28,7 @@ PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
-Plain = Callable[[RunSpec, RunContext, Listener], RunResult]
+Make = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 
 class PlainRun(Listener):
@@ -50,7 +49,7 @@ class PlainRun(Listener):
         self.listener.on_progress(text, time.monotonic() - self.began)
 
 
-def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -> RunResult:
+def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
     """Make a plain run and then the profiled one; return the result of that.
 
     Where the plain run does not end well, the profiled one is not made.
@@ -58,22 +57,21 @@ def run_profiled(run: Run, plain: Plain, profiled: Callable[[Run], RunResult]) -
     Raises:
         UsageError: a file cannot be written, or calls of the system cannot be traced here.
     """
-    spec, written = run.spec, run.context.written
     if PROFILE_SYSCALLS.is_given(spec.settings):
         from lar.measurement.syscalls import require_strace
 
         require_strace()
-    context = replace(run.context, written={})
-    before = plain(plain_spec(spec), context, PlainRun(run.listener))
+    written = context.written
+    before = make(plain_spec(spec), replace(context, written={}), PlainRun(listener))
     if before.status != "ok":
         return without_profile(before, spec)
-    result = replace(profiled(run), unprofiled=before.samples)
+    result = replace(make(spec, context, listener), unprofiled=before.samples)
     if result.status != "ok":
         return result
     option = next(each for each in PROFILES if each.key in written)
     place = os.path.abspath(str(spec.settings[option.key]))
     try:
-        complete_profile(written[option.key], place, result, run.deadline)
+        complete_profile(written[option.key], place, result, context.deadline(spec))
     except KeyboardInterrupt:
         failure = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
         return replace(result, status="interrupted", failure=failure)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from lar.engines import engine_named
-from lar.running.run import Run
+from lar.measurement.listener import Listener
+from lar.records.run import RunContext, RunSpec
 
 # What is soon over is not worth a line.
 PATIENCE_SECONDS = 2.0
@@ -15,9 +16,9 @@ INTERVAL_SECONDS = 1.0
 class Progress:
     """Asks the engine now and then for its progress, and reports it to the listener."""
 
-    def __init__(self, run: Run) -> None:
-        self.spec, self.context, self.listener = run.spec, run.context, run.listener
-        self.engine = engine_named(run.spec.engine)
+    def __init__(self, spec: RunSpec, context: RunContext, listener: Listener) -> None:
+        self.spec, self.context, self.listener = spec, context, listener
+        self.engine = engine_named(spec.engine)
         self.began = time.monotonic()
         self.due = self.began + PATIENCE_SECONDS
         self.reported = False

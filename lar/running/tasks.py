@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -13,12 +12,11 @@ from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, Event, ModelRead
 from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
 from lar.running.isolation import run_isolated
-from lar.running.run import Run
 
 A = TypeVar("A")
 
 
-def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
+def info_of(spec: RunSpec, context: RunContext | None = None) -> ModelInfo:
     """Read what the model file of a spec holds, in a worker process and within the time limit.
 
     Raises:
@@ -27,8 +25,7 @@ def info_of(spec: RunSpec, began: float | None = None) -> ModelInfo:
         LarError: the reader failed, or there was not time enough.
     """
     read_model_file(Path(spec.model))
-    answer = run_task("info", ModelRead, spec, began=began)
-    info = answer.info
+    info = run_task("info", ModelRead, spec, context).info
     if spec.cases:
         info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
     return info
@@ -58,29 +55,14 @@ class Collector(Listener, Generic[A]):
             self.found = event
 
 
-def run_task(
-    task: str,
-    answer: type[A],
-    spec: RunSpec,
-    context: RunContext | None = None,
-    *,
-    began: float | None = None,
-) -> A:
+def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | None = None) -> A:
     """Have a worker do a task for the spec's engine; return the event it answers with.
-
-    The time limit counts from `began` on the monotonic clock, or from now.
 
     Raises:
         LarError: it failed, crashed or hung.
     """
     listener = Collector(answer)
-    run = Run(
-        spec=spec,
-        context=context or RunContext(),
-        listener=listener,
-        began=time.monotonic() if began is None else began,
-    )
-    result = run_isolated(run, task)
+    result = run_isolated(spec, context or RunContext(), listener, task=task)
     if listener.found is None:
         if result.status == "interrupted":
             raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lar.measurement.rows import SampleRows, create_shared_file, open_rows, size_of_rows
+from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
 EVENT_FILE, SAMPLE_FILE = 3, 4
@@ -29,23 +29,32 @@ main(sys.argv[1:])
 
 
 class WorkerProcess:
-    """A started worker process and the parent's ends of its pipes."""
+    """A started worker process, the parent's ends of its pipes, and the samples of each runner."""
 
-    def __init__(
-        self,
-        pid: int,
-        spec_pipe: BinaryIO,
-        events: int,
-        log: int,
-        tables: tuple[SampleRows, ...],
-    ) -> None:
+    def __init__(self, pid: int, request: BinaryIO, samples: int, events: int, log: int) -> None:
         self.pid = pid
-        self.spec_pipe = spec_pipe
         self.events = events
         self.log = log
-        self.tables = tables
+        self.tables: tuple[SampleRows, ...] = ()
+        self._request = request
+        self._samples = samples
         self._reaped: tuple[int, Any] | None = None
         self._killed = False
+
+    @property
+    def is_free(self) -> bool:
+        """True until it is asked for something."""
+        return not self.tables
+
+    def make_room(self, capacity: int, runners: int) -> None:
+        """Make room for that many samples of each runner, before it is asked to take any."""
+        self.tables = make_rows(self._samples, capacity, runners)
+
+    def send(self, request: bytes) -> None:
+        """Write what it shall do, and close the pipe; if it has died, that is seen later."""
+        with contextlib.suppress(BrokenPipeError):
+            self._request.write(request)
+        self._request.close()
 
     def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
         """Return the exit status and resource usage once the process has ended."""
@@ -101,28 +110,23 @@ def module_path() -> list[str]:
 
 @contextlib.contextmanager
 def start_worker(
-    task: str,
-    engine: str,
-    driver: str,
-    capacity: int,
-    environment: Mapping[str, str],
-    runners: int = 1,
+    task: str, engine: str, driver: str, environment: Mapping[str, str]
 ) -> Iterator[WorkerProcess]:
-    """Start a worker with room for that many samples of each runner, and kill its group in the end.
+    """Start a worker, and kill its group in the end.
 
-    It loads the driver's libraries and then waits for its spec.
+    It loads the driver's libraries and then waits for a request.
     """
     with contextlib.ExitStack() as stack:
-        spec_out, spec_in = open_pipe()
+        request_out, request_in = open_pipe()
         event_out, event_in = open_pipe()
         log_out, log_in = open_pipe()
-        samples = above_worker_files(create_shared_file(runners * size_of_rows(capacity)))
-        for file in (event_out, log_out):
+        samples = above_worker_files(create_shared_file())
+        for file in (event_out, log_out, samples):
             os.set_blocking(file, False)
             stack.callback(os.close, file)
-        spec_pipe = open(spec_in, "wb", buffering=0)  # noqa: SIM115 - closed by the stack
-        stack.callback(spec_pipe.close)
-        copies = {0: spec_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
+        request = open(request_in, "wb", buffering=0)  # noqa: SIM115 - closed by the stack
+        stack.callback(request.close)
+        copies = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
         arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
         try:
             pid = os.posix_spawn(
@@ -132,11 +136,10 @@ def start_worker(
                 file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
                 setpgroup=0,
             )
-            tables = open_rows(samples, capacity, runners)
         finally:
-            for file in {*copies.values()}:
+            for file in (request_out, event_in, log_in):
                 os.close(file)
-        worker = WorkerProcess(pid, spec_pipe, event_out, log_out, tables)
+        worker = WorkerProcess(pid, request, samples, event_out, log_out)
         try:
             yield worker
         finally:

@@ -27,8 +27,8 @@ from network import Array, Network, Node
 from onnx import TensorProto
 from onnx_twin import OnnxGraph, onnx_of
 
-from lar.running.plan import plan_run, spec_of
-from lar.running.run import Run
+from lar.records.run import RunContext
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.comparison.planted_networks import IN_BLOCKS, NETWORKS, Fault
 
@@ -164,8 +164,8 @@ def draw_inputs(network: Network) -> dict[str, Array]:
 def dump(model: Path, folder: Path, inputs: list[str], **options: Any) -> None:
     """Run a model once in this process and have lar dump every tensor."""
     values = {"iter": 1, "warmup_iter": 0, "input": inputs, "bin_io_dump": str(folder), **options}
-    plan = plan_run(str(model), values)
-    result = make_run(Run(spec=spec_of(plan), in_process=True))
+    spec = plan_run(str(model), values)
+    result = make_run(spec, RunContext(in_process=True))
     assert result.status == "ok", result.failure
 
 

@@ -17,6 +17,7 @@ from lar.measurement.rows import (
     SampleRows,
     create_shared_file,
     join_samples,
+    make_rows,
     open_rows,
     size_of_rows,
 )
@@ -98,11 +99,11 @@ def test_two_tables_over_one_file_see_the_same(
 ) -> None:
     if not with_memfd:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    file = create_shared_file(size_of_rows(5))
+    file = create_shared_file()
     try:
+        writer, reader = make_rows(file, 5)[0], open_rows(file, 5)[0]
         assert os.fstat(file).st_size == size_of_rows(5)
         assert not os.get_inheritable(file)
-        writer, reader = open_rows(file, 5)[0], open_rows(file, 5)[0]
     finally:
         os.close(file)
     writer.append(0.3, 0.2, NAN, 0.1)
@@ -111,14 +112,14 @@ def test_two_tables_over_one_file_see_the_same(
 
 
 def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
-    file = create_shared_file(size_of_rows(3))
+    file = create_shared_file()
+    (rows,) = make_rows(file, 3)
     code = (
         "import os, sys; from lar.measurement.rows import open_rows\n"
         f"rows = open_rows({file}, 3)[0]; rows.append(0.3, 0.2, 0.1, 0.0); os.abort()"
     )
     try:
         ended = subprocess.run([sys.executable, "-c", code], pass_fds=[file], cwd=root, timeout=60)
-        (rows,) = open_rows(file, 3)
     finally:
         os.close(file)
     assert ended.returncode < 0
@@ -126,9 +127,9 @@ def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
 
 
 def test_room_for_many_rows_costs_nothing_until_they_come() -> None:
-    file = create_shared_file(size_of_rows(10_000_000))
+    file = create_shared_file()
     try:
-        (rows,) = open_rows(file, 10_000_000)
+        (rows,) = make_rows(file, 10_000_000)
         rows.append(1, 1, 1, 1)
         assert os.fstat(file).st_blocks * 512 < 100_000
     finally:

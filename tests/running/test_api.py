@@ -16,8 +16,8 @@ import pytest
 
 import lar
 from lar.errors import LarError, OutOfTime
-from lar.running.api import settle_stack
-from lar.running.plan import plan_run, spec_of
+from lar.records.run import RunContext
+from lar.running.plan import plan_run
 from lar.running.tasks import find_devices, info_of
 
 WriteScript = Callable[..., str]
@@ -142,15 +142,12 @@ def test_a_model_is_read_within_the_time_limit_of_its_run(
     write_script: WriteScript, root: Path
 ) -> None:
     began = time.monotonic() - 10
-    spec = spec_of(plan_run(write_script(), {"timeout": 5.0}))
+    spec = plan_run(write_script(), {"timeout": 5.0})
     with pytest.raises(OutOfTime, match="timed out after 5 s"):
-        info_of(spec, began)
-    stack = plan_run(
-        str(root / "models/digits_cnn.onnx"),
-        {"timeout": 5.0, "input": [str(root / "inputs/digits.npz")]},
-    )
+        info_of(spec, RunContext(began=began))
+    stack = {"timeout": 5.0, "input": [str(root / "inputs/digits.npz")]}
     with pytest.raises(OutOfTime, match="timed out after 5 s"):
-        settle_stack(stack, began)
+        plan_run(str(root / "models/digits_cnn.onnx"), stack, began=began)
 
 
 def test_without_inputs_data_is_generated_and_says_so(write_script: WriteScript) -> None:

@@ -19,9 +19,8 @@ import lar
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event
-from lar.records.run import RunResult, Status
-from lar.running.plan import plan_run, spec_of
-from lar.running.run import Run
+from lar.records.run import RunContext, RunResult, Status
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.running.isolated_runs import SOON, fault, needs_proc
 
@@ -188,16 +187,16 @@ def test_events_and_rows_come_in_order_however_late_they_are_heard(
     write_script: WriteScript, dawdle_at: str
 ) -> None:
     recorder = Recorder(dawdle_at)
-    plan = plan_run(write_script(prints="noise"), {"iter": 2})
-    assert make_run(Run(spec=spec_of(plan), listener=recorder)).status == "ok"
+    spec = plan_run(write_script(prints="noise"), {"iter": 2})
+    assert make_run(spec, RunContext(), recorder).status == "ok"
     assert [word for word in recorder.heard if word != "log"] == IN_ORDER
 
 
 def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
     write_script: WriteScript,
 ) -> None:
-    plan = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
-    result = make_run(Run(spec=spec_of(plan), listener=Recorder("EngineStarted", seconds=3.1)))
+    spec = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
+    result = make_run(spec, RunContext(), Recorder("EngineStarted", seconds=3.1))
     assert (result.status, result.failure) == ("ok", None)
 
 
@@ -217,10 +216,10 @@ class SlowReader(Listener):
 
 def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScript) -> None:
     reader = SlowReader(5e-4)
-    plan = plan_run(
+    spec = plan_run(
         write_script(times=[[2e-6, 1e-6, None]], real_time=True), {"iter": 100_000, "timeout": 1.0}
     )
-    result = make_run(Run(spec=spec_of(plan), listener=reader))
+    result = make_run(spec, RunContext(), reader)
     assert result.status == "timed_out"
     assert result.wall_seconds < 1 + SOON
     assert reader.most <= 1000
@@ -232,8 +231,8 @@ def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: Write
     # The reader takes longer than the limit; a busy machine may take that long to start the worker.
     for seconds in (2, 10):
         reader = SlowReader(seconds / 2000)
-        plan = plan_run(write_script(), {"iter": 2500, "timeout": float(seconds)})
-        result = make_run(Run(spec=spec_of(plan), listener=reader))
+        spec = plan_run(write_script(), {"iter": 2500, "timeout": float(seconds)})
+        result = make_run(spec, RunContext(), reader)
         if result.status == "ok":
             break
     assert (result.status, result.failure) == ("ok", None)
@@ -255,8 +254,8 @@ def test_a_listener_without_room_holds_up_no_end(
             return False
 
     began = time.monotonic()
-    plan = plan_run(write_script(real_time=True), {"iter": 100_000, "timeout": timeout})
-    result = make_run(Run(spec=spec_of(plan), listener=Full()))
+    spec = plan_run(write_script(real_time=True), {"iter": 100_000, "timeout": timeout})
+    result = make_run(spec, RunContext(), Full())
     assert result.status == status
     assert time.monotonic() - began < 1 + SOON
 
@@ -266,9 +265,9 @@ def test_an_exception_of_the_listener_ends_the_worker(write_script: WriteScript)
         def on_event(self, event: Event, result: RunResult) -> None:
             raise BrokenPipeError
 
-    plan = plan_run(write_script(faults=fault("hang", "load")), {})
+    spec = plan_run(write_script(faults=fault("hang", "load")), {})
     with pytest.raises(BrokenPipeError):
-        make_run(Run(spec=spec_of(plan), listener=Broken()))
+        make_run(spec, RunContext(), Broken())
 
 
 def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None:
@@ -282,8 +281,8 @@ def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None
 
     listener = Interrupting()
     script = write_script(times=[[0.2, 0.01, None]], real_time=True)
-    plan = plan_run(script, {"iter": 50})
-    result = make_run(Run(spec=spec_of(plan), listener=listener))
+    spec = plan_run(script, {"iter": 50})
+    result = make_run(spec, RunContext(), listener)
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from lar.measurement.listener import Listener
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import ModelFile, RunContext, RunResult, RunSpec
 from lar.running.isolation import run_isolated
-from lar.running.run import Run
 from lar.running.worker_process import WorkerProcess
 from tests.engines.added import install
 from tests.running.isolated_runs import SOON, eventually, is_alive, needs_proc
@@ -58,7 +57,8 @@ def run_rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRogue:
         install(tmp_path, "rogue", ROGUE + body)
         monkeypatch.syspath_prepend(str(tmp_path))
         spec = RunSpec(model="", engine="rogue", driver="rogue", iterations=2, **fields)
-        return run_isolated(Run(spec=spec, listener=listener or Listener(), facts={}))
+        model = ModelFile(path="rogue", size_bytes=0, sha256="")
+        return run_isolated(spec, RunContext(model=model), listener or Listener())
 
     return run
 

@@ -21,10 +21,9 @@ from lar.cli.main import main
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
-from lar.records.run import RunResult, RunSpec, Samples, Status
+from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
 from lar.running.plan import plan_run
-from lar.running.run import Run
 from lar.worker.main import failure_of
 
 
@@ -38,9 +37,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | bool) -> RunResult:
     """Do what a run does whose engine writes two tensors, or a text, for each option."""
     spec = RunSpec(model="r.mge", engine="megengine", driver="lite", settings=dict(settings))
-    run = Run(spec=spec, overwrite=overwrite)
-    with place_artifacts(run) as placed:
-        for key, written in placed.context.written.items():
+    with place_artifacts(spec, RunContext(overwrite=overwrite)) as (spec, context):
+        for key, written in context.written.items():
             place = Path(written)
             if key.startswith("bin_"):
                 place.mkdir()
@@ -49,13 +47,13 @@ def write(status: Status = "ok", *, overwrite: bool = False, **settings: str | b
             else:
                 place.write_text("卷积\n")
         result = RunResult(
-            spec=placed.spec,
+            spec=spec,
             status=status,
             phase="done",
             warmup=Samples(end_to_end=(1.0,)),
             samples=Samples(end_to_end=(1.0, 1.0)),
         )
-        return deliver_artifacts(placed, result)
+        return deliver_artifacts(spec, context.written, result)
 
 
 def names(folder: str | Path) -> list[str]:
@@ -145,12 +143,12 @@ def test_a_tensor_that_was_cut_off_is_left_out() -> None:
         model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
     )
     result = RunResult(spec=spec, status="crashed", phase="warmup")
-    with place_artifacts(Run(spec=spec)) as placed:
-        folder = Path(placed.context.written["bin_io_dump"])
+    with place_artifacts(spec, RunContext()) as (_, context):
+        folder = Path(context.written["bin_io_dump"])
         folder.mkdir()
         write_tensor(folder / "000001", np.ones(2, np.float32), "whole")
         (folder / "000003").write_bytes((folder / "000001").read_bytes()[:-1])
-        deliver_artifacts(placed, result)
+        deliver_artifacts(spec, context.written, result)
     assert names("dir") == ["000001"]
     assert [tensor.key for tensor in lar.open_dump("dir")] == ["000001"]
 
@@ -160,10 +158,10 @@ def test_nothing_is_left_where_nothing_was_dumped() -> None:
         model="r.mge", engine="megengine", driver="lite", settings={"bin_io_dump": "dir"}
     )
     result = RunResult(spec=spec, status="crashed", phase="load")
-    with place_artifacts(Run(spec=spec)) as placed:
-        assert deliver_artifacts(placed, result) == result
+    with place_artifacts(spec, RunContext()) as (_, context):
+        assert deliver_artifacts(spec, context.written, result) == result
         with pytest.raises(UsageError, match="the engine has written nothing"):
-            deliver_artifacts(placed, replace(result, status="ok"))
+            deliver_artifacts(spec, context.written, replace(result, status="ok"))
     assert names(".") == ["r.mge"]
 
 

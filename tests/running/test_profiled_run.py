@@ -15,7 +15,7 @@ from lar.errors import LarError, UsageError
 from lar.measurement.listener import Listener
 from lar.profiles.ranges import patterns_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
-from lar.running.plan import plan_run, spec_of
+from lar.running.plan import plan_run
 from lar.running.profiled_run import (
     PLAIN_ITERATIONS,
     PlainRun,
@@ -24,7 +24,6 @@ from lar.running.profiled_run import (
     plain_spec,
     run_profiled,
 )
-from lar.running.run import Run
 from lar.running.steps import make_run
 
 if TYPE_CHECKING:
@@ -156,31 +155,30 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     ran: list[RunSpec] = []
 
     def plain(each: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        ran.append(each)
         assert context == RunContext()
         failure = Failure("timed out after 1 s in phase load", "more time")
         return replace(result_of(each, 0.5), status="timed_out", failure=failure)
 
-    def profiled(each: Run) -> RunResult:
-        ran.append(each.spec)
-        return result_of(each.spec)
-
-    run = Run(spec=spec, context=RunContext(written={"profile": "never written"}))
-    result = run_profiled(run, plain, profiled)
+    context = RunContext(written={"profile": "never written"})
+    result = run_profiled(plain, spec, context, Listener())
     assert (result.status, result.spec) == ("timed_out", spec)
     assert result.failure == Failure(
         "timed out after 1 s in phase load, before the profiler was used", "more time"
     )
     assert (result.samples.end_to_end, result.unprofiled.end_to_end) == ((), (0.5,))
-    assert ran == []
+    assert [each.settings for each in ran] == [{}]
 
 
 def test_a_profiled_run_that_ends_badly_has_no_profile_to_complete() -> None:
     context = RunContext(written={"profile": "never written"})
-    result = run_profiled(
-        Run(spec=spec_with({"profile": "p.json"}), context=context),
-        lambda each, context, listener: result_of(each, 0.5),
-        lambda run: replace(result_of(run.spec, 0.75), status="timed_out"),
-    )
+
+    def make(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        if not context.written:
+            return result_of(spec, 0.5)
+        return replace(result_of(spec, 0.75), status="timed_out")
+
+    result = run_profiled(make, spec_with({"profile": "p.json"}), context, Listener())
     assert result.status == "timed_out"
     assert result.unprofiled.end_to_end == (0.5,)
 
@@ -194,8 +192,8 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     monkeypatch.setattr("lar.measurement.peak.measure_peak", interrupt)
     path = tmp_path / "p.json"
     path.write_text("earlier")
-    plan = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
-    result = make_run(Run(spec=spec_of(plan)))
+    spec = plan_run(write_script(times=TIMES, operators=OPERATORS), {"profile": str(path)})
+    result = make_run(spec, RunContext())
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130
@@ -222,9 +220,10 @@ def test_without_time_left_no_peak_is_measured(write_script: WriteScript, tmp_pa
     spec = spec_with({"profile": str(path)}, timeout_seconds=0.0)
     lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
     result = run_profiled(
-        Run(spec=spec, context=RunContext(written={"profile": str(path)}), began=0.0),
-        lambda each, context, listener: result_of(each, 0.5),
-        lambda run: result_of(run.spec, 0.75),
+        lambda each, context, listener: result_of(each, 0.75 if context.written else 0.5),
+        spec,
+        RunContext(written={"profile": str(path)}, began=0.0),
+        Listener(),
     )
     assert result.status == "ok"
     assert lar.read_profile(path).facts.peak is None

@@ -15,9 +15,9 @@ import pytest
 
 from lar.cli.progress_line import ProgressLine
 from lar.measurement.listener import Listener
+from lar.records.run import RunContext
 from lar.running import progress
-from lar.running.plan import plan_run, spec_of
-from lar.running.run import Run
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
 WriteScript = Callable[..., str]
@@ -44,8 +44,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told_of(model: str) -> Told:
-    plan, told = plan_run(model, {"iter": 2}), Told()
-    assert make_run(Run(spec=spec_of(plan), listener=told)).status == "ok"
+    spec, told = plan_run(model, {"iter": 2}), Told()
+    assert make_run(spec, RunContext(), told).status == "ok"
     return told
 
 

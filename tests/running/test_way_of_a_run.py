@@ -9,8 +9,8 @@ from types import FrameType
 import pytest
 
 from lar.cli.main import main
+from lar.options.rules import Asked
 from lar.records.run import RunSpec
-from lar.running.plan import Plan
 
 WriteScript = Callable[..., str]
 
@@ -61,6 +61,6 @@ def test_from_the_flag_to_the_clock(
 
 def carries(value: object) -> bool:
     """Whether what a function returns is the number or the request that has it."""
-    if isinstance(value, (Plan, RunSpec)):
+    if isinstance(value, (Asked, RunSpec)):
         return value.iterations == COUNT
     return COUNT in value if type(value) is tuple else value == COUNT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lar.errors import UsageError
-from lar.running.plan import plan_run, spec_of
+from lar.running.plan import plan_run
 from lar.testcases.paths import Source, cases_of, source_of
 
 
@@ -70,10 +70,10 @@ def test_those_in_a_file_are_counted_whatever_its_name(tmp_path: Path) -> None:
     graph = struct.pack("<I", 8) + b"\0\0\0\0mgv2"
     path = tmp_path / "resnet50.bin"
     path.write_bytes(b"mgbtest0" + struct.pack("<I", 2) + 3 * graph)
-    plan = plan_run(str(path), {"iter": 5})
-    assert plan.engine.name == "megengine"
-    assert plan.sample_count == 1 + 2 * 5
-    assert [case.name for case in spec_of(plan).cases] == ["testcase 0", "testcase 1"]
+    spec = plan_run(str(path), {"iter": 5})
+    assert spec.engine == "megengine"
+    assert spec.sample_count == 1 + 2 * 5
+    assert [case.name for case in spec.cases] == ["testcase 0", "testcase 1"]
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from lar.engines.megengine.cache_choices import operators_of
 from lar.measurement.listener import Listener
 from lar.records.run import RunContext, RunSpec, Setting
 from lar.running import progress
-from lar.running.plan import plan_run, spec_of
-from lar.running.run import Run
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -58,8 +57,8 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
         def on_progress(self, text: str, elapsed: float) -> None:
             self.texts.append(text)
 
-    plan = plan_run(DIGITS, {"iter": 1, "fast_run": True})
-    assert make_run(Run(spec=spec_of(plan), listener=Told())).status == "ok"
+    spec = plan_run(DIGITS, {"iter": 1, "fast_run": True})
+    assert make_run(spec, RunContext(), Told()).status == "ok"
     assert Told.texts[0] == "searching: 0 operators measured"
     assert Told.texts[-1] == ""  # it is over
     counts = [int(text.split()[1]) for text in Told.texts[:-1]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
+from lar.measurement.machine import read_model_file
 from lar.records.run import RunContext, RunSpec
 
 DIGITS = Path(__file__).resolve().parents[3] / "models" / "digits_cnn.onnx"
@@ -39,7 +39,7 @@ def make_driver(tmp_path: Path) -> MakeDriver:
                 "model_dump": str(settings.get("model_dump", "")),
                 **{key: settings[key] for key in ("profile", "profile_raw") if key in settings},
             },
-            model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
+            model=read_model_file(model),
         )
         return SessionDriver(spec, engine_named("onnxruntime").rows, context)
 
