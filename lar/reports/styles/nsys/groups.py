@@ -1,17 +1,20 @@
-"""Groups of durations or sizes by name, for the statistics of nsys."""
+"""Groups of durations or sizes by name, and the events of a profile that make them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from lar.profiles.devices import is_of_device, kernel_runs
 from lar.profiles.operator_filter import operators_matching
 from lar.records.profile import Category, Profile, Span
+
+Row = TypeVar("Row")
 
 # Calls of the operating system that are shorter are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000
@@ -29,10 +32,11 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The values of one row, nanoseconds or bytes."""
+    """The values of one row, nanoseconds or bytes; `share` is their part of all in percent."""
 
     key: tuple[str, ...]
     values: list[int] = field(repr=False)
+    share: float = 0.0
 
     @property
     def name(self) -> str:
@@ -76,14 +80,9 @@ class Group:
 
 
 SORT_KEYS: Mapping[str, Callable[[Group], Any]] = {
-    "total": lambda group: group.total,
-    "count": lambda group: group.count,
-    "average": lambda group: group.average,
-    "median": lambda group: group.median,
-    "minimum": lambda group: group.minimum,
-    "maximum": lambda group: group.maximum,
-    "stddev": lambda group: group.deviation,
-    "name": lambda group: group.name,
+    **{key: attrgetter(key) for key in ("total", "count", "average", "median")},
+    **{key: attrgetter(key) for key in ("minimum", "maximum", "name")},
+    "stddev": attrgetter("deviation"),
 }
 
 
@@ -92,20 +91,20 @@ def groups_of(events: Iterable[Event]) -> list[Group]:
     values: dict[tuple[str, ...], list[int]] = {}
     for event in events:
         values.setdefault(event.key, []).append(event.value)
-    return [Group(key, members) for key, members in values.items()]
+    whole = sum(map(sum, values.values()))
+    return [
+        Group(key, members, 100 * sum(members) / whole if whole else 0.0)
+        for key, members in values.items()
+    ]
 
 
-def sort_groups(groups: Iterable[Group], key: str) -> list[Group]:
+def sort_rows(rows: Iterable[Row], key: str, group_of: Callable[[Row], Group]) -> list[Row]:
     """Sort by a key of SORT_KEYS: names from A, all else from the greatest; +KEY and -KEY say
     which is wanted."""
     name = key.lstrip("+-")
     ascending = key.startswith("+") or (name == "name" and not key.startswith("-"))
-    return sorted(groups, key=SORT_KEYS[name], reverse=not ascending)
-
-
-def share_of(group: Group, total: int) -> float:
-    """Return the part of a total in percent, 0 of nothing."""
-    return 100 * group.total / total if total else 0.0
+    value = SORT_KEYS[name]
+    return sorted(rows, key=lambda row: value(group_of(row)), reverse=not ascending)
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[str, int | None], bool]:
@@ -117,10 +116,35 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[str, int | No
     return lambda name, operator: operator in operators or search(name) is not None
 
 
-def filter_events(profile: Profile, events: Iterable[Event], pattern: str | None) -> list[Event]:
-    """Return the events that match a regular expression."""
-    matches = matcher_of(profile, pattern)
-    return [event for event in events if matches(event.key[-1], event.operator)]
+class Source(NamedTuple):
+    """What a report is made of: `rows` takes a profile and what --filter says.
+
+    `missing` is what a profile without any lacks, and on a CPU `host_missing`, where it differs.
+    """
+
+    rows: Callable[[Profile, str | None], list[Any]]
+    missing: str
+    host_missing: str = ""
+
+    def skipped(self, profile: Profile, pattern: str | None, name: str = "it") -> str:
+        """Return the line that explains why there are no rows."""
+        if pattern is not None and self.rows(profile, None):
+            return f"SKIPPED: nothing in {name} matches --filter."
+        missing = self.missing if profile.on_device else self.host_missing or self.missing
+        return f"SKIPPED: the profile does not contain {missing}."
+
+
+def source_of_events(
+    events_of: Callable[[Profile], list[Event]], missing: str, host_missing: str = ""
+) -> Source:
+    """Return a source whose rows are groups of events."""
+
+    def rows(profile: Profile, pattern: str | None) -> list[Group]:
+        matches = matcher_of(profile, pattern)
+        events = events_of(profile)
+        return groups_of(it for it in events if matches(it.key[-1], it.operator))
+
+    return Source(rows, missing, host_missing)
 
 
 def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
@@ -137,6 +161,23 @@ def kernel_events(profile: Profile) -> list[Event]:
     return [
         Event((run.name,), run.end_ns - run.start_ns, run.operator) for run in kernel_runs(profile)
     ]
+
+
+def grid_events(profile: Profile) -> list[Event]:
+    """Return kernels by their grid and block; a kernel without a recorded launch has no row."""
+    return [
+        Event(
+            (format_extent(run.grid), format_extent(run.block), run.name),
+            run.end_ns - run.start_ns,
+            run.operator,
+        )
+        for run in kernel_runs(profile)
+        if run.grid is not None and run.block is not None
+    ]
+
+
+def format_extent(extent: Sequence[int]) -> str:
+    return " ".join(f"{size:4d}" for size in extent)
 
 
 def memory_spans(profile: Profile) -> list[Span]:
@@ -174,10 +215,10 @@ def system_call_events(profile: Profile) -> list[Event]:
     ]
 
 
-def sources_of_os_events(profile: Profile) -> tuple[str, ...]:
+def notes_of_os_events(profile: Profile) -> tuple[str, ...]:
     """Return what recorded the calls of the operating system."""
     sources = {span.source for span in spans_without_warmup(profile, "osrt") if span.source}
-    return tuple(sorted(sources))
+    return tuple(f"Source: {source}" for source in sorted(sources))
 
 
 def range_events(profile: Profile) -> list[Event]:
@@ -188,19 +229,23 @@ def range_events(profile: Profile) -> list[Event]:
     ]
 
 
-def push_pop_events(profile: Profile) -> list[Event]:
-    return events_of_style(profile, PUSH_POP)
-
-
-def start_end_events(profile: Profile) -> list[Event]:
-    return events_of_style(profile, START_END)
-
-
-def events_of_style(profile: Profile, style: str) -> list[Event]:
-    events = range_events(profile)
-    return [event._replace(key=event.key[1:]) for event in events if event.key[0] == style]
+def events_of_style(style: str) -> Callable[[Profile], list[Event]]:
+    """Return what lists the user's ranges of a style, by name."""
+    return lambda profile: [
+        event._replace(key=event.key[1:])
+        for event in range_events(profile)
+        if event.key[0] == style
+    ]
 
 
 def range_style_of(span: Span) -> str:
     """Return the style in the words of NVTX; a range of lar opens and closes on its thread."""
     return START_END if (span.style or "").lower().startswith("start") else PUSH_POP
+
+
+# `nsys` counts these in sections and in reports alike.
+API_CALLS = source_of_events(api_events, "CUDA trace data", "calls of the engine's API")
+KERNELS = source_of_events(kernel_events, "CUDA kernel data", "executions of operators")
+MEMORY_TIMES = source_of_events(memory_time_events, "GPU memory data", "memory operations")
+MEMORY_SIZES = source_of_events(memory_size_events, "GPU memory data", "sizes of memory operations")
+OS_CALLS = source_of_events(os_events, "OS Runtime trace data")

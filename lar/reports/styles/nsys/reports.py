@@ -8,40 +8,33 @@ their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
+from lar.profiles.devices import device_number, kernel_name_of
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.styles.nsys.groups import (
-    api_events,
-    kernel_events,
-    memory_time_events,
-    os_events,
-    push_pop_events,
+    API_CALLS,
+    KERNELS,
+    MEMORY_SIZES,
+    MEMORY_TIMES,
+    OS_CALLS,
+    PUSH_POP,
+    START_END,
+    Group,
+    Source,
+    events_of_style,
+    grid_events,
+    matcher_of,
+    notes_of_os_events,
     range_events,
-    sort_groups,
-    sources_of_os_events,
-    start_end_events,
+    sort_rows,
+    source_of_events,
     system_call_events,
 )
-from lar.reports.styles.nsys.rows import (
-    LAUNCH_COLUMNS,
-    PROJECTION_COLUMNS,
-    RANGE_KERNEL_COLUMNS,
-    SIZE_COLUMNS,
-    Heading,
-    MakeRows,
-    Row,
-    Value,
-    grid_events,
-    launch_rows,
-    projection_rows,
-    range_kernel_rows,
-    size_rows,
-    time_columns,
-    time_rows,
-)
+from lar.reports.styles.nsys.launches import LaunchTimes, launch_times, launches_in_ranges
 
 NAME_LIMIT = 100
 MEGABYTE = 1_000_000
@@ -55,118 +48,277 @@ RANKS = {
     **{"Name": 0, "Range": 0, "Operation": 0, "Kernel Name": 0, "NVTX Range": 0},
 }
 
+# Integers, percentages and decimals (with one decimal), bytes, whole nanoseconds, and nanoseconds
+# with a fraction.
+Kind = Literal["text", "number", "percent", "decimal", "size", "time", "mean"]
 
-class NamedReport(NamedTuple):
-    """A report; `missing` is what a profile without rows lacks.
 
-    `host_name`, `host_title` and `host_missing` are those on a CPU, where they differ.
-    """
+class Heading(NamedTuple):
+    """A column whose title and text depend on the unit of times: `value` is what is known."""
 
     title: str
-    missing: str
+    kind: Kind
+    value: Callable[[Any], str | int | float | None]
+
+
+def spread_of(
+    group: str = "", prefix: str = "", kinds: tuple[Kind, Kind] = ("mean", "time")
+) -> tuple[Heading, ...]:
+    """Return the columns of a group of a row, or of the row itself, which may have none."""
+    group_of: Callable[[Any], Group | None] = attrgetter(group) if group else lambda row: row
+
+    def heading(title: str, kind: Kind, name: str) -> Heading:
+        return Heading(prefix + title, kind, lambda row: getattr(group_of(row), name, None))
+
+    mean, whole = kinds
+    return (
+        heading("Avg", mean, "average"),
+        heading("Med", mean, "median"),
+        heading("Min", whole, "minimum"),
+        heading("Max", whole, "maximum"),
+        heading("StdDev", mean, "deviation"),
+    )
+
+
+def time_columns(count: str, *names: str) -> tuple[Heading, ...]:
+    """Return the columns of a report of times; the last are the texts of a group's key."""
+
+    def text(title: str, place: int) -> Heading:
+        return Heading(title, "text", lambda group: group.key[place])
+
+    return (
+        Heading("Time", "percent", attrgetter("share")),
+        Heading("Total Time", "time", attrgetter("total")),
+        Heading(count, "number", attrgetter("count")),
+        *spread_of(),
+        *(text(title, place) for place, title in enumerate(names)),
+    )
+
+
+SIZE_COLUMNS = (
+    Heading("Total", "size", attrgetter("total")),
+    Heading("Count", "number", attrgetter("count")),
+    *spread_of(kinds=("size", "size")),
+    Heading("Operation", "text", attrgetter("name")),
+)
+
+
+class LaunchRow(NamedTuple):
+    """Launches of a thread, an API call and a kernel: total, API, queue and kernel time."""
+
+    thread: int
+    device: int | None
+    api: str | None
+    kernel: str
+    group: Group
+    calls: Group
+    queue: Group | None
+    runs: Group
+
+
+LAUNCH_COLUMNS = (
+    Heading("PID", "number", lambda row: None),
+    Heading("TID", "number", attrgetter("thread")),
+    Heading("DevId", "number", attrgetter("device")),
+    Heading("Count", "number", attrgetter("group.count")),
+    Heading("QCount", "number", lambda row: row.queue.count if row.queue else 0),
+    *spread_of("group", "T"),
+    *spread_of("calls", "A"),
+    *spread_of("queue", "Q"),
+    *spread_of("runs", "K"),
+    Heading("API Name", "text", attrgetter("api")),
+    Heading("Kernel Name", "text", attrgetter("kernel")),
+)
+
+
+def launch_rows(profile: Profile, pattern: str | None) -> list[LaunchRow]:
+    launches: dict[tuple[int, str | None, str], list[LaunchTimes]] = {}
+    matches = matcher_of(profile, pattern)
+    for launch in launch_times(profile):
+        if matches(launch.kernel_name, launch.operator):
+            key = (launch.thread, launch.api_name, launch.kernel_name)
+            launches.setdefault(key, []).append(launch)
+    number = device_number(profile.facts.device) if profile.on_device else None
+    rows = []
+    for (thread, api, kernel), members in launches.items():
+        total = Group((kernel,), [launch.total_ns for launch in members])
+        calls = Group((kernel,), [launch.api_ns for launch in members])
+        queued = [launch.queue_ns for launch in members if launch.queue_ns is not None]
+        queue = Group((kernel,), queued) if queued else None
+        runs = Group((kernel,), [launch.kernel_ns for launch in members])
+        rows.append(LaunchRow(thread, number, api, kernel, total, calls, queue, runs))
+    return rows
+
+
+class ProjectionRow(NamedTuple):
+    """Ranges of a name with the times from the first to the last of what they have launched on a
+    device: lists of a figure for each range."""
+
+    name: str
+    style: str
+    group: Group
+    ranges_ns: Sequence[int]
+    operations: Sequence[int]
+    levels: Sequence[int]
+    children: Sequence[int]
+
+
+PROJECTION_COLUMNS = (
+    Heading("Range", "text", attrgetter("name")),
+    Heading("Style", "text", attrgetter("style")),
+    Heading("Total Proj Time", "time", attrgetter("group.total")),
+    Heading("Total Range Time", "time", lambda row: sum(row.ranges_ns)),
+    Heading("Range Instances", "number", attrgetter("group.count")),
+    *spread_of("group", "Proj "),
+    Heading("Total GPU Ops", "number", lambda row: sum(row.operations)),
+    Heading("Avg GPU Ops", "decimal", lambda row: sum(row.operations) / row.group.count),
+    Heading("Avg Range Lvl", "decimal", lambda row: sum(row.levels) / row.group.count),
+    Heading("Avg Num Child", "decimal", lambda row: sum(row.children) / row.group.count),
+)
+
+
+def projection_rows(profile: Profile, pattern: str | None) -> list[ProjectionRow]:
+    """Return the ranges by name; one that has launched nothing on a device has no row."""
+    projected: dict[tuple[str, str], list[tuple[int, int, int, int, int]]] = {}
+    matches = matcher_of(profile, pattern)
+    for each in launches_in_ranges(profile) if profile.on_device else ():
+        runs = [(e.start_ns + (e.wait_ns or 0), e.end_ns) for e in each.executions]
+        if runs and matches(each.span.name, None):
+            length = max(end for _, end in runs) - min(start for start, _ in runs)
+            figures = (length, each.span.duration_ns, len(runs), each.level, each.children)
+            projected.setdefault((each.span.name, each.style), []).append(figures)
+    rows = []
+    for (name, style), members in projected.items():
+        lengths, *figures_of = zip(*members, strict=True)
+        rows.append(ProjectionRow(name, style, Group((name,), [*lengths]), *figures_of))
+    return rows
+
+
+class RangeKernelRow(NamedTuple):
+    """The runs of a kernel in the ranges of one name."""
+
+    name: str
+    style: str
+    thread: int
+    ranges: int
+    group: Group
+
+
+RANGE_KERNEL_COLUMNS = (
+    Heading("NVTX Range", "text", attrgetter("name")),
+    Heading("Style", "text", attrgetter("style")),
+    Heading("PID", "number", lambda row: None),
+    Heading("TID", "number", attrgetter("thread")),
+    Heading("NVTX Inst", "number", attrgetter("ranges")),
+    Heading("Kern Inst", "number", attrgetter("group.count")),
+    Heading("Total Time", "time", attrgetter("group.total")),
+    *spread_of("group"),
+    Heading("Kernel Name", "text", attrgetter("group.name")),
+)
+
+
+def range_kernel_rows(profile: Profile, pattern: str | None) -> list[RangeKernelRow]:
+    """Return kernels by the ranges that they were launched in, every one around them."""
+    times: dict[tuple[str, str, int, str], list[int]] = {}
+    instances: dict[tuple[str, str, int, str], set[int]] = {}
+    matches = matcher_of(profile, pattern)
+    for number, each in enumerate(launches_in_ranges(profile)):
+        for execution in each.executions:
+            kernel = kernel_name_of(profile.operators[execution.operator])
+            if matches(kernel, execution.operator):
+                key = (each.span.name, each.style, each.span.thread, kernel)
+                times.setdefault(key, []).append(execution.compute_ns)
+                instances.setdefault(key, set()).add(number)
+    return [
+        RangeKernelRow(*key[:3], len(instances[key]), Group((key[3],), values))
+        for key, values in times.items()
+    ]
+
+
+class NamedReport(NamedTuple):
+    """A report; `host_name` and `host_title` are those on a CPU, where they differ."""
+
+    title: str
     columns: tuple[Heading, ...]
-    rows: MakeRows
+    source: Source
     host_name: str = ""
     host_title: str = ""
-    host_missing: str = ""
 
 
+NVTX = "NV Tools Extension (NVTX) data"
 REPORTS: Mapping[str, NamedReport] = {
     "cuda_api_sum": NamedReport(
         "CUDA API Summary",
-        "CUDA trace data",
         time_columns("Num Calls", "Name"),
-        time_rows(api_events),
+        API_CALLS,
         "engine_api_sum",
         "Engine API Summary",
-        "calls of the engine's API",
     ),
     "cuda_gpu_kern_sum": NamedReport(
         "CUDA GPU Kernel Summary",
-        "CUDA kernel data",
         time_columns("Instances", "Name"),
-        time_rows(kernel_events),
+        KERNELS,
         "algorithm_sum",
         "Operator Algorithm Summary",
-        "executions of operators",
     ),
     "cuda_gpu_kern_gb_sum": NamedReport(
         "CUDA GPU Kernel/Grid/Block Summary",
-        "CUDA kernel data",
         time_columns("Instances", "GridXYZ", "BlockXYZ", "Name"),
-        time_rows(grid_events),
+        source_of_events(grid_events, "CUDA kernel data"),
     ),
     "cuda_kern_exec_sum": NamedReport(
         "CUDA Kernel Launch & Exec Time Summary",
-        "CUDA kernel data",
         LAUNCH_COLUMNS,
-        launch_rows,
+        Source(launch_rows, "CUDA kernel data", "dispatches of operators"),
         "operator_exec_sum",
         "Operator Dispatch & Exec Time Summary",
-        "dispatches of operators",
     ),
     "cuda_gpu_mem_time_sum": NamedReport(
         "CUDA GPU MemOps Summary (by Time)",
-        "GPU memory data",
         time_columns("Count", "Operation"),
-        time_rows(memory_time_events),
+        MEMORY_TIMES,
         "mem_time_sum",
         "MemOps Summary (by Time)",
-        "memory operations",
     ),
     "cuda_gpu_mem_size_sum": NamedReport(
         "CUDA GPU MemOps Summary (by Size)",
-        "GPU memory data",
         SIZE_COLUMNS,
-        size_rows,
+        MEMORY_SIZES,
         "mem_size_sum",
         "MemOps Summary (by Size)",
-        "sizes of memory operations",
     ),
-    "osrt_sum": NamedReport(
-        "OS Runtime Summary",
-        "OS Runtime trace data",
-        time_columns("Num Calls", "Name"),
-        time_rows(os_events),
-    ),
+    "osrt_sum": NamedReport("OS Runtime Summary", time_columns("Num Calls", "Name"), OS_CALLS),
     "syscall_sum": NamedReport(
         "Syscall Summary",
-        "syscall data",
         time_columns("Num Calls", "Name"),
-        time_rows(system_call_events),
+        source_of_events(system_call_events, "syscall data"),
     ),
     "nvtx_sum": NamedReport(
         "NVTX Range Summary",
-        "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Style", "Range"),
-        time_rows(range_events),
+        source_of_events(range_events, NVTX),
     ),
     "nvtx_pushpop_sum": NamedReport(
         "NVTX Push/Pop Range Summary",
-        "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Range"),
-        time_rows(push_pop_events),
+        source_of_events(events_of_style(PUSH_POP), NVTX),
     ),
     "nvtx_startend_sum": NamedReport(
         "NVTX Start/End Range Summary",
-        "NV Tools Extension (NVTX) data",
         time_columns("Instances", "Range"),
-        time_rows(start_end_events),
+        source_of_events(events_of_style(START_END), NVTX),
     ),
     "nvtx_kern_sum": NamedReport(
         "NVTX Range Kernel Summary",
-        "kernels within NVTX ranges",
         RANGE_KERNEL_COLUMNS,
-        range_kernel_rows,
+        Source(range_kernel_rows, "kernels within NVTX ranges", "operators within ranges"),
         "nvtx_algorithm_sum",
         "NVTX Range Algorithm Summary",
-        "operators within ranges",
     ),
     "nvtx_gpu_proj_sum": NamedReport(
         "NVTX GPU Projection Summary",
-        "operations of a GPU within NVTX ranges",
         PROJECTION_COLUMNS,
-        projection_rows,
+        Source(projection_rows, "operations of a GPU within NVTX ranges"),
     ),
 }
 BY_HOST_NAME = {report.host_name: name for name, report in REPORTS.items() if report.host_name}
@@ -188,61 +340,37 @@ def build_reports(
         body += [""] if body else []
         shown_name = name if profile.on_device else report.host_name or name
         title = report.title if profile.on_device else report.host_title or report.title
-        rows = sort_rows(report.rows(profile, pattern), sort or "total")[:top]
+        rows = report.source.rows(profile, pattern)
         if rows:
-            title = f"{title} ({shown_name})"
-            table = table_of(shown_name, title, report, rows, unit, notes_of(profile, name))
-            body += [f" ** {title}:", "", table, *(f" {note}" for note in table.notes)]
+            table = Table[Any](
+                name=shown_name,
+                title=f"{title} ({shown_name})",
+                columns=tuple(column_of(heading, unit) for heading in report.columns),
+                rows=tuple(sort_rows(rows, sort or "total", group_of)[:top]),
+                notes=notes_of_os_events(profile) if report.source is OS_CALLS else (),
+                layout=LAYOUT,
+            )
+            body += [f" ** {table.title}:", "", table, *(f" {note}" for note in table.notes)]
             tables.append(table)
-        elif pattern is not None and report.rows(profile, None):
-            body.append(f"SKIPPED: nothing in {shown_name} matches --filter.")
         else:
-            missing = report.missing if profile.on_device else report.host_missing
-            body.append(f"SKIPPED: the profile does not contain {missing or report.missing}.")
+            body.append(report.source.skipped(profile, pattern, shown_name))
     return body, tables
 
 
-def sort_rows(rows: Sequence[Row], key: str) -> list[Row]:
-    by_group = {id(row.group): row for row in rows}
-    return [by_group[id(group)] for group in sort_groups((row.group for row in rows), key)]
+def group_of(row: Group | LaunchRow | ProjectionRow | RangeKernelRow) -> Group:
+    """Return the group that a row is sorted by."""
+    return row if isinstance(row, Group) else row.group
 
 
-def notes_of(profile: Profile, name: str) -> tuple[str, ...]:
-    if name != "osrt_sum":
-        return ()
-    return tuple(f"Source: {source}" for source in sources_of_os_events(profile))
-
-
-def table_of(
-    name: str,
-    title: str,
-    report: NamedReport,
-    rows: Sequence[Row],
-    unit: str,
-    notes: tuple[str, ...],
-) -> Table[Row]:
-    """Return the table; the values of records are rounded as they are printed."""
-    return Table(
-        name=name,
-        title=title,
-        columns=tuple(
-            column_of(heading, place, unit) for place, heading in enumerate(report.columns)
-        ),
-        rows=tuple(rows),
-        notes=notes,
-        layout=LAYOUT,
-    )
-
-
-def column_of(heading: Heading, place: int, unit: str) -> Column[Row]:
-    """Return the column of the values at a place of the rows."""
-    title, kind = heading
+def column_of(heading: Heading, unit: str) -> Column[Any]:
+    """Return a column; the values of records are rounded as they are printed."""
+    title, kind, value_of = heading
     if kind in ("time", "mean"):
         title += f" ({unit})"
     title += {"percent": " (%)", "size": " (MB)"}.get(kind, "")
 
-    def value(row: Row) -> Cell:
-        known = row.values[place]
+    def value(row: Any) -> Cell:
+        known = value_of(row)
         if known is None or isinstance(known, str) or kind == "number":
             return known
         text = format_value(known, kind, unit)
@@ -251,13 +379,13 @@ def column_of(heading: Heading, place: int, unit: str) -> Column[Row]:
     return Column(
         title,
         value,
-        lambda row: format_value(row.values[place], kind, unit),
+        lambda row: format_value(value_of(row), kind, unit),
         align="left" if kind == "text" else "right",
         rank=RANKS.get(heading.title, 1),
     )
 
 
-def format_value(value: Value, kind: str, unit: str) -> str:
+def format_value(value: str | int | float | None, kind: Kind, unit: str) -> str:
     """Format a value; what is not known as -."""
     if value is None:
         return "-"
