@@ -19,8 +19,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from lar.profiles.breakdown import device_copies
 from lar.profiles.devices import kernel_name_of
-from lar.profiles.intervals import Interval
-from lar.records.profile import Execution, Profile, Span
+from lar.records.profile import Execution, Interval, Profile, Span
 
 
 class Nested(NamedTuple):
@@ -105,12 +104,10 @@ def host_activities_of(profile: Profile) -> list[HostActivity]:
     for each in profile.executions:
         if each.warmup:
             continue
-        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None:
-            thread = each.thread if each.dispatch_thread is None else each.dispatch_thread
-            draft = (each, True, each.dispatch_start_ns, each.dispatch_end_ns)
-            drafts.setdefault(thread, []).append(draft)
+        if (dispatch := each.dispatch) is not None:
+            drafts.setdefault(each.host_thread, []).append((each, True, *dispatch))
         if not profile.on_device:
-            drafts.setdefault(each.thread, []).append((each, False, each.start_ns, each.end_ns))
+            drafts.setdefault(each.thread, []).append((each, False, *each.interval))
     activities: list[HostActivity] = []
     for thread, own in drafts.items():
         places = nest_intervals([(start, end) for _, _, start, end in own])
@@ -171,8 +168,7 @@ def device_activities_of(profile: Profile) -> list[DeviceActivity]:
             span.name,
             span.operator,
             span.step,
-            span.start_ns,
-            span.end_ns,
+            *span.interval,
             span.thread if span.stream is None else span.stream,
             span.size_bytes,
             span.grid,
@@ -188,8 +184,7 @@ def device_activities_of(profile: Profile) -> list[DeviceActivity]:
                 kernel_name_of(profile.operators[each.operator]),
                 each.operator,
                 each.step,
-                each.start_ns + (each.wait_ns or 0),
-                each.end_ns,
+                *each.computation,
                 each.thread,
             )
             for each in profile.executions

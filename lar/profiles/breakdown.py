@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lar.profiles.devices import is_of_device
-from lar.profiles.intervals import Interval, merge_intervals, subtract_intervals, total_of
-from lar.records.profile import Profile, Span, Step
+from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
+from lar.records.profile import Interval, Profile, Span, Step
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
@@ -75,7 +75,7 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
     """Return the timed steps, or one around all operators if the profile has no steps."""
     if profile.steps:
         return profile.timed_steps()
-    recorded = [(each.start_ns, each.end_ns) for each in profile.executions]
+    recorded = [each.interval for each in profile.executions]
     recorded += dispatch_intervals(profile)
     if not recorded:
         return ()
@@ -88,7 +88,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     loading = [s for s in spans if s.category == "phase" and s.name == "dataloader"]
     host = dispatch_intervals(profile)
     if not profile.on_device:
-        host += [(each.start_ns, each.end_ns) for each in profile.executions]
+        host += [each.interval for each in profile.executions]
     merged = {DATA_LOADER: merge_spans(loading), CPU_EXEC: merge_intervals(host)}
     if profile.on_device:
         merged[KERNEL] = merge_intervals(kernel_intervals(profile))
@@ -100,24 +100,18 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Interval]:
-    return merge_intervals((span.start_ns, span.end_ns) for span in spans)
+    return merge_intervals(span.interval for span in spans)
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
     """Return when operators were dispatched, as far as that is known."""
-    return [
-        (each.dispatch_start_ns, each.dispatch_end_ns)
-        for each in profile.executions
-        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None
-    ]
+    return [times for each in profile.executions if (times := each.dispatch) is not None]
 
 
 def kernel_intervals(profile: Profile) -> list[Interval]:
     """Return when the device computed: its kernels, or the operators if no kernels are known."""
-    kernels = [(s.start_ns, s.end_ns) for s in profile.spans if s.category == "kernel"]
-    return kernels or [
-        (each.start_ns + (each.wait_ns or 0), each.end_ns) for each in profile.executions
-    ]
+    kernels = [span.interval for span in profile.spans if span.category == "kernel"]
+    return kernels or [each.computation for each in profile.executions]
 
 
 def device_copies(profile: Profile) -> list[Span]:

@@ -67,14 +67,14 @@ def kernel_runs(profile: Profile) -> Iterator[KernelRun]:
     """
     spans = profile.spans_of("kernel")
     for span in spans:
-        yield KernelRun(span.name, span.start_ns, span.end_ns, span.operator, span.grid, span.block)
+        yield KernelRun(span.name, *span.interval, span.operator, span.grid, span.block)
     if spans:
         return
     names = [kernel_name_of(operator) for operator in profile.operators]
     for execution in profile.executions:
         if not execution.warmup:
-            begin = execution.start_ns + (execution.wait_ns or 0)
-            yield KernelRun(names[execution.operator], begin, execution.end_ns, execution.operator)
+            name = names[execution.operator]
+            yield KernelRun(name, *execution.computation, execution.operator)
 
 
 def kernel_name_of(operator: ProfiledOperator) -> str:

@@ -89,8 +89,7 @@ def step_slices(profile: Profile) -> list[Slice]:
             thread,
             f"ProfilerStep#{step.number}",
             "profiler_step",
-            step.start_ns,
-            step.end_ns,
+            *step.interval,
             {"warmup": step.warmup},
         )
         for step in profile.steps
@@ -120,8 +119,7 @@ def slice_of_span(profile: Profile, span: Span) -> Slice:
         stream if of_device else span.thread,
         span.name,
         span.category,
-        span.start_ns,
-        span.end_ns,
+        *span.interval,
         args,
     )
 
@@ -136,20 +134,18 @@ def slice_of_execution(profile: Profile, execution: Execution, facts: dict[str, 
         execution.thread,
         profile.operators[execution.operator].name,
         "cpu_op" if not profile.on_device else "device_op",
-        execution.start_ns,
-        execution.end_ns,
+        *execution.interval,
         args,
     )
 
 
 def slice_of_dispatch(profile: Profile, execution: Execution) -> Slice | None:
     """Return the dispatch of an execution, None if it is not recorded."""
-    if execution.dispatch_start_ns is None or execution.dispatch_end_ns is None:
+    if (times := execution.dispatch) is None:
         return None
-    thread = execution.thread if execution.dispatch_thread is None else execution.dispatch_thread
     name = f"dispatch {profile.operators[execution.operator].name}"
-    start, end = execution.dispatch_start_ns, execution.dispatch_end_ns
-    return Slice(HOST, thread, name, "dispatch", start, end, {"step": execution.step})
+    args = {"step": execution.step}
+    return Slice(HOST, execution.host_thread, name, "dispatch", *times, args)
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:

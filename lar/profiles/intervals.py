@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-Interval = tuple[int, int]
+from lar.records.profile import Interval
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:

@@ -80,7 +80,7 @@ def executions_by_range(profile: Profile) -> dict[RangeKey, list[list[int]]]:
 
 
 def key_of(span: Span) -> RangeKey:
-    return span.name, span.thread, span.step, span.start_ns, span.end_ns
+    return span.name, span.thread, span.step, *span.interval
 
 
 def starts_of(execution: Execution) -> Starts:

@@ -24,7 +24,6 @@ from lar.options.table import (
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
 from lar.profiles.devices import device_kind
 from lar.profiles.intervals import (
-    Interval,
     intersect_intervals,
     merge_intervals,
     subtract_intervals,
@@ -32,7 +31,7 @@ from lar.profiles.intervals import (
 )
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.totals import group_by_type
-from lar.records.profile import Profile
+from lar.records.profile import Interval, Profile
 
 DATA_INPUT_LIMIT = 0.05
 DISPATCH_LIMIT = 0.10
@@ -131,9 +130,7 @@ def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
 
 def recommend_data_input(profile: Profile) -> Finding | None:
     spans = profile.spans_of("phase")
-    loading = [
-        (span.start_ns, span.end_ns) for span in spans if span.name in ("dataloader", "input_copy")
-    ]
+    loading = [span.interval for span in spans if span.name in ("dataloader", "input_copy")]
     share = share_of_steps(profile, loading)
     if share is None or share <= DATA_INPUT_LIMIT:
         return None
@@ -148,7 +145,7 @@ def recommend_data_input(profile: Profile) -> Finding | None:
 
 def recommend_dispatch(profile: Profile) -> Finding | None:
     dispatch = merge_intervals(dispatch_intervals(profile))
-    computing = merge_intervals((each.start_ns, each.end_ns) for each in profile.executions)
+    computing = merge_intervals(each.interval for each in profile.executions)
     alone = subtract_intervals(dispatch, computing)  # in one thread, it is around the execution
     share = share_of_steps(profile, alone)
     if share is None or share <= DISPATCH_LIMIT:
@@ -164,13 +161,11 @@ def recommend_dispatch(profile: Profile) -> Finding | None:
 
 def recommend_copies(profile: Profile) -> Finding | None:
     copying = [
-        (each.start_ns + (each.wait_ns or 0), each.end_ns)
+        each.computation
         for each in profile.executions
         if only_moves(profile.operators[each.operator].type)
     ]
-    copying += [
-        (span.start_ns, span.end_ns) for span in profile.spans_of("relayout", "memcpy", "memset")
-    ]
+    copying += [span.interval for span in profile.spans_of("relayout", "memcpy", "memset")]
     share = share_of_steps(profile, copying)
     if share is None or share <= COPIES_LIMIT:
         return None
@@ -267,7 +262,7 @@ def recommend_memory(profile: Profile) -> Finding | None:
 def share_of_steps(profile: Profile, intervals: Iterable[Interval]) -> float | None:
     """Return which part of the timed steps the union of intervals takes, from 0 to 1; None where
     nothing was timed."""
-    steps = merge_intervals((step.start_ns, step.end_ns) for step in steps_of(profile))
+    steps = merge_intervals(step.interval for step in steps_of(profile))
     total = total_of(steps)
     return (
         total_of(intersect_intervals(merge_intervals(intervals), steps)) / total if total else None

@@ -122,8 +122,7 @@ class TraceEvents:
         thread = self.thread if are_within_steps(outer, steps) else self.free
         for step in steps:
             name = f"ProfilerStep#{step.number}"
-            times_ns = step.start_ns, step.end_ns
-            yield PLUGIN.complete(name, "user_annotation", HOST, thread, times_ns, {})
+            yield PLUGIN.complete(name, "user_annotation", HOST, thread, step.interval, {})
 
     def of_operators(self) -> Iterator[Event]:
         """Yield the operators on the host; their `External id` is their position after 1."""
@@ -139,8 +138,8 @@ class TraceEvents:
             yield PLUGIN.complete(each.name, "cpu_op", HOST, self.track_of(each), times_ns, args)
         for span in self.profile.spans_of("phase"):
             if span.name == "dataloader":
-                times_ns = (span.start_ns, span.end_ns)
-                yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, self.free + 1, times_ns, {})
+                thread = self.free + 1
+                yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, thread, span.interval, {})
 
     def of_device(self) -> Iterator[Event]:
         """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way
@@ -190,8 +189,7 @@ class TraceEvents:
                 category = "runtime"
                 index = position_of_call(span, self.dispatches)
                 args = {"External id": index + 1, "correlation": unknown}
-            times_ns = (span.start_ns, span.end_ns)
-            yield PLUGIN.complete(span.name, category, HOST, span.thread, times_ns, args)
+            yield PLUGIN.complete(span.name, category, HOST, span.thread, span.interval, args)
 
     def of_memory(self) -> Iterator[Event]:
         """Yield what was allocated and released, on the thread of its operator."""
@@ -239,7 +237,7 @@ def ranges_around(profile: Profile) -> list[Span]:
 
 def are_within_steps(activities: Sequence[HostActivity], steps: Sequence[Step]) -> bool:
     """Return whether no activity lies across the begin or end of a step."""
-    edges = sorted(edge for step in steps for edge in (step.start_ns, step.end_ns))
+    edges = sorted(edge for step in steps for edge in step.interval)
     return all(
         bisect_right(edges, each.start_ns) >= bisect_right(edges, each.end_ns - 1)
         for each in activities

@@ -66,8 +66,7 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
         steps[step.number] = number = next(numbers)
         args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
         name = f"ProfilerStep#{step.number}"
-        times_ns = step.start_ns, step.end_ns
-        yield OWN.complete(name, "profiler_step", 0, 0, times_ns, args)
+        yield OWN.complete(name, "profiler_step", 0, 0, step.interval, args)
     yield from events_of_spans(profile, numbers, steps)
     for execution in profile.executions:
         yield from events_of_execution(profile, execution, numbers, steps)
@@ -119,16 +118,14 @@ def events_of_spans(
             source=span.source,
             result=span.result,
         )
-        times_ns = span.start_ns, span.end_ns
-        yield OWN.complete(span.name, span.category, 0, span.thread, times_ns, args)
+        yield OWN.complete(span.name, span.category, 0, span.thread, span.interval, args)
 
 
 def events_of_execution(
     profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
 ) -> Iterator[Event]:
     """Yield the event of an execution, and those of its parts that are known."""
-    number, thread = next(numbers), execution.thread
-    start, end, wait = execution.start_ns, execution.end_ns, execution.wait_ns
+    number, thread, wait = next(numbers), execution.thread, execution.wait_ns
     args = TraceArgs(
         id=number,
         parent=steps.get(execution.step),
@@ -138,13 +135,14 @@ def events_of_execution(
         wait_ns=wait,
     )
     name = profile.operators[execution.operator].name
-    yield OWN.complete(name, "cpu_op", 0, thread, (start, end), args)
+    yield OWN.complete(name, "cpu_op", 0, thread, execution.interval, args)
     inner = TraceArgs(parent=number)
-    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-    if begin is not None and done is not None:
-        host = execution.dispatch_thread
-        yield OWN.complete("dispatch", "op_inner", 0, host or 0, (begin, done), inner)
+    if (dispatch := execution.dispatch) is not None:
+        host = execution.dispatch_thread or 0
+        yield OWN.complete("dispatch", "op_inner", 0, host, dispatch, inner)
     if wait is not None:
+        computes_ns, _ = execution.computation
         if wait:
-            yield OWN.complete("wait", "op_inner", 0, thread, (start, start + wait), inner)
-        yield OWN.complete("compute", "op_inner", 0, thread, (start + wait, end), inner)
+            waiting = (execution.start_ns, computes_ns)
+            yield OWN.complete("wait", "op_inner", 0, thread, waiting, inner)
+        yield OWN.complete("compute", "op_inner", 0, thread, execution.computation, inner)

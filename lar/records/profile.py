@@ -18,6 +18,8 @@ Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
 ]
 
+Interval = tuple[int, int]  # begin and end
+
 # What is counted: bytes, operations, elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -75,6 +77,10 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     warmup: bool = False
 
     @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
+
+    @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
 
@@ -99,6 +105,10 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     warmup: bool = False
 
     @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
+
+    @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
 
@@ -108,10 +118,25 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.end_ns - self.start_ns - (self.wait_ns or 0)
 
     @property
-    def dispatch_ns(self) -> int | None:
+    def computation(self) -> Interval:
+        """The begin and end of what follows the wait."""
+        return self.start_ns + (self.wait_ns or 0), self.end_ns
+
+    @property
+    def dispatch(self) -> Interval | None:
+        """The begin and end of its dispatch, None where that is not recorded."""
         if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
             return None
-        return self.dispatch_end_ns - self.dispatch_start_ns
+        return self.dispatch_start_ns, self.dispatch_end_ns
+
+    @property
+    def dispatch_ns(self) -> int | None:
+        return None if (times := self.dispatch) is None else times[1] - times[0]
+
+    @property
+    def host_thread(self) -> int:
+        """The thread that dispatched it, as far as that is known."""
+        return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
 class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -145,6 +170,10 @@ class Span(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     style: str | None = None
     source: str | None = None
     result: str | None = None
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.end_ns
 
     @property
     def duration_ns(self) -> int:
@@ -348,7 +377,7 @@ class Profile:
     def timed_allocations(self) -> tuple[Allocation, ...]:
         """Return what was taken and given back outside of the warm-up; what an iteration gives
         back at its very end is part of it."""
-        warmup = [(step.start_ns, step.end_ns) for step in self.steps if step.warmup]
+        warmup = [step.interval for step in self.steps if step.warmup]
         return tuple(
             each
             for each in self.allocations
@@ -366,9 +395,9 @@ class Profile:
     def host_ns(self, execution: Execution) -> int:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, the
         execution too; what is both counts once."""
-        own = [] if self.on_device else [(execution.start_ns, execution.end_ns)]
-        if execution.dispatch_start_ns is not None and execution.dispatch_end_ns is not None:
-            own.append((execution.dispatch_start_ns, execution.dispatch_end_ns))
+        own = [] if self.on_device else [execution.interval]
+        if (dispatch := execution.dispatch) is not None:
+            own.append(dispatch)
         if len(own) < 2:
             return sum(end - start for start, end in own)
         (a, b), (c, d) = own

@@ -8,11 +8,11 @@ from typing import Any
 
 from lar.measurement.statistics import statistics_of
 from lar.profiles.breakdown import OTHER, breakdown_of
-from lar.profiles.intervals import Interval, merge_intervals, subtract_intervals, total_of
+from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.profiles.launches import launch_of
 from lar.profiles.roofline import host_peak_of, work_of
 from lar.profiles.totals import group_by_operator
-from lar.records.profile import Profile
+from lar.records.profile import Interval, Profile
 from lar.reports.pages.tables import rounded
 
 # More than these cannot be distinguished on a screen: what is drawn then stands for several.

@@ -90,19 +90,17 @@ def bars_of(profile: Profile, step: Step) -> list[Bar]:
         if execution.step != step.number:
             continue
         name = profile.operators[execution.operator].name
-        start, wait = execution.start_ns, execution.wait_ns or 0
         lane = lane_of(profile, execution.thread)
-        if wait:
-            found.append(Bar(lane, start, start + wait, name, "wait"))
-        found.append(Bar(lane, start + wait, execution.end_ns, name, "operator"))
-        begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-        if begin is not None and done is not None:
+        if execution.wait_ns:
+            found.append(Bar(lane, execution.start_ns, execution.computation[0], name, "wait"))
+        found.append(Bar(lane, *execution.computation, name, "operator"))
+        if (dispatch := execution.dispatch) is not None:
             host = lane_of(profile, execution.dispatch_thread or 0)
             # One thread that does both shows the operator alone.
             if host != lane:
-                found.append(Bar(host, begin, done, name, "dispatch"))
+                found.append(Bar(host, *dispatch, name, "dispatch"))
     found += [
-        Bar(lane_of_span(profile, it), it.start_ns, it.end_ns, it.name, KINDS[it.category])
+        Bar(lane_of_span(profile, it), *it.interval, it.name, KINDS[it.category])
         for it in profile.spans
     ]
     cut = (

@@ -158,20 +158,19 @@ def record_of(operator: ProfiledOperator, executions: list[Execution], steps: in
 
 
 def execution_interval(execution: Execution) -> Interval | None:
-    return execution.thread, execution.start_ns, execution.end_ns
+    return execution.thread, *execution.interval
 
 
 def wait_interval(execution: Execution) -> Interval | None:
     if execution.wait_ns is None:
         return None
-    return execution.thread, execution.start_ns, execution.start_ns + execution.wait_ns
+    return execution.thread, execution.start_ns, execution.computation[0]
 
 
 def dispatch_interval(execution: Execution) -> Interval | None:
-    begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-    if begin is None or done is None:
+    if (times := execution.dispatch) is None:
         return None
-    return execution.dispatch_thread or 0, begin, done
+    return execution.dispatch_thread or 0, *times
 
 
 def mean_seconds(

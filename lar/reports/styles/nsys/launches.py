@@ -66,7 +66,7 @@ def launch_times(profile: Profile) -> list[LaunchTimes]:
     times = []
     for launch, api_name in zip(launches, calls_around(profile, launches), strict=True):
         each = launch.execution
-        computes = each.start_ns + (each.wait_ns or 0)
+        computes, _ = each.computation
         times.append(
             LaunchTimes(
                 launch.thread,
@@ -84,12 +84,11 @@ def launch_times(profile: Profile) -> list[LaunchTimes]:
 
 def dispatches_of(profile: Profile) -> list[Launch]:
     """Return the dispatches of timed iterations by thread, in the order of time."""
-    launches = []
-    for each in profile.timed_executions():
-        begin, done = each.dispatch_start_ns, each.dispatch_end_ns
-        if begin is not None and done is not None:
-            thread = each.thread if each.dispatch_thread is None else each.dispatch_thread
-            launches.append(Launch(thread, begin, done, each))
+    launches = [
+        Launch(each.host_thread, *times, each)
+        for each in profile.timed_executions()
+        if (times := each.dispatch) is not None
+    ]
     return sorted(launches, key=lambda launch: (launch.thread, launch.start_ns))
 
 

@@ -182,7 +182,7 @@ def projection_rows(profile: Profile, pattern: str | None) -> list[ProjectionRow
     projected: dict[tuple[str, str], list[tuple[int, int, int, int, int]]] = {}
     matches = matcher_of(profile, pattern)
     for each in launches_in_ranges(profile) if profile.on_device else ():
-        runs = [(e.start_ns + (e.wait_ns or 0), e.end_ns) for e in each.executions]
+        runs = [execution.computation for execution in each.executions]
         if runs and matches(each.span.name, None):
             length = max(end for _, end in runs) - min(start for start, _ in runs)
             figures = (length, each.span.duration_ns, len(runs), each.level, each.children)

@@ -72,16 +72,16 @@ def activities_of(profile: Profile, executions: Sequence[Execution]) -> list[Act
         if index is not None:
             starts += starts_of(executions[index])[1:]
         number = device_number(span.device or profile.facts.device)
-        times = span.start_ns, span.end_ns, launch
+        times = *span.interval, launch
         activities.append(
             Activity(KINDS[span.category], span.name, *times, number, span.step, index, starts)
         )
     if not any(activity.kind == "Kernel" for activity in activities):
         number = device_number(profile.facts.device)
         for index, each in enumerate(executions):
-            start = each.start_ns + (each.wait_ns or 0)
-            launch = start if each.dispatch_start_ns is None else each.dispatch_start_ns
-            times = start, each.end_ns, launch
+            begin_ns, _ = each.computation
+            launch = begin_ns if each.dispatch_start_ns is None else each.dispatch_start_ns
+            times = *each.computation, launch
             name = kernel_name_of(profile.operators[each.operator])
             activities.append(
                 Activity("Kernel", name, *times, number, each.step, index, starts_of(each))

@@ -80,7 +80,7 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
         calls = inside[name]
         cpu = totals_of(sum(span.duration_ns for span in spans) for spans in calls)
         gpu = totals_of(
-            sum(work.total_between(span.start_ns, span.end_ns) for span in spans) for spans in calls
+            sum(work.total_between(*span.interval) for span in spans) for spans in calls
         )
         cells = times_of(cpu, run.step_ns), times_of(gpu, whole_ns)
         rows.append(TimeRow(name, len(calls), *cells, level=1))

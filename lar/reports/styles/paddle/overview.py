@@ -8,9 +8,9 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
+from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.totals import UNITS_NS
-from lar.records.profile import Span
+from lar.records.profile import Interval, Span
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     LAYOUT,
@@ -155,7 +155,7 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
 
 def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
     """Return the kinds of events on the host but for phases: name, calls, merged time."""
-    steps = merge_intervals((step.start_ns, step.end_ns) for step in run.steps)
+    steps = merge_intervals(step.interval for step in run.steps)
     ranges = [span for span in run.user_ranges if run.host_ns_of(span) is not None]
     clipped = intersect_intervals(merge_intervals(intervals_of(ranges)), steps)
     calls = [span for span in run.profile.spans_of("runtime") if span.operator is None]
@@ -179,7 +179,7 @@ def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
 
 
 def intervals_of(spans: Iterable[Span]) -> list[Interval]:
-    return [(span.start_ns, span.end_ns) for span in spans]
+    return [span.interval for span in spans]
 
 
 def operator_intervals(run: TimedRun) -> list[Interval]:
@@ -187,9 +187,9 @@ def operator_intervals(run: TimedRun) -> list[Interval]:
     intervals = []
     for each in run.executions:
         if not run.profile.on_device:
-            intervals.append((each.start_ns, each.end_ns))
-        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None:
-            intervals.append((each.dispatch_start_ns, each.dispatch_end_ns))
+            intervals.append(each.interval)
+        if (dispatch := each.dispatch) is not None:
+            intervals.append(dispatch)
     return intervals
 
 
@@ -200,12 +200,11 @@ def inner_intervals(run: TimedRun) -> list[Interval]:
     )
     on_device = run.profile.on_device
     for each in run.executions:
-        begin, end, wait = each.dispatch_start_ns, each.dispatch_end_ns, each.wait_ns
-        if begin is not None and end is not None and not (on_device and wait is None):
-            intervals.append((begin, end))
-        if wait is not None and not on_device:
-            intervals.append((each.start_ns, each.start_ns + wait))
-            intervals.append((each.start_ns + wait, each.end_ns))
+        dispatch, waits = each.dispatch, each.wait_ns is not None
+        if dispatch is not None and (waits or not on_device):
+            intervals.append(dispatch)
+        if waits and not on_device:
+            intervals += [(each.start_ns, each.computation[0]), each.computation]
     return intervals
 
 

@@ -58,7 +58,7 @@ def costs_of(run: TimedRun) -> list[StepCost]:
     reading: dict[int, list[tuple[int, int]]] = {}
     for span in run.profile.spans_of("phase"):
         if span.name == "dataloader" and span.step is not None:
-            reading.setdefault(span.step, []).append((span.start_ns, span.end_ns))
+            reading.setdefault(span.step, []).append(span.interval)
     costs = []
     for step in run.steps:
         reads = reading.get(step.number, [])

@@ -42,7 +42,7 @@ class TimedRun:
     @cached_property
     def step_ns(self) -> int:
         """The time of all steps, which most ratios are of."""
-        return total_of(merge_intervals((step.start_ns, step.end_ns) for step in self.steps))
+        return total_of(merge_intervals(step.interval for step in self.steps))
 
     @cached_property
     def activities(self) -> list[Activity]:
@@ -112,4 +112,4 @@ class TimedRun:
         if span.category == "user_annotation":
             return self._range_ns[id(span)]
         work = self._begun if span.thread in self.streams else self._launched
-        return work.total_between(span.start_ns, span.end_ns)
+        return work.total_between(*span.interval)

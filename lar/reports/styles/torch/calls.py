@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 
 from lar.profiles.activities import device_times_of
 from lar.profiles.devices import is_of_device, kernel_runs, streams_of
-from lar.profiles.intervals import Interval, intersect_intervals, merge_intervals, total_of
+from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
-from lar.records.profile import Profile, Span
+from lar.records.profile import Interval, Profile, Span
 
 Kind = Literal["range", "runtime", "operator", "kernel"]
 # Of two that take the same time, the first is around the second.
@@ -117,15 +117,12 @@ def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Pi
     dispatch."""
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions(), calls, strict=True):
-        begin, done = execution.dispatch_start_ns, execution.dispatch_end_ns
-        if begin is not None and done is not None:
-            thread = execution.dispatch_thread
-            host = execution.thread if thread is None else thread
-            yield Piece(host, begin, done, call, on_device)
+        if (dispatch := execution.dispatch) is not None:
+            yield Piece(execution.host_thread, *dispatch, call, on_device)
         elif on_device:
-            yield Piece(NOWHERE, execution.start_ns, execution.end_ns, call)
+            yield Piece(NOWHERE, *execution.interval, call)
         if not on_device:
-            yield Piece(execution.thread, execution.start_ns, execution.end_ns, call)
+            yield Piece(execution.thread, *execution.interval, call)
 
 
 # The thread of what is on none: each is alone there.
@@ -140,7 +137,7 @@ def pieces_of_spans(profile: Profile, ranges: Mapping[int, Call]) -> Iterator[Pi
         if span.thread in streams:
             call, thread = call or device_call("runtime", span.name, span.duration_ns), NOWHERE
         call = call or Call("runtime", span.name, cpu_ns=span.duration_ns)
-        yield Piece(thread, span.start_ns, span.end_ns, call)
+        yield Piece(thread, *span.interval, call)
 
 
 def nest_pieces(pieces: Iterable[Piece]) -> None:
@@ -193,12 +190,12 @@ def outer_ranges(
 
     Only what they have in common with timed iterations counts; there, all others are within.
     """
-    steps = merge_intervals((step.start_ns, step.end_ns) for step in profile.timed_steps())
+    steps = merge_intervals(step.interval for step in profile.timed_steps())
     ranges = [span for span in profile.spans_of("user_annotation", timed=False) if is_outer(span)]
     on_host = [piece for piece in pieces if piece.thread != NOWHERE] if ranges else []
     busy = merge_intervals((piece.start_ns, piece.end_ns) for piece in on_host)
     for span in ranges:
-        own = intersect_intervals(steps, [(span.start_ns, span.end_ns)])
+        own = intersect_intervals(steps, [span.interval])
         if own:
             call = calls[id(span)]
             call.cpu_ns = total_of(own)
