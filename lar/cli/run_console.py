@@ -20,10 +20,11 @@ from lar.measurement.rows import SampleRows
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
 from lar.records.run import RunContext, RunResult, RunSpec, record_to_json
-from lar.reports.algorithms_text import format_algorithms
-from lar.reports.case_text import CaseLines
-from lar.reports.class_text import format_accuracy, format_classes
 from lar.reports.run_text import (
+    CaseLines,
+    format_accuracy,
+    format_algorithms,
+    format_classes,
     format_event,
     format_finish,
     format_last_words,

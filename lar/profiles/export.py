@@ -1,30 +1,49 @@
-"""A profile as a Chrome trace, for chrome://tracing and ui.perfetto.dev.
+"""A profile as a Chrome trace for other programs: one for viewers, and one for TensorBoard.
 
-Besides what the profile's own file has, which is a Chrome trace too, operators carry what is known
-of them, arrows lead from each dispatch to the execution, devices have a process of their own, and
-slices that overlap on a thread lie on tracks beside each other, since viewers draw only nested
-ones.
+In the first, for chrome://tracing and ui.perfetto.dev, operators carry what is known of them, which
+the profile's own file keeps apart; arrows lead from each dispatch to the execution, devices have a
+process of their own, and slices that overlap on a thread lie on tracks beside each other, since
+viewers draw only nested ones.
+
+The second is for the PyTorch profiler's TensorBoard plugin, which looks for files
+`NAME.pt.trace.json` in a run's folder, one for each worker. It builds its views from events of the
+categories cpu_op, runtime, kernel, gpu_memcpy and gpu_memset, takes the operators' names for their
+kinds, and ties kernels to operators by `External id` and `correlation`; other categories it only
+draws. Warm-up iterations are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from lar.errors import UsageError
 from lar.measurement.time_origin import earliest_ns, with_zero_at
-from lar.profiles.activities import nest_intervals
-from lar.profiles.breakdown import kernel_intervals
+from lar.profiles.activities import (
+    HostActivity,
+    device_activities_of,
+    host_activities_of,
+    nest_intervals,
+    position_of_call,
+    positions_of_dispatches,
+)
+from lar.profiles.breakdown import kernel_intervals, leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.trace_writer import CHROME, Event
-from lar.records.profile import Execution, Profile, ProfiledOperator, Span
+from lar.profiles.trace_writer import CHROME, PLUGIN, Event
+from lar.records.profile import Allocation, Execution, Profile, ProfiledOperator, Span, Step
 
 # The processes of a trace: a device's is its number, as in the traces of other profilers.
 HOST = 1000
 MOST_BUCKETS = 100  # of a device's utilization
+DEVICE_CATEGORIES = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+# The plugin takes operators of this name for the loading of data.
+DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
 @dataclass(slots=True)
@@ -248,3 +267,212 @@ def utilization_of(profile: Profile) -> list[tuple[int, float]]:
         for part in parts
     ]
     return [*shares, (end, 0.0)]
+
+
+def export_tensorboard(profile: Profile) -> str:
+    """Return the trace as JSON.
+
+    Raises:
+        UsageError: no operator was timed, so that the plugin could not show anything.
+    """
+    return msgspec.json.encode(tensorboard_trace_of(profile)).decode()
+
+
+def tensorboard_trace_of(profile: Profile) -> dict[str, Any]:
+    """Return the trace.
+
+    Raises:
+        UsageError: no operator was timed.
+    """
+    if not profile.timed_executions():
+        raise UsageError(
+            "the profile has no timed operators, and the plugin loads none without",
+            "make it with --iter 1 or more",
+        )
+    events = PluginEvents(with_zero_at(profile, earliest_ns(profile)))
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "deviceProperties": [
+            msgspec.to_builtins(device) for device in profile.devices if device.kind != "cpu"
+        ],
+        "traceEvents": [
+            *events.of_names(),
+            *events.of_steps(),
+            *events.of_operators(),
+            *events.of_device(),
+            *events.of_spans(),
+            *events.of_memory(),
+        ],
+    }
+
+
+class PluginEvents:
+    """The events of the plugin's trace, by where they come from."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.activities = host_activities_of(profile)
+        self.dispatches = positions_of_dispatches(self.activities)
+        threads = [each.thread for each in self.activities]
+        self.thread = Counter(threads).most_common(1)[0][0] if threads else 0
+        known = [*threads, *profile.threads, *(span.thread for span in profile.spans)]
+        self.free = max(known, default=0) + 1  # the first number above all threads
+        self.tracks: dict[tuple[int, int], int] = {}
+        for each in self.activities:
+            if each.track and (each.thread, each.track) not in self.tracks:
+                self.tracks[each.thread, each.track] = self.free + 2 + len(self.tracks)
+
+    def track_of(self, activity: HostActivity) -> int:
+        return self.tracks.get((activity.thread, activity.track), activity.thread)
+
+    def of_names(self) -> Iterator[Event]:
+        """Yield the names of processes and threads."""
+        yield PLUGIN.name("process_name", HOST, 0, self.profile.facts.model.path or "lar")
+        for thread, name in self.profile.threads.items():
+            yield PLUGIN.name("thread_name", HOST, thread, name)
+        for (thread, track), number in self.tracks.items():
+            name = self.profile.threads.get(thread) or f"thread {thread}"
+            yield PLUGIN.name("thread_name", HOST, number, f"{name} ({track + 1})")
+        yield PLUGIN.name("thread_name", HOST, self.free, "iterations")
+        yield PLUGIN.name("thread_name", HOST, self.free + 1, "data loading")
+        if self.profile.on_device:
+            number = device_number(self.profile.facts.device)
+            yield PLUGIN.name(
+                "process_name", number, 0, f"{device_title(self.profile.facts.device)} {number}"
+            )
+            for stream in sorted({each.stream for each in device_activities_of(self.profile)}):
+                yield PLUGIN.name("thread_name", number, stream, f"stream {stream}")
+
+    def of_steps(self) -> Iterator[Event]:
+        """Yield the timed iterations, on the thread with most operators if all of those are each
+        within one or none: the plugin's diff compares what lies in the iterations."""
+        steps = self.profile.timed_steps()
+        outer = [
+            each
+            for each in self.activities
+            if each.thread == self.thread and each.track == 0 and each.parent < 0
+        ]
+        thread = self.thread if are_within_steps(outer, steps) else self.free
+        for step in steps:
+            name = f"ProfilerStep#{step.number}"
+            yield PLUGIN.complete(name, "user_annotation", HOST, thread, step.interval, {})
+
+    def of_operators(self) -> Iterator[Event]:
+        """Yield the operators on the host; their `External id` is their position after 1."""
+        for index, each in enumerate(self.activities):
+            operator = self.profile.operators[each.operator]
+            args = {
+                "External id": index + 1,
+                "Input Dims": [list(fact.shape) for fact in operator.inputs],
+                "Input type": [fact.dtype for fact in operator.inputs],
+                "name": operator.name,
+            }
+            times_ns = (each.start_ns, each.end_ns)
+            yield PLUGIN.complete(each.name, "cpu_op", HOST, self.track_of(each), times_ns, args)
+        for span in self.profile.spans_of("phase"):
+            if span.name == "dataloader":
+                thread = self.free + 1
+                yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, thread, span.interval, {})
+
+    def of_device(self) -> Iterator[Event]:
+        """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way
+        for the plugin to know whose the kernels are; it stands at the end, since the begin may be
+        the end of the iteration before."""
+        launched: set[int] = set()
+        process = device_number(self.profile.facts.device)
+        unknown = len(self.activities)
+        for each in device_activities_of(self.profile):
+            index = -1
+            if each.operator is not None:
+                index = self.dispatches.get((each.operator, each.step), -1)
+            unknown += index < 0
+            number = index + 1 if index >= 0 else unknown
+            if index >= 0 and index not in launched:
+                launched.add(index)
+                own = self.activities[index]
+                args = {"External id": number, "correlation": number}
+                times_ns = (own.end_ns, own.end_ns)
+                yield PLUGIN.complete("launch", "runtime", HOST, self.track_of(own), times_ns, args)
+            details: dict[str, Any] = {
+                "External id": number,
+                "correlation": number,
+                "device": process,
+                "stream": each.stream,
+                "bytes": each.size_bytes,
+                "grid": each.grid,
+                "block": each.block,
+            }
+            args = {key: value for key, value in details.items() if value is not None}
+            times_ns = (each.start_ns, each.end_ns)
+            category = DEVICE_CATEGORIES[each.kind]
+            yield PLUGIN.complete(each.name, category, process, each.stream, times_ns, args)
+
+    def of_spans(self) -> Iterator[Event]:
+        """Yield phases, ranges and calls. Those calls of the runtime that the plugin's overview
+        counts, on a device, have the category runtime."""
+        runtime = {id(span) for span in leaf_calls(self.profile)} if self.profile.on_device else ()
+        # Above the numbers of operators and of kernels without one.
+        unknown = len(self.activities) + len(self.profile.executions) + len(self.profile.spans)
+        spans = self.profile.spans_of("phase", "runtime", "user_annotation", "relayout", "osrt")
+        for span in (*spans, *ranges_around(self.profile)):
+            args: dict[str, Any] = {}
+            category: str = span.category if span.category != "runtime" else "engine_api"
+            if id(span) in runtime:
+                unknown += 1
+                category = "runtime"
+                index = position_of_call(span, self.dispatches)
+                args = {"External id": index + 1, "correlation": unknown}
+            yield PLUGIN.complete(span.name, category, HOST, span.thread, span.interval, args)
+
+    def of_memory(self) -> Iterator[Event]:
+        """Yield what was allocated and released, on the thread of its operator."""
+        by_operator: dict[int, list[HostActivity]] = {}
+        for activity in self.activities:
+            by_operator.setdefault(activity.operator, []).append(activity)
+        allocated: dict[str, int] = {}
+        for each in self.profile.allocations:
+            allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
+            own = by_operator.get(-1 if each.operator is None else each.operator, [])
+            place = bisect_right(own, each.at_ns, key=lambda it: it.start_ns) - 1
+            around = own[place] if place >= 0 and each.at_ns < own[place].end_ns else None
+            thread = self.track_of(around) if around else self.thread
+            args = self.memory_args(each, allocated[each.device])
+            yield PLUGIN.point("i", "[memory]", HOST, thread, each.at_ns, args, scope="t")
+
+    def memory_args(self, allocation: Allocation, total_bytes: int) -> dict[str, Any]:
+        on_host = device_title(allocation.device) == "CPU"
+        args: dict[str, Any] = {
+            "Device Type": 0 if on_host else 1,
+            "Device Id": -1 if on_host else device_number(allocation.device),
+            "Bytes": allocation.size_bytes,
+            "Total Allocated": total_bytes,
+        }
+        if allocation.address is not None:
+            args["Addr"] = allocation.address
+        if self.profile.memory_plan.static_bytes is not None:
+            args["Total Reserved"] = self.profile.memory_plan.static_bytes
+        return args
+
+
+def ranges_around(profile: Profile) -> list[Span]:
+    """Return the ranges that belong to no one iteration, such as those of the program, if they
+    have common time with the timed ones."""
+    steps = profile.timed_steps()
+    if not steps:
+        return []
+    start, end = steps[0].start_ns, steps[-1].end_ns
+    return [
+        span
+        for span in profile.spans_of("user_annotation", timed=False)
+        if span.step is None and span.start_ns < end and span.end_ns > start
+    ]
+
+
+def are_within_steps(activities: Sequence[HostActivity], steps: Sequence[Step]) -> bool:
+    """Return whether no activity lies across the begin or end of a step."""
+    edges = sorted(edge for step in steps for edge in step.interval)
+    return all(
+        bisect_right(edges, each.start_ns) >= bisect_right(edges, each.end_ns - 1)
+        for each in activities
+    )

@@ -101,6 +101,7 @@ class Layout:
     escaped: str = ""  # a backslash stands before these characters in cells
     fill: str = ""  # the title stands above the table amid these
     note: str = ""  # stands before the notes, which a line of `fill` ends
+    note_lines: int = 0  # empty lines after the notes
     empty_lines: int = 0  # after the table
 
 

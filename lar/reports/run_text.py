@@ -1,4 +1,5 @@
-"""The printed lines of a run: load_and_run's own, then lar's summary.
+"""The printed lines of a run: load_and_run's own, then lar's summary; those of testcases, of a data
+set's classes and of winograd algorithms.
 
 The first are a contract: scripts parse them. Milliseconds with three decimals; what is not
 known is `N/A`, never nan.
@@ -11,6 +12,7 @@ import math
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
+from lar.measurement.rows import SampleRows
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
@@ -19,6 +21,7 @@ from lar.measurement.statistics import (
     statistics_of,
 )
 from lar.options.table import PROFILE, PROFILE_HOST
+from lar.records.dataset import ItemClasses
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -26,11 +29,13 @@ from lar.records.events import (
     Event,
     Fed,
     Finished,
+    Judged,
     Loaded,
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
+from lar.records.testcase import Verdict, error_of
 
 
 def format_ms(seconds: float | None) -> str:
@@ -222,3 +227,162 @@ def format_last_words(result: RunResult) -> list[str]:
         return []
     lines = (printable(line) for line in result.log_tail.splitlines())
     return ["the engine's last words:", *(f"  | {line}" for line in lines)]
+
+
+Row = tuple[float, float, float, float]
+
+
+class CaseLines:
+    """Makes the lines of the iterations as they are judged."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self.waiting: list[tuple[int, Row]] = []
+        self.times: list[list[float]] = [[] for _ in spec.cases]
+
+    def add(self, rows: SampleRows, first: int, last: int) -> None:
+        """Take the rows from `first` up to, not including, `last`."""
+        self.waiting += [(index, rows.row(index)) for index in range(first, last)]
+
+    def take(self, judged: Judged) -> list[str]:
+        """Return the lines of the iteration that was judged; the last of a test ends it."""
+        lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
+        return lines + (self.take_row() if self.waiting else [])
+
+    def take_row(self) -> list[str]:
+        """Return the line of the first row that waits, and what ends its test."""
+        index, row = self.waiting.pop(0)
+        lines = [format_row(index, row, self.spec)]
+        iteration = index - self.spec.warmup_iterations
+        if iteration >= 0:
+            number = iteration // self.spec.iterations
+            self.times[number].append(row[0])
+            if len(self.times[number]) == self.spec.iterations:
+                lines += self.end_test(number)
+        return lines
+
+    def end_test(self, number: int) -> list[str]:
+        """Return the line that ends a test; an empty one follows it."""
+        statistics = statistics_of(self.times[number])
+        return [format_finished(number, statistics), ""] if statistics else []
+
+    def finish(self, result: RunResult) -> list[str]:
+        """Return what is left when the run has ended: rows that nobody judged, and the sums."""
+        lines = []
+        while self.waiting:
+            lines += self.take_row()
+        if result.status in ("ok", "interrupted"):
+            for number, times in enumerate(self.times):
+                if 0 < len(times) < self.spec.iterations:
+                    lines += self.end_test(number)
+            total = sum(sum(times) for times in self.times)
+            lines.append(f"=== total time: {format_ms(total)}ms")
+        return lines + format_cases(result)
+
+
+def format_verdict(verdict: Verdict) -> str:
+    """Return load_and_run's line of an assertion."""
+    return f"assertequal: err={error_of(verdict):g} (name={verdict.name} id={verdict.id})"
+
+
+def format_cases(result: RunResult) -> list[str]:
+    """Return how many testcases came out as expected, none where nothing was compared."""
+    judged = [case for case in result.cases if case.passed is not None]
+    if not judged:
+        return []
+    passed, left = sum(bool(case.passed) for case in judged), len(result.spec.cases) - len(judged)
+    largest = max(error_of(verdict) for case in judged for verdict in case.verdicts)
+    return [
+        f"testcases: {passed} of {len(judged)} as expected, largest err={largest:g}"
+        + (f"; {left} not compared" if left else "")
+    ]
+
+
+def format_classes(item: ItemClasses, spec: RunSpec) -> str:
+    """Return the line of an item."""
+    if not item.classes:
+        return f"{item.name}: the first output has no classes"
+    best, others = item.classes[0], " ".join(map(str, item.classes))
+    name = f" {spec.class_names[best]}" if best < len(spec.class_names) else ""
+    right = "" if item.label is None else f", is {item.label}"
+    return f"{item.name}: top-1 {best}{name} ({item.scores[0]:.4g}), top-5 {others}{right}"
+
+
+def format_accuracy(result: RunResult) -> list[str]:
+    """Return how many items have their class first, and among the first five.
+
+    Without any labelled item, say that the labels were read as names of classes.
+    """
+    labelled = [item for item in result.items if item.label is not None]
+    if not labelled:
+        names = len(result.spec.class_names)
+        return [f"note: --labels: its {names} lines are the names of classes"] if names else []
+    first = sum(item.classes[:1] == (item.label,) for item in labelled)
+    five = sum(item.label in item.classes for item in labelled)
+    left = len(result.spec.item_names) - len(labelled)
+    return [
+        f"accuracy: top-1 {first / len(labelled):.2%} ({first} of {len(labelled)}), "
+        f"top-5 {five / len(labelled):.2%} ({five} of {len(labelled)})"
+        + (f"; {left} items are not counted, as they are not done" if left else "")
+    ]
+
+
+def format_algorithms(result: RunResult) -> list[str]:
+    """Return the lines, none for a run that preferred no algorithm."""
+    if not result.algorithms:
+        return []
+    chosen = [choice for choice in result.algorithms if choice.winograd]
+    # The engine reports each kind once, however many operators of the model are of it.
+    counts = f"winograd: {len(chosen)} of {len(result.algorithms)} kinds of convolution"
+    return [
+        counts + format_gain(chosen),
+        *map(format_numeric_error, result.numeric_errors),
+        *map(format_choice, chosen),
+    ]
+
+
+def format_gain(chosen: list[AlgorithmChoice]) -> str:
+    """Return what the search measured of these, with and without winograd."""
+    pairs = [
+        (choice.seconds, choice.other_seconds)
+        for choice in chosen
+        if choice.seconds is not None and choice.other_seconds is not None
+    ]
+    if not pairs:
+        return ""
+    ours, others = (math.fsum(seconds) for seconds in zip(*pairs, strict=True))
+    return (
+        f"; measured by the search: {format_ms(ours)}ms, without winograd {format_ms(others)}ms"
+        f"{format_speedup(ours, others)}"
+    )
+
+
+def format_speedup(ours: float, other: float) -> str:
+    """Return how much faster or slower a time is, empty where they are too short to compare."""
+    if not (ours > 0 and other > 0):
+        return ""
+    return f", {other / ours:.2f}x as fast" if ours <= other else f", {ours / other:.2f}x as slow"
+
+
+def format_numeric_error(error: NumericError) -> str:
+    """Return by how much an output differs."""
+    if error.absolute is None or error.relative is None:
+        return f"error of winograd in {error.output}: NaN or infinite values in one run alone"
+    return (
+        f"error of winograd in {error.output}: at most {error.absolute:.3g}, "
+        f"relative {error.relative:.3g}"
+    )
+
+
+def format_choice(choice: AlgorithmChoice) -> str:
+    """Return the line of a convolution: times as the search measured them."""
+    text = f"  {choice.winograd} {format_search_time(choice.seconds)}"
+    if choice.other_algorithm:
+        text += f", {choice.other_algorithm} {format_search_time(choice.other_seconds)}"
+        text += format_speedup(choice.seconds or 0, choice.other_seconds or 0)
+    return f"{text}: {choice.operator} {choice.shapes}"
+
+
+def format_search_time(seconds: float | None) -> str:
+    """Return a time of a search with its unit; N/A where none was made."""
+    return "N/A" if seconds is None else f"{format_ms(seconds)}ms"

@@ -62,7 +62,8 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     lines += drawing.body(table.breaks, colors)
     if layout.note and table.notes:
         notes = (line for text in table.notes for line in screen.wrap(text))
-        lines += [layout.note, *notes, layout.fill * drawing.length]
+        end = [""] * layout.note_lines
+        lines += [layout.note, *notes, *end, layout.fill * drawing.length]
     return lines + drawing.omitted() + [""] * layout.empty_lines
 
 

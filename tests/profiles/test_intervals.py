@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.profiles.intervals import (
-    Interval,
     intersect_intervals,
     merge_intervals,
     subtract_intervals,
     total_of,
 )
+from lar.records.profile import Interval
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)
 

@@ -14,7 +14,7 @@ import pytest
 
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.tensorboard_trace import export_tensorboard, tensorboard_trace_of
+from lar.profiles.export import export_tensorboard, tensorboard_trace_of
 from lar.profiles.trace_file import write_profile
 from lar.profiles.trace_writer import plugin_microseconds
 from lar.records.profile import Profile

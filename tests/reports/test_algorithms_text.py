@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
-from lar.reports.algorithms_text import format_algorithms
+from lar.reports.run_text import format_algorithms
 
 
 def choice(seconds: float | None = 0.002, other: float | None = 0.008) -> AlgorithmChoice:

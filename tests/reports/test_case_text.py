@@ -8,7 +8,7 @@ from lar.measurement.rows import NAN, SampleRows
 from lar.records.events import Judged
 from lar.records.run import RunResult, RunSpec
 from lar.records.testcase import Case
-from lar.reports.case_text import CaseLines
+from lar.reports.run_text import CaseLines
 
 
 def lines_of(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, list[str], RunResult]:

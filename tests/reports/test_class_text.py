@@ -6,7 +6,7 @@ import pytest
 
 from lar.records.dataset import ItemClasses
 from lar.records.run import RunResult, RunSpec
-from lar.reports.class_text import format_accuracy, format_classes
+from lar.reports.run_text import format_accuracy, format_classes
 
 
 def spec_of(names: tuple[str, ...] = (), items: int = 0) -> RunSpec:

@@ -144,7 +144,7 @@ EXPORTS: Mapping[str, tuple[str, str]] = {
     "chrome": ("lar.profiles.export:export_chrome", "for chrome://tracing"),
     "perfetto": ("lar.profiles.export:export_chrome", "the same, for ui.perfetto.dev"),
     "tensorboard": (
-        "lar.profiles.tensorboard_trace:export_tensorboard",
+        "lar.profiles.export:export_tensorboard",
         "for torch-tb-profiler; name it RUN/NAME.pt.trace.json",
     ),
 }

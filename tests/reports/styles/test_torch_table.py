@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lar.reports.report import Report
-from lar.reports.styles.torch.averages import KeyAverage
-from lar.reports.styles.torch.table import TableTotals, body_of, table_of
+from lar.reports.styles.torch.table import KeyAverage, TableTotals, body_of, table_of
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}

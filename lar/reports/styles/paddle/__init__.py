@@ -12,14 +12,12 @@ from typing import Any
 from lar.errors import UsageError
 from lar.records.profile import Profile
 from lar.reports.report import Report
-from lar.reports.styles.paddle.kernels import kernel_section
+from lar.reports.styles.paddle.calls import copy_section, kernel_section, range_section
 from lar.reports.styles.paddle.layout import Section
 from lar.reports.styles.paddle.memory import memory_section
-from lar.reports.styles.paddle.model import model_section
 from lar.reports.styles.paddle.operators import operator_section
-from lar.reports.styles.paddle.overview import device_section, overview_section
+from lar.reports.styles.paddle.overview import device_section, model_section, overview_section
 from lar.reports.styles.paddle.perf import log_section, perf_section
-from lar.reports.styles.paddle.ranges import copy_section, range_section
 from lar.reports.styles.paddle.run import Settings, TimedRun
 
 # In the order printed.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from lar.profiles.totals import UNITS_NS, Totals
 from lar.reports.model import AnyTable, Column, Layout, Rule
 
 TIMES_WIDTH, CALLS_WIDTH = 40, 6
 DASHES = Rule(right="  ")
-# The layout of every table, and that of those without dashes after the last row.
+# The layout of every table, that of those without dashes after the last
+# row, and that of those with an empty line after the notes.
 LAYOUT = Layout(
     end="  ", over=DASHES, under=DASHES, closing=DASHES, fill="-", note="Note:", empty_lines=2
 )
 OPEN = replace(LAYOUT, closing=None)
+SPACED = replace(LAYOUT, note_lines=1)
 PARTS = ("Total", "Avg", "Max", "Min")
 
 
@@ -130,3 +132,26 @@ def both_times(unit: str) -> tuple[Column[TimeRow], Column[TimeRow]]:
         times_column("CPU", unit, lambda row: row.cpu),
         times_column("GPU", unit, lambda row: row.gpu),
     )
+
+
+T = TypeVar("T")
+METRICS = {"total": 0, "avg": 1, "max": 2, "min": 3}  # where they stand in `Times`
+
+
+def sort_rows(rows: Sequence[T], key: str, row_of: Callable[[T], TimeRow]) -> list[T]:
+    """Sort by a key such as `cpu_total`: the largest first, but the smallest of a minimum.
+
+    A + before the key says the smallest first, a - the largest. What has no such time comes last,
+    equals stay in their order.
+    """
+    where, _, metric = key.lstrip("+-").partition("_")
+    ascending = key.startswith("+") or (metric == "min" and not key.startswith("-"))
+
+    def place(row: T) -> tuple[bool, float]:
+        times: Times | None = getattr(row_of(row), where)
+        value = None if times is None else times[METRICS[metric]]
+        if value is None:
+            return True, 0.0
+        return False, value if ascending else -value
+
+    return sorted(rows, key=place)

@@ -24,7 +24,6 @@ from lar.profiles.operator_filter import operators_matching
 from lar.profiles.totals import totals_of
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.model import Column, Table
-from lar.reports.styles.paddle.device import Activity
 from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
@@ -35,11 +34,11 @@ from lar.reports.styles.paddle.layout import (
     format_count,
     format_unit,
     name_column,
+    sort_rows,
     times_of,
     truncate_name,
 )
-from lar.reports.styles.paddle.run import Settings, TimedRun
-from lar.reports.styles.paddle.sorting import sort_rows
+from lar.reports.styles.paddle.run import Activity, Settings, TimedRun
 
 TITLE = "Operator Summary"
 MERGED = "All threads merged"

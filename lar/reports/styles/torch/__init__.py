@@ -15,9 +15,15 @@ from lar.errors import UsageError
 from lar.profiles.devices import device_kind
 from lar.records.profile import Profile
 from lar.reports.report import Report
-from lar.reports.styles.torch.averages import KeyAverage, key_averages_of, matching_calls
 from lar.reports.styles.torch.calls import calls_of
-from lar.reports.styles.torch.table import body_of, table_of, totals_of_rows
+from lar.reports.styles.torch.table import (
+    KeyAverage,
+    body_of,
+    key_averages_of,
+    matching_calls,
+    table_of,
+    totals_of_rows,
+)
 
 ROW_LIMIT = 100
 
