@@ -32,6 +32,7 @@ ONE_OPERATOR_ONNX = str(ROOT / "models" / "one_operator.onnx")
 RESNET50 = str(ROOT / "models" / "large" / "resnet50.mge")
 MOBILENET = str(ROOT / "models" / "mobilenet_v2.mge")
 BARE_LOOP = [PYTHON, str(ROOT / "tools" / "bare_loop.py")]
+BARE_RUN = [PYTHON, str(ROOT / "tools" / "bare_run.py")]
 BARE_SEARCH = [PYTHON, str(ROOT / "tools" / "bare_search.py")]
 
 Figure = Callable[[], float]
@@ -240,6 +241,15 @@ CASES = (
         0.4,
         time_process(LAR, ONE_OPERATOR, "--iter", "10"),
         time_process(*LOAD_AND_RUN, ONE_OPERATOR, "--iter", "10"),
+        11,
+    ),
+    ratio_case(
+        "one-operator-bare",
+        "whole process, a one-operator .mge, `--iter 10`",
+        "a bare script on lite's C functions",
+        1.7,
+        time_process(LAR, ONE_OPERATOR, "--iter", "10"),
+        time_process(*BARE_RUN, ONE_OPERATOR, "10"),
         11,
     ),
     ratio_case(

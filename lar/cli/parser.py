@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, load_command
 from lar.errors import UsageError
+
+# argparse looks in the file system for a translation of each of its texts: there is none.
+vars(argparse)["_"] = str
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -21,6 +23,8 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Keep the lines of a description, but for those that are too long."""
+        import textwrap  # slow to import, as argparse knows
+
         return "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
             for line in text.splitlines()
@@ -63,6 +67,8 @@ def parser_of(command: str) -> Parser:
 
 def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
     """Return a line for each name with what it is, indented, wrapped to a width."""
+    import textwrap
+
     column = max(map(len, entries)) + 4
     return [
         textwrap.fill(

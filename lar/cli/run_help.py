@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -98,6 +97,8 @@ def name_engines(parser: argparse.ArgumentParser) -> None:
 
 def format_groups() -> str:
     """Return the list of the groups of options, as wide as the terminal."""
+    import textwrap  # slow to import
+
     counted = {
         group.name: f"{group.title} ({sum(option.group == group for option in OPTIONS)} flags)"
         for group in GROUPS

@@ -35,11 +35,15 @@ if TYPE_CHECKING:
 
 
 class DriverEntry(NamedTuple):
-    """One way into an engine; `load` imports its class. An engine's first one is the default."""
+    """One way into an engine; `load` imports its class. An engine's first one is the default.
+
+    `library` may name a large library of the engine's package, to be loaded while `load` imports.
+    """
 
     name: str
     what: str
     load: Callable[[], type[Driver]]
+    library: str = ""
 
 
 class CasePacker(abc.ABC):
@@ -238,6 +242,10 @@ class Engine(abc.ABC):
     def driver_class(self, name: str) -> type[Driver]:
         """Import a driver."""
         return next(each for each in self.drivers if each.name == name).load()
+
+    def library_of(self, driver: str) -> str:
+        """Return the library that a driver needs, empty if it names none."""
+        return next((each.library for each in self.drivers if each.name == driver), "")
 
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
         """Return a driver for a spec; nothing is loaded by it yet."""

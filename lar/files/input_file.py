@@ -19,7 +19,7 @@ CHECK_PATH = "check the path"
 MOST_TEXT_BYTES = 1 << 30
 # A path with more of them is split.
 MOST_SEMICOLONS = 8
-RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
+RAW_FORM = r",\w+,\d+(x\d+)*\s*\Z"
 
 
 def open_input(
@@ -179,7 +179,7 @@ def split_items(text: str) -> list[str]:
 def _ends_in_path(item: str) -> bool:
     """Return whether an item names what exists: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
     item = item.lstrip()
-    path, first = RAW_FORM.sub("", item).strip(), item.partition(";")[0]
+    path, first = re.sub(RAW_FORM, "", item).strip(), item.partition(";")[0]
     if not first.strip():
         return False
     # A name stands in the first piece.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lar.engines import engine_named
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
@@ -23,8 +24,8 @@ CODE = """\
 import gc, sys
 gc.disable()
 sys.path[:] = {path!r}
-from lar.worker.main import main
-main(sys.argv[1:])
+from lar.worker.start import start
+start(sys.argv[1:], {library!r})
 """
 
 
@@ -128,10 +129,12 @@ def start_worker(
         stack.callback(request.close)
         copies = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
         arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
+        library = engine_named(engine).library_of(driver)
+        code = CODE.format(path=module_path(), library=library)
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-S", "-c", CODE.format(path=module_path()), *arguments],
+                [sys.executable, "-S", "-c", code, *arguments],
                 {**os.environ, **environment},
                 file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
                 setpgroup=0,

@@ -131,6 +131,15 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)
 
 
+def import_modules(task: str, engine: str, driver: str) -> None:
+    """Import what a task needs, while the parent still prepares the spec."""
+    if driver:
+        engine_named(engine).driver_class(driver)
+    if task == "run":
+        for name in ("lar.worker.execution", "lar.inputs.batching", "lar.inputs.feed"):
+            importlib.import_module(name)
+
+
 def end_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies (Linux)."""
     if sys.platform == "linux":
@@ -153,12 +162,7 @@ def main(argv: list[str]) -> None:
         os.write(event_file, line_of(event))
 
     try:
-        # The engine's libraries load while the parent still prepares the spec.
-        if driver:
-            engine_named(engine).driver_class(driver)
-        if task == "run":
-            importlib.import_module("lar.worker.execution")
-            importlib.import_module("lar.inputs")
+        import_modules(task, engine, driver)
         gc.freeze()  # what was imported stays: collections need not look at it again
         gc.enable()
         spec, context = read_request(sys.stdin.buffer.read())

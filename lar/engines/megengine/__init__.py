@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun
 from lar.engines.formats import MEGENGINE
+from lar.engines.megengine.lean_import import LITE_LIBRARY
 from lar.options.table import (
     BATCH_SIZE,
     ENABLE_FUSE_PREPROCESS,
@@ -95,7 +96,7 @@ class MegEngine(Engine):
     distribution = "megengine"
     formats = (MEGENGINE,)
     drivers = (
-        DriverEntry("lite", "fast to load, the default", lite_driver),
+        DriverEntry("lite", "fast to load, the default", lite_driver, LITE_LIBRARY),
         DriverEntry("graph", "the engine's device time", graph_driver),
     )
     searches = (FAST_RUN, FULL_RUN)

@@ -9,6 +9,9 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+# Where megenginelite's own library is, below the folder of the packages.
+LITE_LIBRARY = "megenginelite/libs/liblite*"
+
 # The packages import these only to look for another MegEngine and to open and download remote
 # files; they would cost half of the start-up.
 UNUSED_LIBRARIES: Mapping[str, Mapping[str, Any]] = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import glob
-import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from lar.engines.driver import Driver
-from lar.engines.megengine.lean_import import lean_import
+from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
 from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
+from lar.files.libraries import load_lazily
 from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
@@ -32,7 +31,7 @@ def import_lite() -> Any:
         EngineMissing: it is not installed, or does not load on this machine.
     """
     try:
-        load_library_lazily()
+        load_lazily(LITE_LIBRARY)
         with lean_import():
             import megenginelite
 
@@ -45,17 +44,6 @@ def import_lite() -> Any:
     except ImportError as error:
         raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
     return megenginelite
-
-
-def load_library_lazily() -> None:
-    """Load lite's library before Python does, with its symbols bound at their first use, as in
-    a C++ program; ctypes would bind all of them at once, which takes half as long again."""
-    package = importlib.util.find_spec("megenginelite")
-    for folder in (package.submodule_search_locations if package else None) or ():
-        for library in glob.glob(os.path.join(folder, "libs", "liblite*")):
-            dlopen = ctypes.CDLL(None).dlopen
-            dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
-            dlopen(os.fsencode(library), os.RTLD_LAZY)
 
 
 def find_devices() -> tuple[str, ...]:

@@ -1,0 +1,34 @@
+"""The start of a worker: Python's modules are imported while the engine's library loads."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from _thread import start_new_thread
+
+from lar.files.libraries import load_lazily
+
+
+def start(argv: list[str], library: str) -> None:
+    """Execute what stands on standard input (`lar.worker.main`); never returns.
+
+    `library` is the driver's (`DriverEntry`). It is loaded by this thread, as loading one sets how
+    the thread computes; whoever imports a module that another thread imports waits for it.
+    """
+    if library:
+        # The system loads one library at a time: those that Python's modules need come first.
+        for name in ("json", "mmap", "resource", "shutil", "numpy"):
+            importlib.import_module(name)
+        start_new_thread(import_ahead, (argv,))
+        load_lazily(library)
+    from lar.worker.main import main
+
+    main(argv)
+
+
+def import_ahead(argv: list[str]) -> None:
+    """Import what the worker needs; if that fails, it will say so itself."""
+    with contextlib.suppress(BaseException):
+        from lar.worker.main import import_modules
+
+        import_modules(*argv[:3])

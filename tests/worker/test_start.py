@@ -1,0 +1,31 @@
+"""The library that a driver names is loaded while modules are imported, and never ends a worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lar.engines import ENGINES
+from lar.files.libraries import load_lazily
+from lar.worker.start import import_ahead
+
+
+def test_each_library_that_a_driver_names_is_in_its_package() -> None:
+    named = [each for engine in ENGINES if engine.is_installed for each in engine.drivers]
+    for library in [each.library for each in named if each.library]:
+        assert any(list(Path(folder).glob(library)) for folder in sys.path if folder)
+
+
+def test_a_library_that_is_missing_or_damaged_is_left_to_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libdamaged.so").write_bytes(b"no library")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load_lazily("libdamaged*")
+    load_lazily("no/such/lib*")
+
+
+def test_what_cannot_be_imported_ahead_is_left_to_the_worker() -> None:
+    import_ahead(["run", "no such engine", "lite"])
