@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # the part in C, which imports nothing
 import os
-import signal
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:

@@ -64,10 +64,10 @@ def open_input(
         if limit is not None and status.st_size > limit:
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise error(problem, f"check that it is the right {what}", flag=flag, subject=path)
-        return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return open(descriptor, "rb")  # it closes the descriptor, even when an interrupt comes here
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:

@@ -8,12 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Interrupts that follow one by less count as the same one.
 IMPATIENCE_SECONDS = 2.0
-# Python drops an exception that is raised while it frees an object; then it is raised again.
+# Python drops an exception that is raised while it frees an object, and libraries in C drop one
+# that comes while they import others, or take it for a missing library: it is raised after that.
 AGAIN_SECONDS = 0.001
 
 
@@ -25,10 +27,17 @@ def heed_interrupts() -> None:
     """
     last = -math.inf
 
-    def interrupt(signal_number: int, frame: object) -> None:
+    def interrupt(signal_number: int, frame: FrameType | None) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if last - before > IMPATIENCE_SECONDS or signal_number == signal.SIGALRM:
+        now = time.monotonic()
+        is_first = now - last > IMPATIENCE_SECONDS
+        if signal_number != signal.SIGALRM:
+            last = now if is_first else last
+            if not is_first:
+                return
+        if is_importing(frame) and now - last < IMPATIENCE_SECONDS:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        else:
             raise KeyboardInterrupt
 
     def raise_again(dropped: Any) -> None:
@@ -44,11 +53,22 @@ def heed_interrupts() -> None:
     sys.unraisablehook = raise_again
 
 
+def is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported where a process stands."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Have interrupts wait until something is done whole; it must be short."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    # An interrupt may be raised by the very call that blocks it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*INTERRUPTS, signal.SIGALRM))
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -359,7 +359,10 @@ class Watch:
             )
 
     def give_up(self, status: Any, failure: Failure) -> None:
-        """Kill the worker; the run ends so, unless the worker's last event has come meanwhile."""
+        """Kill the worker; the run ends so, unless the worker's last event has come meanwhile.
+
+        An interrupted one ends so in any case: else what makes several runs would go on.
+        """
         self.worker.kill()
         self.receive_events()
         in_time = any(isinstance(event, LAST_EVENTS) for event in self._events)
@@ -372,7 +375,7 @@ class Watch:
             self.take_rows()
             self.await_room()
             passed = True
-        if not (passed and self._ended):
+        if status == "interrupted" or not (passed and self._ended):
             self.end(status, failure)
 
     def describe_phase(self) -> str:

@@ -63,9 +63,9 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
     """
     listener = Collector(answer)
     result = run_isolated(spec, context or RunContext(), listener, task=task)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
     if listener.found is None:
-        if result.status == "interrupted":
-            raise KeyboardInterrupt
         raise failure_of(result).to_error()
     return listener.found
 

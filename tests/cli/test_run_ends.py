@@ -133,18 +133,45 @@ def test_an_interrupt_at_any_moment_is_one_line(write_script: WriteScript) -> No
 
 def test_an_interrupt_is_heeded_before_the_slow_imports() -> None:
     code = (
-        "import signal, sys; known = set(sys.modules)\n"
+        "import _signal, sys; known = set(sys.modules)\n"
         "from lar.__main__ import leave, main\n"
         "def look(number, handler):\n"
         "    assert handler is leave\n"
         "    print(*sorted(set(sys.modules) - known))\n"
         "    sys.exit()\n"
-        "signal.signal = look\n"
+        "_signal.signal = look\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.split() if name.startswith(("lar", "argparse"))}
     assert loaded == {"lar", "lar.__main__"}
+
+
+@pytest.mark.parametrize("where", ["import", "free"])
+def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path, where: str) -> None:
+    (tmp_path / "dropping.py").write_text(
+        "import os, signal\n"
+        "try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "except BaseException: raise ImportError('as NumPy does') from None\n"
+    )
+    code = (
+        "import os, signal, time\n"
+        "from lar.running.interrupts import heed_interrupts\n"
+        "class Freed:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGINT)\n"
+        "heed_interrupts()\n"
+        "try:\n"
+        f"    {'Freed()' if where == 'free' else 'import dropping'}\n"
+        "    time.sleep(20)\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.stdout == "interrupted\n", done.stderr
 
 
 @pytest.mark.parametrize("limit", ["ulimit -t 1", "ulimit -St 1"])

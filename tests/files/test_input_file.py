@@ -102,3 +102,17 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         with contextlib.suppress(UsageError):
             read_input(tmp_path / name)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(descriptor: int, mode: str) -> None:
+        open(descriptor, mode).close()  # as Python does with what nobody gets
+        raise KeyboardInterrupt
+
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    monkeypatch.setattr("lar.files.input_file.open", interrupt, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        open_input(path)

@@ -18,8 +18,9 @@ import pytest
 import lar
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
-from lar.records.events import Event
+from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
+from lar.running.isolation import run_isolated
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.running.isolated_runs import SOON, fault, needs_proc
@@ -288,6 +289,20 @@ def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None
     assert result.failure.exit_code == 130
     assert 2 <= len(result.samples.end_to_end) < 10
     assert listener.seen == 1 + len(result.samples.end_to_end)
+
+
+def test_an_interrupt_at_the_end_of_a_run_ends_what_would_follow(write_script: WriteScript) -> None:
+    class Interrupting(Listener):
+        def on_event(self, event: Event, result: RunResult) -> None:
+            if isinstance(event, (Finished, ModelRead)):
+                raise KeyboardInterrupt
+
+    spec = plan_run(write_script(), {"iter": 3})
+    result = make_run(spec, RunContext(), Interrupting())
+    assert result.status == "interrupted"
+    assert len(result.samples.end_to_end) == 3
+    result = run_isolated(spec, RunContext(), Interrupting(), task="info")
+    assert result.status == "interrupted"
 
 
 # What is left behind
