@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import ENGINES, engine_for
-from lar.errors import UsageError, error_of_write, printable
+from lar.errors import LarError, UsageError, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
@@ -131,7 +131,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: an error in the command line should cost no more than it must.
     from dataclasses import replace
 
-    from lar.files.work_folders import work_folder
+    from lar.files.work_folders import error_of_full_disk, work_folder
     from lar.measurement.machine import read_model_file
     from lar.records.events import Packed
     from lar.records.run import RunContext
@@ -166,7 +166,10 @@ def main(arguments: argparse.Namespace) -> int:
         with work_folder(beside, claim=claim, flag="-o") as folder:
             written = Path(folder) / "written"
             context = RunContext(packing=packing, written={"pack": str(written)})
-            packed = run_task("pack", Packed, spec, context)
+            try:
+                packed = run_task("pack", Packed, spec, context)
+            except LarError as error:
+                raise error_of_full_disk(folder) or error from None
             deliver(written, place, packer.writes)
     except OSError as error:
         raise error_of_write(error, flag="-o", subject=place) from None

@@ -25,6 +25,7 @@ from lar.dumps.index import (
 from lar.dumps.text import filter_blocks
 from lar.errors import UsageError
 from lar.files.path_conflicts import paths_in
+from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 
 UNFINISHED = b"not complete: the run ended before\n"
@@ -145,7 +146,8 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         ended = file.read() in (b"\n", b"")
         if complete and not ended:
-            raise OSError(errno.ENOSPC, "the engine could not write all of it; is the disk full?")
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise error_of_full_disk(str(path.parent)) or full
         if not complete:
             file.write(b"\n" * (not ended) + UNFINISHED)
     if pattern:

@@ -13,19 +13,22 @@ process numbers: what another machine or container has made in a shared folder i
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
 import re
+import resource
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lar.errors import UsageError
+from lar.errors import NO_ROOM, UsageError
 
 OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
+PROBE_BYTES = 1 << 16
 CLAIM = "claim"  # the file in a folder that names the place which its owner writes
 
 
@@ -145,6 +148,23 @@ def remove_leftovers(where: str) -> list[str]:
         elif lives is False:
             remove(path)
     return living
+
+
+def error_of_full_disk(folder: str) -> OSError | None:
+    """Return what the system says to one more write into a folder, None where there is room.
+
+    Engines say that they cannot write a file, or nothing, but not why.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
+        if 0 <= limit <= max(sizes, default=0):
+            return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        return error if error.errno in NO_ROOM else None
+    return None
 
 
 def remove(path: str) -> None:

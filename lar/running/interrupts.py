@@ -16,7 +16,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IMPATIENCE_SECONDS = 2.0
 # Python drops an exception that is raised while it frees an object, and libraries in C drop one
 # that comes while they import others, or take it for a missing library: it is raised after that.
-AGAIN_SECONDS = 0.001
+AGAIN_SECONDS = 0.01
 
 
 def heed_interrupts() -> None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from pathlib import Path
 from lar.engines import engine_named
 from lar.errors import UsageError, error_of_write
 from lar.files.path_conflicts import INDEX_SUFFIX
-from lar.files.work_folders import work_folder
+from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
-from lar.records.run import RunContext, RunResult, RunSpec
+from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.places import STREAMS
 
 # Of these the folder gets an index beside it. What is imported for dumps is so only when one is
@@ -168,6 +169,8 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
         UsageError: the engine wrote nothing, or the place cannot be written any more.
     """
     ok, warnings = result.status == "ok", []
+    if result.failure is not None and result.failure.exit_code in (2, 4):
+        result = replace(result, failure=full_disk_of(spec, written) or result.failure)
     for key, place in artifacts_of(spec).items():
         flag, source = BY_KEY[key].flag, Path(written[key])
         if not ok and BY_KEY[key].purpose != "dump":
@@ -187,11 +190,32 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             if source != place:
                 deliver(source, place, BY_KEY[key].writes)
         except OSError as error:
-            raise error_of_write(error, flag=flag, subject=place) from None
+            subject = place_named(key, place)
+            raise error_of_write(error, flag=flag, subject=subject) from None
         if not ok:
             where = f": {place}" if BY_KEY[key].writes not in STREAMS else ""
             warnings.append(f"{flag}{where}: holds what was dumped before the run ended")
     return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+
+
+def place_named(key: str, place: Path) -> str:
+    """Return a place as a message names it: what goes to a stream waits among temporary files."""
+    return tempfile.gettempdir() if BY_KEY[key].writes in STREAMS else str(place)
+
+
+def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
+    """Return the failure of a run that has no room for what its engine writes, None where it has.
+
+    It is looked for when a run has failed: few engines say it.
+    """
+    for key, place in written.items():
+        if error := error_of_full_disk(os.path.dirname(place)):
+            flag = BY_KEY[key].flag
+            subject = place_named(key, Path(str(spec.settings[key])))
+            return Failure.of(error_of_write(error, flag=flag, subject=subject))
+    folder = tempfile.gettempdir()
+    error = error_of_full_disk(folder)
+    return Failure.of(error_of_write(error, subject=folder)) if error else None
 
 
 def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:

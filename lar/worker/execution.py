@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
-from lar.errors import LarError, UsageError, first_line
+from lar.errors import NO_ROOM, LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
@@ -263,6 +263,8 @@ def load_model(driver: Driver) -> None:
     except (LarError, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
         explained = driver.explain(error, loading=True)
         if explained is not None:
             raise explained from error

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running.isolated_runs import SOON, eventually, needs_proc
+from tests.running.isolated_runs import NO_BYTECODE, SOON, eventually, needs_proc
 
 WriteScript = Callable[..., str]
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -97,7 +97,7 @@ def test_a_full_disk_below_standard_output_spares_the_report(
 
 def test_a_file_that_may_not_grow_is_a_full_disk(write_script: WriteScript, tmp_path: Path) -> None:
     words = [*LAR, write_script(), "--iter", "300", "--json", "r.json"]
-    command = f"ulimit -f 16; exec {shlex.join(words)} >/dev/null"
+    command = f"{NO_BYTECODE}; ulimit -f 16; exec {shlex.join(words)} >/dev/null"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from lar.errors import UsageError
 from lar.files.work_folders import (
+    error_of_full_disk,
     has_owner,
     host,
     prefix_of_owner,
@@ -125,3 +128,18 @@ def test_the_second_of_two_runs_into_one_folder_is_refused(
         first.send_signal(signal.SIGINT)
         first.wait(20)
     assert names(tmp_path) == []  # nor does what was interrupted leave anything
+
+
+def test_a_full_disk_is_found_where_an_engine_does_not_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "written").write_bytes(bytes(12))
+    assert error_of_full_disk(str(tmp_path)) is None
+    assert error_of_full_disk(str(tmp_path / "missing")) is None
+    with monkeypatch.context() as patched:
+        patched.setattr("resource.getrlimit", lambda _: (12, -1))
+        assert (error_of_full_disk(str(tmp_path)) or OSError()).errno == errno.EFBIG
+    with monkeypatch.context() as patched:
+        full = functools.partial(open, "/dev/full", "wb")
+        patched.setattr("tempfile.TemporaryFile", lambda dir, buffering: full(buffering))
+        assert (error_of_full_disk(str(tmp_path)) or OSError()).errno == errno.ENOSPC

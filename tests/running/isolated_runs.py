@@ -13,6 +13,8 @@ import pytest
 # Times are measured while other work may hold the machine's CPUs: where lar promises a second,
 # the tests ask for five.
 SOON = 5.0
+# Python takes a compiled module for whole that a limit of file sizes has cut short.
+NO_BYTECODE = "export PYTHONDONTWRITEBYTECODE=1"
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc")
 

@@ -6,6 +6,7 @@ import ast
 import errno
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
 from lar.running.plan import plan_run
 from lar.worker.main import failure_of
+from tests.running.isolated_runs import NO_BYTECODE
 
 
 @pytest.fixture(autouse=True)
@@ -277,7 +279,7 @@ def test_text_that_is_not_whole_is_told_or_marked(tmp_path: Path) -> None:
     text.write_text("")
     finish_text(text, "", complete=True)
     text.write_text("var1 produced: name=a\n val: [1] s\nvar2 produ")
-    with pytest.raises(OSError, match="is the disk full"):
+    with pytest.raises(OSError, match="No space left"):
         finish_text(text, "", complete=True)
     finish_text(text, "", complete=False)
     assert text.read_text().endswith("var2 produ\nnot complete: the run ended before\n")
@@ -287,14 +289,14 @@ def test_a_full_disk_is_told_by_an_engine_that_does_not(root: Path, tmp_path: Pa
     model = root / "models" / "digits_cnn.mge"
     command = f"{sys.executable} -m lar {model} --iter 9 --io-dump {tmp_path / 'dump.txt'}"
     done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 12; exec {command}"],
+        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f 12; exec {command}"],
         cwd=root,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode == 4
-    assert "dump.txt: cannot be written: the engine could not write all of it" in done.stderr
+    assert "dump.txt: cannot be written: file too large" in done.stderr
     assert not (tmp_path / "dump.txt").exists()
 
 
@@ -311,3 +313,21 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
     link.unlink()
     link.symlink_to(tmp_path / "nowhere" / "p.json")
     assert not Path(folder_beside(link, "file") or "").exists()
+
+
+@pytest.mark.parametrize("flag", ["--model-dump", "--profile"])
+def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
+    root: Path, tmp_path: Path, flag: str
+) -> None:
+    model = root / "models" / "mobilenet_v2.onnx"
+    words = [sys.executable, "-m", "lar", str(model), flag, "file", "--iter", "20"]
+    done = subprocess.run(
+        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f 60; exec {shlex.join(words)}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 4
+    assert f"error: {flag}: file: cannot be written: file too large\nhint: make room" in done.stderr
+    assert not [*tmp_path.glob("file*"), *tmp_path.glob(".lar-*")]

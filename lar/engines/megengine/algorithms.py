@@ -251,7 +251,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
     """
     policy, found = FAST_RUN_ALGO_POLICY.of(spec.settings), found_by(context)
     if policy and found and is_search(spec.settings):
-        write_cache_merged(Path(str(policy)), found)
+        write_cache_merged(Path(str(policy)), found, FAST_RUN_ALGO_POLICY.flag)
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:

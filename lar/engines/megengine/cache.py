@@ -429,17 +429,17 @@ def merge_caches(base: AlgorithmCache, newer: AlgorithmCache) -> AlgorithmCache:
     )
 
 
-def write_cache_merged(path: str | Path, new: AlgorithmCache) -> None:
+def write_cache_merged(path: str | Path, new: AlgorithmCache, flag: str = "") -> None:
     """Add to a cache file what is new, whoever else does so at the same time.
 
     Raises:
         UsageError: the file is there and no cache, or cannot be written.
     """
-    update_cache(path, lambda old: merge_caches(old, new))
+    update_cache(path, lambda old: merge_caches(old, new), flag)
 
 
 def update_cache(
-    path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache]
+    path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache], flag: str = ""
 ) -> tuple[AlgorithmCache, AlgorithmCache]:
     """Change a cache file, an empty one if it does not exist; return the old and the new contents.
 
@@ -457,7 +457,7 @@ def update_cache(
                 replace_file(real, bytes_of(new))
             return old, new
     except OSError as error:
-        raise error_of_write(error, subject=path, hint="choose another file") from None
+        raise error_of_write(error, flag=flag, subject=path, hint="choose another file") from None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
     (
         r"Failed to write external initializers|Protobuf serialization failed",
         "its optimised graph cannot be saved",
-        "make room on the disk; --model-dump can write 2 GiB",
+        "--model-dump can write 2 GiB",
     ),
     (
         r"Protobuf parsing failed|INVALID_PROTOBUF",

@@ -22,6 +22,7 @@ from lar.engines.onnxruntime.model_fields import (
     weights_files,
 )
 from lar.errors import UsageError
+from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def save_optimized(
         options.add_session_config_entry(PREPACKED, "1")
     try:
         driver.open_session(driver.spec.model)
+    except Exception as error:
+        if full := error_of_full_disk(str(path.parent)):
+            raise full from error
+        raise
     finally:
         options.optimized_model_filepath = dump_path
         options.enable_profiling = profiling
