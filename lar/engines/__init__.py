@@ -161,21 +161,28 @@ def engine_for(model: Path, asked: str | None) -> Engine:
     return engines_for(model_format)[0]
 
 
-def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) -> DriverEntry:
-    """Choose the first driver of an engine that honours all the options set.
+def check_options(engine: Engine, keys: Iterable[str]) -> None:
+    """Refuse options that an engine cannot honour, whatever the driver.
 
     Raises:
-        UsageError: an option that the engine has no row for, naming the engines that have;
-            or two options that no one driver honours.
+        UsageError: naming the engines that can.
     """
-    rows, keys = engine.rows, list(keys)
     for key in keys:
-        if key not in rows:
+        if key not in engine.rows:
             able = [other.name for other in ENGINES if key in other.rows]
             raise UsageError(
                 f"{flag_of(key)}: {engine.title} cannot do this",
                 f"engines that can: {', '.join(able)}" if able else "no engine can",
             )
+
+
+def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) -> DriverEntry:
+    """Choose the first driver of an engine that honours all the options set.
+
+    Raises:
+        UsageError: there is no such driver; two options that no one driver honours are named.
+    """
+    rows, keys = engine.rows, list(keys)
     names = [driver.name for driver in engine.drivers]
     if asked is not None and asked not in names:
         raise UsageError(

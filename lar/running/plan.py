@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines import driver_for, engine_for
+from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, UsageError
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.options.option import Option, is_set
-from lar.options.rules import RULES, Asked, check_rules
+from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.table import BY_KEY, CUDA, OPTIONS, collect_settings, one_of
 from lar.options.values import MOST_ITERATIONS
@@ -51,10 +51,14 @@ def plan_run(
     source = add_test_set(source_of(model), values["input"] or ())
     engine = engine_for(Path(source.model), values["engine"])
     settings = collect_settings(values)
-    driver = driver_for(engine, settings, values["driver"])
+    check_options(engine, settings)
     check_caches(settings)
     items = find_items(values["input"])
-    asked = check_asked(engine, values, source, items)
+    rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
+    # What cannot go together comes first: what else is wrong with it does not matter.
+    check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
+    driver = driver_for(engine, settings, values["driver"])
+    check_rules(rules, asked)
     refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
     engine.check_model(Path(source.model), settings)
     require_engine(engine, source.model)
@@ -66,27 +70,22 @@ def plan_run(
         spec = make_spec(asked, source, items, engine, driver)
         if is_one_run(spec.inputs, shapes_taken(spec, began)):
             items = None
-            asked = check_asked(engine, values, source, items)
+            asked = ask(engine, values, source, items)
+            check_rules(rules, asked)
     if start is not None:
         start(engine.name, driver.name, environment_of(values))
     return make_spec(asked, source, items or (), engine, driver)
 
 
-def check_asked(
-    engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None
-) -> Asked:
-    """Return what a run is asked to do, after a look at the rules about options.
-
-    Raises:
-        UsageError: a rule is broken.
-    """
+def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
+    """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
         warmups = 1 if iterations or one_of(engine.searches, values) else 0
     testcases = source.folders[0] if source.is_input else source.model
-    asked = Asked(
+    return Asked(
         values=values,
         warmup_iterations=warmups,
         iterations=iterations,
@@ -95,8 +94,6 @@ def check_asked(
         input_is_testcase=source.is_input,
         environment={**os.environ, **environment_of(values)},
     )
-    check_rules((*RULES, *engine.option_rules()), asked)
-    return asked
 
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 from lar import engines
 from lar.engines import (
     ENGINES,
+    check_options,
     driver_for,
     engine_for,
     engine_named,
@@ -325,6 +326,7 @@ def test_options_that_no_driver_honours_are_refused_by_name(
     made_up: Engine, keys: Iterable[str], asked: str | None, message: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
+        check_options(made_up, keys)
         driver_for(made_up, keys, asked)
     assert (caught.value.message, caught.value.hint) == (message, hint)
 

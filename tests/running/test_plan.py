@@ -109,6 +109,12 @@ def test_options_that_exclude_each_other_are_refused(script: str, pair: dict[str
         plan_run(script, pair)
 
 
+def test_what_excludes_each_other_is_said_before_what_no_driver_can_do(root: Path) -> None:
+    layouts = {"enable_chwn4": True, "enable_nhwcd4": True}  # of two drivers
+    with pytest.raises(UsageError, match="exclude each other: a convolution runs in one layout"):
+        plan_run(str(root / "models/int8.mge"), layouts)
+
+
 def test_an_option_that_the_engine_cannot_honour_is_refused(script: str) -> None:
     with pytest.raises(UsageError, match="--cuda: the scripted engine cannot do this"):
         plan_run(script, {"cuda": 1})
