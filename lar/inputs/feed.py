@@ -18,7 +18,7 @@ from lar.inputs.image_settings import (
     takes_settings,
 )
 from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import LESS, Array, Loaded, format_shape, input_error
+from lar.inputs.loaded import LESS, Array, Loaded, MissingData, format_shape, input_error
 from lar.inputs.matching import (
     check_shape,
     convert_dtype,
@@ -116,7 +116,7 @@ def _collect(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> dict[s
     missing = [info for info in infos if info.name not in given]
     if missing:
         names = ", ".join(info.name for info in missing)
-        raise UsageError(f"nothing feeds {names}", hint_to_generate(missing[0]), flag="--input")
+        raise MissingData("", f"nothing feeds {names}", hint_to_generate(missing[0]))
     return given
 
 

@@ -59,6 +59,15 @@ class UnnamedInput(UsageError):
         super().__init__(_printable(problem), hint, flag="--input", subject=_printable(where))
 
 
+class MissingData(UsageError):
+    """No data that fits an input; the hint is an item of `--input` that generates some."""
+
+    def __init__(self, where: str, problem: str, hint: str) -> None:
+        super().__init__(
+            _printable(problem), _printable(hint), flag="--input", subject=_printable(where)
+        )
+
+
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 

@@ -12,7 +12,7 @@ from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, settle
 from lar.inputs.generation import shape_to_generate
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.image_settings import channel_axis_of
-from lar.inputs.loaded import Array, Loaded, UnnamedInput, format_shape, input_error
+from lar.inputs.loaded import Array, Loaded, MissingData, UnnamedInput, format_shape, input_error
 from lar.records.run import TensorInfo
 
 # load_and_run's name for an item that gives none.
@@ -86,7 +86,9 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
     """
     misfit = find_misfit(shape, info)
     if misfit:
-        raise input_error(where, misfit, hint or hint_to_generate(info))
+        if hint:
+            raise input_error(where, misfit, hint)
+        raise MissingData(where, misfit, hint_to_generate(info))
 
 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | None]:

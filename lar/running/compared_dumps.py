@@ -257,7 +257,8 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":
-        raise failure_of(result).within(side.text).to_error()
+        failure = failure_of(result).called({side.model: ""})  # which the side's text names
+        raise failure.within(side.text).to_error()
     return open_dump(values["bin_io_dump"])
 
 

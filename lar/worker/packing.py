@@ -11,7 +11,7 @@ from lar.engines.driver import Driver
 from lar.errors import LarError, UsageError, first_line
 from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.feed import Feed
-from lar.inputs.loaded import Array
+from lar.inputs.loaded import Array, MissingData
 from lar.measurement.loop import is_failure
 from lar.records.run import FedInput, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
@@ -69,7 +69,7 @@ def feed_text(
         return feed_datum(spec, packing, text, number, infos)
     except UsageError as error:
         flag = "-d" if error.flag == "--input" else error.flag
-        hint = "" if "generates data" in error.hint else error.hint
+        hint = "" if isinstance(error, MissingData) else error.hint
         raise UsageError(error.problem, hint, flag=flag, subject=error.subject) from None
 
 

@@ -325,9 +325,12 @@ def test_the_first_driver_that_honours_all_options_is_taken(
 def test_options_that_no_driver_honours_are_refused_by_name(
     made_up: Engine, keys: Iterable[str], asked: str | None, message: str, hint: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    def choose() -> None:
         check_options(made_up, keys)
         driver_for(made_up, keys, asked)
+
+    with pytest.raises(UsageError) as caught:
+        choose()
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
