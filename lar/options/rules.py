@@ -261,6 +261,28 @@ class Presence(Rule):
         return UsageError(problem, hint, flag=self.option.flag, subject=path)
 
 
+class Content(Rule):
+    """The file that an option names to read must hold what the engine takes of it.
+
+    `check` reads the file and raises a UsageError for what is wrong with it.
+    """
+
+    why = "what is wrong in the file would be found only when the engine is loaded"
+
+    def __init__(self, option: Option[str], check: Callable[[str], object]) -> None:
+        self.option = option
+        self.check = check
+
+    def refusal(self, asked: Asked) -> UsageError | None:
+        path = self.option.of(asked.values)
+        if path is not None:
+            try:
+                self.check(path)
+            except UsageError as error:
+                return error
+        return None
+
+
 def terms_of(given: Terms) -> tuple[Term, ...]:
     return given if isinstance(given, tuple) else (given,)
 

@@ -24,6 +24,7 @@ from lar.options.rules import (
     Asked,
     Ban,
     Condition,
+    Content,
     Exclusion,
     Limit,
     Need,
@@ -140,7 +141,7 @@ def breaches_of(rule: Rule) -> Iterator[tuple[Asked, tuple[str, ...]]]:
         cases = cases_with([rule.option, THREAD])
         yield next(asked for asked in cases if rule.refusal(asked)), (rule.option.flag,)
     else:
-        assert isinstance(rule, Presence)
+        assert isinstance(rule, (Presence, Content))
         yield Asked({rule.option.key: "no/such/file"}), (rule.option.flag, "no/such/file")
 
 
@@ -169,7 +170,7 @@ def test_each_way_to_break_a_rule_is_refused_with_its_reason_and_a_hint(rule: Ru
         assert "{" not in error.message + error.hint
         assert rule.why
         assert not rule.why.endswith(".")
-        if not isinstance(rule, Presence):
+        if not isinstance(rule, (Presence, Content)):
             assert rule.why in error.message
 
 

@@ -17,6 +17,7 @@ from lar.options.rules import (
     SEVERAL_RUNNERS,
     Asked,
     Condition,
+    Content,
     Limit,
     Presence,
     Rule,
@@ -561,18 +562,28 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         PACK_INFO_JSON,
         LITE,
         "lite's settings of a packed model",
-        before_load=packed_model.check_info_file,
     ),
     OptionRow(
         PACK_CACHE,
         LITE,
         "lite's cache in a packed model",
-        before_load=packed_model.check_cache_file,
     ),
 )
 
 
 # Rules
+
+
+def check_pack_info(path: str) -> None:
+    from lar.engines.megengine.packed_settings import read_info_file
+
+    read_info_file(path)
+
+
+def check_pack_cache(path: str) -> None:
+    from lar.engines.megengine.packed_model import read_cache_file
+
+    read_cache_file(path)
 
 
 def threads_of(values: Any) -> int:
@@ -756,4 +767,6 @@ RULES: tuple[Rule, ...] = (
         any_of=(PACKED_MODEL_DUMP,),
         why="it is put into the packed model",
     ),
+    Content(PACK_INFO_JSON, check_pack_info),
+    Content(PACK_CACHE, check_pack_cache),
 )

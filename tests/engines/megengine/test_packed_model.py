@@ -17,7 +17,6 @@ from lar.engines.megengine import packed_model
 from lar.engines.megengine.packed_model import (
     LARGEST_MODEL,
     PACKED_MAGIC,
-    check_info,
     is_packed,
     open_packed,
     plain_graph,
@@ -25,6 +24,7 @@ from lar.engines.megengine.packed_model import (
     unpack_model,
     write_packed,
 )
+from lar.engines.megengine.packed_settings import check_info
 from lar.errors import UsageError
 
 NEEDED = {"name": "m", "valid": True, "version": "1.13.0"}

@@ -22,6 +22,8 @@ import pytest
 
 import lar
 from lar.engines.megengine.packed_model import open_packed, write_packed
+from lar.errors import UsageError
+from lar.running.plan import plan_run
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -177,22 +179,21 @@ def test_what_cannot_be_packed_is_refused_at_once(
     assert all(word in done.stderr for word in words), done.stderr
 
 
-def test_files_that_lite_cannot_read_are_refused(run_lar: RunLar, folder: Path) -> None:
-    (folder / "broken.json").write_text("{")
-
-    def run(arguments: list[str]) -> str:
-        place = ["--packed-model-dump", "never.lite", "--iter", "0"]
-        done = run_lar("run", str(DIGITS), *place, *arguments, cwd=folder)
-        assert done.returncode == 2
-        return done.stderr
-
-    with ThreadPoolExecutor(2) as pool:
-        info, cache = pool.map(
-            run, [["--pack-info-json", "broken.json"], ["--pack-cache", "info.json"]]
-        )
-    assert "lar: error: --pack-info-json: broken.json: is not JSON" in info
-    assert "lar: error: --pack-cache: info.json: is not a fast-run cache" in cache
-    assert not (folder / "never.lite").exists()
+@pytest.mark.parametrize(
+    ("option", "content", "problem"),
+    [
+        ("pack_info_json", "{", "is not JSON"),
+        ("pack_info_json", '{"name": "x", "valid": true}', "lacks 'version', which lite needs"),
+        ("pack_cache", "{}", "is not a fast-run cache"),
+    ],
+)
+def test_files_that_lite_cannot_read_are_refused_before_a_worker_is_started(
+    tmp_path: Path, option: str, content: str, problem: str
+) -> None:
+    (tmp_path / "file").write_text(content)
+    values = {"packed_model_dump": str(tmp_path / "never"), option: str(tmp_path / "file")}
+    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}: .*file: {problem}"):
+        plan_run(str(DIGITS), values)
 
 
 def test_options_at_odds_with_the_packed_model_are_refused(
