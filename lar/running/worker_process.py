@@ -7,7 +7,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -109,6 +109,21 @@ def module_path() -> list[str]:
     ]
 
 
+def start_python(
+    arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
+) -> int:
+    """Start Python on the worker's code in a group of its own, with files under those numbers."""
+    _, engine, driver, *_ = arguments
+    code = CODE.format(path=module_path(), library=engine_named(engine).library_of(driver))
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-S", "-c", code, *arguments],
+        {**os.environ, **environment},
+        file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()],
+        setpgroup=0,
+    )
+
+
 @contextlib.contextmanager
 def start_worker(
     task: str, engine: str, driver: str, environment: Mapping[str, str]
@@ -129,16 +144,8 @@ def start_worker(
         stack.callback(request.close)
         copies = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
         arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
-        library = engine_named(engine).library_of(driver)
-        code = CODE.format(path=module_path(), library=library)
         try:
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-S", "-c", code, *arguments],
-                {**os.environ, **environment},
-                file_actions=[(os.POSIX_SPAWN_DUP2, file, name) for name, file in copies.items()],
-                setpgroup=0,
-            )
+            pid = start_python(arguments, environment, copies)
         finally:
             for file in (request_out, event_in, log_in):
                 os.close(file)

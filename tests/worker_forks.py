@@ -1,0 +1,173 @@
+"""Workers that are forked from a process which has their libraries loaded.
+
+A worker that is started as lar starts it spends nine tenths of its CPU time on starting Python and
+on loading NumPy and its engine: for a thousand short runs that is most of what the tests cost. A
+command line that runs in the tests' process therefore gets its worker from here. Each worker is a
+process of its own, in a group of its own, a child of the process that asks for it, with the same
+code from `lar.worker.main.main` on, and meets an engine that has run nothing. What is left out is
+the start itself, which all command lines in processes of their own make.
+
+A fork has one thread, so an engine whose library starts threads while it is loaded is not forked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lar.running.worker_process import module_path
+
+SET_CHILD_SUBREAPER = 36
+LARGEST_REQUEST = 1 << 20
+# Above all numbers that a worker's files have.
+FIRST_FREE_FILE = 10
+
+# As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
+CODE = """\
+import sys
+sys.path[:] = {path!r}
+from tests.worker_forks import answer_requests
+answer_requests(int(sys.argv[1]), *sys.argv[2:])
+"""
+
+
+class WorkerForks:
+    """For each driver a process, started when it is needed first, that forks workers."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._sockets: dict[tuple[str, str], socket.socket | None] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: Mapping[int, int],
+    ) -> int | None:
+        """Start a worker as `start_python` of lar does; None if its driver cannot be forked."""
+        driver = (arguments[1], arguments[2])
+        if driver not in self._sockets:
+            self._sockets[driver] = self._open(*driver)
+        channel = self._sockets[driver]
+        if channel is None:
+            return None
+        request = {
+            "arguments": [*arguments],
+            "path": module_path(),
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+            "parent": os.getpid(),
+            "cpus": [*os.sched_getaffinity(0)],
+            "names": [*files],
+        }
+        # The worker's parent ends at once, and this process takes its place.
+        adopt_orphans(True)
+        try:
+            socket.send_fds(channel, [json.dumps(request).encode()], list(files.values()))
+            return int(channel.recv(100))
+        finally:
+            adopt_orphans(False)
+
+    def _open(self, engine: str, driver: str) -> socket.socket | None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with there:
+            code = CODE.format(path=[self.root, *module_path()])
+            process = subprocess.Popen(
+                [sys.executable, "-S", "-c", code, str(there.fileno()), engine, driver],
+                # NumPy's library would start threads.
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[there.fileno()],
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        if here.recv(100) == b"ready":
+            return here
+        here.close()
+        return None
+
+    def processes(self) -> set[int]:
+        """Return the process ids of those that fork workers."""
+        return {process.pid for process in self._processes}
+
+    def close(self) -> None:
+        """End the processes."""
+        for channel in self._sockets.values():
+            if channel is not None:
+                channel.close()
+        for process in self._processes:
+            process.wait(timeout=10)
+
+
+def adopt_orphans(yes: bool) -> None:
+    """Make this process the parent of its children's children when these lose theirs, or not."""
+    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
+
+
+def answer_requests(file: int, engine: str, driver: str) -> None:
+    """Load a driver's libraries and fork a worker for each request, until there are no more."""
+    import lar.inputs
+    import lar.worker.execution
+    from lar.engines import engine_named
+
+    if driver:
+        engine_named(engine).driver_class(driver)
+    with socket.socket(fileno=file) as channel:
+        if len(os.listdir("/proc/self/task")) > 1:
+            return
+        channel.send(b"ready")
+        while True:
+            text, files, _, _ = socket.recv_fds(channel, LARGEST_REQUEST, FIRST_FREE_FILE)
+            if not text:
+                return
+            pid = fork_orphan(json.loads(text), files)
+            for each in files:
+                os.close(each)
+            channel.send(str(pid).encode())
+
+
+def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
+    """Fork a worker by way of a process that ends at once, and return its number."""
+    read_end, write_end = os.pipe()
+    between = os.fork()
+    if not between:
+        pid = os.fork()
+        if not pid:
+            be_worker(request, files)
+        os.setpgid(pid, pid)
+        os.write(write_end, str(pid).encode())
+        os._exit(0)
+    os.waitpid(between, 0)
+    number = os.read(read_end, 100)
+    os.close(read_end)
+    os.close(write_end)
+    return int(number)
+
+
+def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Become the worker: its parent, its files, its folder, its environment."""
+    from lar.worker.main import main
+
+    while os.getppid() != request["parent"]:
+        os.sched_yield()
+    copies = [fcntl.fcntl(each, fcntl.F_DUPFD, FIRST_FREE_FILE * 10) for each in files]
+    os.closerange(3, FIRST_FREE_FILE * 10)
+    for number, copy in zip(request["names"], copies, strict=True):
+        os.dup2(copy, number)
+    os.closerange(FIRST_FREE_FILE * 10, FIRST_FREE_FILE * 10 + len(copies) + 10)
+    os.sched_setaffinity(0, request["cpus"])
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:] = request["path"]
+    main(request["arguments"])
