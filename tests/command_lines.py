@@ -12,14 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.running import worker_process
-from tests.worker_forks import WorkerForks
-
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-# Workers for the command lines that run in this process.
-FORKS = WorkerForks(str(REPOSITORY))
-start_anew = worker_process.start_python
 
 Done = subprocess.CompletedProcess[str]
 
@@ -31,13 +24,6 @@ class OutOfTime(BaseException):
 def run_here(words: Sequence[str], cwd: str | Path | None = None, timeout: float = 60) -> Done:
     """Run one lar command line in this process; its worker, if it needs one, is another."""
     from lar.cli.main import main
-
-    def start_python(
-        arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
-    ) -> int:
-        # What an engine reads of its environment it may read while it is loaded.
-        forked = None if environment else FORKS.start(arguments, os.environ, files)
-        return start_anew(arguments, environment, files) if forked is None else forked
 
     def end(number: int, frame: object) -> None:
         raise OutOfTime(f"lar {' '.join(words)}: did not end in {timeout} s")
@@ -52,7 +38,6 @@ def run_here(words: Sequence[str], cwd: str | Path | None = None, timeout: float
         patch.setattr(sys, "argv", ["lar", *words])
         patch.setattr(sys, "stdout", stdout)
         patch.setattr(sys, "stderr", stderr)
-        patch.setattr(worker_process, "start_python", start_python)
         before = signal.signal(signal.SIGALRM, end)
         signal.setitimer(signal.ITIMER_REAL, timeout)
         try:

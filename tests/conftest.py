@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.command_lines import FORKS, Done, run_apart, run_here
+from lar.running import worker_process
+from tests.command_lines import Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
+from tests.worker_forks import WorkerForks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -57,10 +59,22 @@ def heed_signals() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def end_forks() -> Iterator[None]:
-    """End the processes that fork workers."""
-    yield
-    FORKS.close()
+def worker_forks() -> Iterator[WorkerForks]:
+    """Fork the workers of this process, but those that get an environment of their own: an engine
+    may read it while it is loaded."""
+    forks = WorkerForks(str(REPOSITORY))
+    start_anew = worker_process.start_python
+
+    def start_python(
+        arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
+    ) -> int:
+        forked = None if environment else forks.start(arguments, os.environ, files)
+        return start_anew(arguments, environment, files) if forked is None else forked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_process, "start_python", start_python)
+        yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")
@@ -95,23 +109,6 @@ def run_lar() -> RunLar:
     return run
 
 
-@pytest.fixture(scope="module")
-def run_without_worker(elsewhere: Callable[..., Done]) -> RunLar:
-    """Run one command line with the model in the process of the command line, where what is
-    tested is neither the worker nor how it is started.
-
-    That process is this one, and for MegEngine another, which is the same for a whole file.
-    """
-
-    def run(*args: str, cwd: str | Path | None = None, timeout: float = 60) -> Done:
-        words = (*args[: args[0] == "run"], "--in-process", *args[args[0] == "run" :])
-        if any(word.endswith(".mge") for word in args):
-            return elsewhere(run_here, words, cwd, timeout)
-        return run_here(words, cwd, timeout)
-
-    return run
-
-
 @pytest.fixture
 def write_script(tmp_path: Path) -> WriteScript:
     """Write a script for the fake engine into the test's folder and return its path."""
@@ -136,11 +133,11 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
+def nothing_left(worker_forks: WorkerForks) -> Iterator[None]:
     """No test leaves a child process of its own behind."""
     before = workers_of(os.getpid())
     yield
-    assert not workers_of(os.getpid()) - before - FORKS.processes()
+    assert not workers_of(os.getpid()) - before - worker_forks.processes()
 
 
 @pytest.fixture(autouse=True)

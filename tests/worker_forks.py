@@ -14,20 +14,29 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lar.engines import ENGINES
 from lar.running.worker_process import module_path
 
 SET_CHILD_SUBREAPER = 36
 LARGEST_REQUEST = 1 << 20
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
+
+# What every worker imports.
+LOADED = ("lar.worker.main", "lar.worker.execution", "lar.inputs")
+
+# What others add may be another engine of the same name in the next test.
+OWN_ENGINES = [engine.name for engine in ENGINES]
 
 # As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
 CODE = """\
@@ -39,12 +48,14 @@ answer_requests(int(sys.argv[1]), *sys.argv[2:])
 
 
 class WorkerForks:
-    """For each driver a process, started when it is needed first, that forks workers."""
+    """For each driver of lar's own engines a process, started when it is needed first, that forks
+    workers."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._sockets: dict[tuple[str, str], socket.socket | None] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
 
     def start(
         self,
@@ -53,11 +64,7 @@ class WorkerForks:
         files: Mapping[int, int],
     ) -> int | None:
         """Start a worker as `start_python` of lar does; None if its driver cannot be forked."""
-        driver = (arguments[1], arguments[2])
-        if driver not in self._sockets:
-            self._sockets[driver] = self._open(*driver)
-        channel = self._sockets[driver]
-        if channel is None:
+        if arguments[1] not in OWN_ENGINES:
             return None
         request = {
             "arguments": [*arguments],
@@ -68,13 +75,20 @@ class WorkerForks:
             "cpus": [*os.sched_getaffinity(0)],
             "names": [*files],
         }
-        # The worker's parent ends at once, and this process takes its place.
-        adopt_orphans(True)
-        try:
-            socket.send_fds(channel, [json.dumps(request).encode()], list(files.values()))
-            return int(channel.recv(100))
-        finally:
-            adopt_orphans(False)
+        driver = (arguments[1], arguments[2])
+        with self._lock:  # some tests run several models at once
+            if driver not in self._sockets:
+                self._sockets[driver] = self._open(*driver)
+            channel = self._sockets[driver]
+            if channel is None:
+                return None
+            # The worker's parent ends at once, and this process takes its place.
+            adopt_orphans(True)
+            try:
+                socket.send_fds(channel, [json.dumps(request).encode()], list(files.values()))
+                return int(channel.recv(100))
+            finally:
+                adopt_orphans(False)
 
     def _open(self, engine: str, driver: str) -> socket.socket | None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -82,8 +96,6 @@ class WorkerForks:
             code = CODE.format(path=[self.root, *module_path()])
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", code, str(there.fileno()), engine, driver],
-                # NumPy's library would start threads.
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -116,14 +128,16 @@ def adopt_orphans(yes: bool) -> None:
 
 def answer_requests(file: int, engine: str, driver: str) -> None:
     """Load a driver's libraries and fork a worker for each request, until there are no more."""
-    import lar.inputs
-    import lar.worker.execution
     from lar.engines import engine_named
 
+    for name in LOADED:
+        importlib.import_module(name)
+    # NumPy's products have threads that a fork starts anew.
+    threads = os.listdir("/proc/self/task")
     if driver:
         engine_named(engine).driver_class(driver)
     with socket.socket(fileno=file) as channel:
-        if len(os.listdir("/proc/self/task")) > 1:
+        if len(os.listdir("/proc/self/task")) > len(threads):
             return
         channel.send(b"ready")
         while True:

@@ -175,17 +175,14 @@ def test_a_model_without_suffix_is_known_by_its_content(
 )
 def test_odd_model_names(
     run_lar: RunLar,
-    run_without_worker: RunLar,
     root: Path,
     tmp_path: Path,
     suffix: str,
     name: str,
 ) -> None:
     name = name.format(suffix)
-    # What hands the name to a worker does not know the engine.
-    run = run_lar if suffix == "onnx" else run_without_worker
     shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / name)
-    result = result_of(run, "--iter", "1", "--", name, cwd=tmp_path)
+    result = result_of(run_lar, "--iter", "1", "--", name, cwd=tmp_path)
     assert result.spec.model == name
     assert result.status == "ok"
 
@@ -205,9 +202,7 @@ def test_model_name_that_is_no_text(
 
 
 @each_format
-def test_ways_to_the_model(
-    run_without_worker: RunLar, root: Path, tmp_path: Path, suffix: str
-) -> None:
+def test_ways_to_the_model(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     shutil.copy(root / f"models/one_operator.{suffix}", folder / f"model.{suffix}")
@@ -219,7 +214,7 @@ def test_ways_to_the_model(
         f"link.{suffix}",
         str(folder / f"model.{suffix}"),
     ):
-        result = result_of(run_without_worker, path, "--iter", "1", cwd=tmp_path)
+        result = result_of(run_lar, path, "--iter", "1", cwd=tmp_path)
         assert (result.status, result.spec.model) == ("ok", path)
     folder.chmod(0o755)
     assert [file.name for file in folder.iterdir()] == [f"model.{suffix}"]

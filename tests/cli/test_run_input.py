@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def run_lar(run_without_worker: RunLar) -> RunLar:
-    return run_without_worker
-
-
-@pytest.fixture(scope="module")
 def cat_outputs(run_lar: RunLar, root: Path) -> Callable[[str], list[tuple[str, str]]]:
     """What mobilenet_v2 answers to inputs/cat.npy, by format of the model."""
     known: dict[str, list[tuple[str, str]]] = {}

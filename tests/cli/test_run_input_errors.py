@@ -72,11 +72,11 @@ PROMISED = ("cut.npy", "objects.npy", "cut.ppm", "broken.json", "count.json")
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_bad_input_file(
-    run_without_worker: RunLar, write_script: WriteScript, tmp_path: Path, name: str
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, name: str
 ) -> None:
     content, piece = BAD_FILES[name]
     (tmp_path / name).write_bytes(content)
-    done = run_without_worker(write_script(inputs=ONE), "--input", str(tmp_path / name))
+    done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / name))
     check_error(done, 2, f"--input: {tmp_path / name}: ", piece)
     assert "iter " not in done.stdout
 
@@ -121,9 +121,9 @@ def test_bad_input_file_on_each_engine(
     ],
 )
 def test_bad_input_text(
-    run_without_worker: RunLar, write_script: WriteScript, text: str, pieces: list[str]
+    run_lar: RunLar, write_script: WriteScript, text: str, pieces: list[str]
 ) -> None:
-    done = run_without_worker(write_script(inputs=ONE), "--iter", "0", "--input", text)
+    done = run_lar(write_script(inputs=ONE), "--iter", "0", "--input", text)
     check_error(done, 2, *pieces)
     assert max(map(len, done.stderr.splitlines())) < 500
 
@@ -140,12 +140,10 @@ def test_endless_device_or_fifo_as_input(
 
 
 @not_root
-def test_unreadable_input(
-    run_without_worker: RunLar, write_script: WriteScript, tmp_path: Path
-) -> None:
+def test_unreadable_input(run_lar: RunLar, write_script: WriteScript, tmp_path: Path) -> None:
     (tmp_path / "data.npy").write_bytes(FOUR)
     (tmp_path / "data.npy").chmod(0)
-    done = run_without_worker(write_script(inputs=ONE), "--input", str(tmp_path / "data.npy"))
+    done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / "data.npy"))
     check_error(done, 2, "data.npy: cannot be read: permission denied")
 
 
@@ -166,20 +164,18 @@ def test_unreadable_input(
     ],
 )
 def test_input_that_does_not_fit_the_model(
-    run_without_worker: RunLar, root: Path, suffix: str, model: str, text: str, pieces: list[str]
+    run_lar: RunLar, root: Path, suffix: str, model: str, text: str, pieces: list[str]
 ) -> None:
-    done = run_without_worker(f"models/{model}.{suffix}", "--iter", "1", "--input", text, cwd=root)
+    done = run_lar(f"models/{model}.{suffix}", "--iter", "1", "--input", text, cwd=root)
     check_error(done, 2, "--input: ", *pieces)
     assert "iter " not in done.stdout
 
 
 @each_format
-def test_input_of_the_wrong_dtype(
-    run_without_worker: RunLar, root: Path, tmp_path: Path, suffix: str
-) -> None:
+def test_input_of_the_wrong_dtype(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) -> None:
     np.save(tmp_path / "data.npy", np.ones(4, np.int32))
     model = str(root / f"models/one_operator.{suffix}")
-    done = run_without_worker(model, "--input", str(tmp_path / "data.npy"))
+    done = run_lar(model, "--input", str(tmp_path / "data.npy"))
     check_error(done, 2, "holds int32, the model takes float32", "astype('float32')")
 
 
@@ -205,33 +201,29 @@ def test_shape_that_only_megengine_itself_can_refuse(run_lar: RunLar, root: Path
     ],
 )
 def test_image_settings_that_do_not_fit(
-    run_without_worker: RunLar,
+    run_lar: RunLar,
     root: Path,
     write_script: WriteScript,
     flags: list[str],
     pieces: list[str],
 ) -> None:
     script = write_script(inputs=PHOTO)
-    check_error(
-        run_without_worker(script, "--input", "inputs/cat.npy", *flags, cwd=root), 2, *pieces
-    )
+    check_error(run_lar(script, "--input", "inputs/cat.npy", *flags, cwd=root), 2, *pieces)
 
 
-def test_image_settings_without_an_image(
-    run_without_worker: RunLar, write_script: WriteScript
-) -> None:
+def test_image_settings_without_an_image(run_lar: RunLar, write_script: WriteScript) -> None:
     for flags in (["--bgr"], ["--resize", "5x5"], ["--mean", "1"], ["--input-layout", "nchw"]):
-        done = run_without_worker(write_script(inputs=ONE), "--input", "1,2,3,4", *flags)
+        done = run_lar(write_script(inputs=ONE), "--input", "1,2,3,4", *flags)
         check_error(done, 2, f"{flags[0]}: no image is fed")
 
 
 @each_format
 def test_not_finite_input_is_a_warning(
-    run_without_worker: RunLar, root: Path, tmp_path: Path, suffix: str
+    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str
 ) -> None:
     np.save(tmp_path / "data.npy", np.array([np.nan, np.inf, 1, 2], np.float32))
     model = str(root / f"models/one_operator.{suffix}")
-    done = run_without_worker(model, "--iter", "1", "--input", str(tmp_path / "data.npy"))
+    done = run_lar(model, "--iter", "1", "--input", str(tmp_path / "data.npy"))
     assert done.returncode == 0
     line, *hints = done.stderr.splitlines()
     assert all(hint.startswith("hint: MKL") for hint in hints)

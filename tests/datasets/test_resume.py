@@ -29,11 +29,6 @@ COUNT = 4
 DIGITS = np.load(REPOSITORY / "inputs" / "digits.npy")[:COUNT]
 
 
-@pytest.fixture(scope="module")
-def run_lar(run_without_worker: Any) -> Any:
-    return run_without_worker
-
-
 @pytest.fixture
 def arguments(run_lar: Any, tmp_path: Path) -> list[str]:
     """A command line whose outputs of the items 2 and 3 are missing."""

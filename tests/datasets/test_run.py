@@ -60,9 +60,9 @@ def test_each_item_is_one_run(run_lar: Any, folder: Path, tmp_path: Path, engine
 
 @each_engine
 def test_classes_are_told_and_counted(
-    run_without_worker: Any, folder: Path, labels: Path, engine: str
+    run_lar: Any, folder: Path, labels: Path, engine: str
 ) -> None:
-    done = run_without_worker(MODELS[engine], "--input", str(folder), "--labels", str(labels))
+    done = run_lar(MODELS[engine], "--input", str(folder), "--labels", str(labels))
     assert f"accuracy: top-1 100.00% ({COUNT} of {COUNT}), top-5 100.00%" in done.stdout
     for index, label in enumerate(LABELS):
         assert re.search(rf"^d{index}\.npy: top-1 {label} \(.*\), top-5 {label} .*, is {label}$",
@@ -77,10 +77,10 @@ def test_wrong_classes_are_counted_too(folder: Path, tmp_path: Path) -> None:
     assert all(item.classes[0] != item.label for item in result.items)
 
 
-def test_classes_have_names(run_without_worker: Any, folder: Path, tmp_path: Path) -> None:
+def test_classes_have_names(run_lar: Any, folder: Path, tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("".join(f"number {index}\n" for index in range(10)))
-    done = run_without_worker(MODELS["onnxruntime"], "--input", str(folder), "--labels", str(names))
+    done = run_lar(MODELS["onnxruntime"], "--input", str(folder), "--labels", str(names))
     assert f"d0.npy: top-1 {LABELS[0]} number {LABELS[0]} (" in done.stdout
     assert "accuracy" not in done.stdout
     assert done.stdout.endswith("note: --labels: its 10 lines are the names of classes\n")
@@ -180,12 +180,12 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     ],
 )
 def test_only_the_same_run_goes_on(
-    run_without_worker: Any, folder: Path, tmp_path: Path, arguments: list[str], words: str
+    run_lar: Any, folder: Path, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     out = tmp_path / "out"
     common = [MODELS["megengine"], "--input", str(folder), "--bin-out-dump", str(out)]
-    assert run_without_worker(*common).returncode == 0
-    done = run_without_worker(*common, "--resume", *arguments)
+    assert run_lar(*common).returncode == 0
+    done = run_lar(*common, "--resume", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert len(dumped(out)) == COUNT + 1
@@ -209,10 +209,10 @@ def test_only_the_same_run_goes_on(
     ],
 )
 def test_what_cannot_be_is_refused(
-    run_without_worker: Any, folder: Path, arguments: list[str], words: str
+    run_lar: Any, folder: Path, arguments: list[str], words: str
 ) -> None:
     given = [str(folder) if word == "SET" else word for word in arguments]
-    done = run_without_worker(MODELS["megengine"], *given)
+    done = run_lar(MODELS["megengine"], *given)
     assert done.returncode == 2
     assert words in done.stderr
 
@@ -231,10 +231,10 @@ def test_the_classes_of_an_output() -> None:
 
 @each_engine
 def test_the_item_is_told_whose_tensors_are_dumped(
-    run_without_worker: Any, folder: Path, tmp_path: Path, engine: str
+    run_lar: Any, folder: Path, tmp_path: Path, engine: str
 ) -> None:
     dump = tmp_path / "dump"
-    done = run_without_worker(MODELS[engine], "--input", str(folder), "--bin-io-dump", str(dump))
+    done = run_lar(MODELS[engine], "--input", str(folder), "--bin-io-dump", str(dump))
     item = 0 if engine == "onnxruntime" else COUNT - 1
     assert f"--bin-io-dump: {dump}: of 6 items it holds d{item}.npy alone" in done.stderr
     opened = lar.open_dump(dump)

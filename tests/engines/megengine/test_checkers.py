@@ -143,7 +143,7 @@ class TestValues:
 
     def test_a_model_that_computes_the_same_each_time_passes(self) -> None:
         options = {"check_var_value": "1", "enable_fuse_conv_bias_nonlinearity": True}
-        result = run(DIGITS, 20, **options)
+        result = run(DIGITS, 30, **options)
         assert result.status == "ok"
         found = re.findall(r"going to check #(\d+): .*\{(\w+)\}, name:", result.log_tail)
         assert int(found[-1][0]) >= 19
