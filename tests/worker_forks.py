@@ -32,9 +32,6 @@ LARGEST_REQUEST = 1 << 20
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
 
-# What every worker imports.
-LOADED = ("lar.worker.main", "lar.worker.execution", "lar.inputs")
-
 # What others add may be another engine of the same name in the next test.
 OWN_ENGINES = [engine.name for engine in ENGINES]
 
@@ -128,14 +125,12 @@ def adopt_orphans(yes: bool) -> None:
 
 def answer_requests(file: int, engine: str, driver: str) -> None:
     """Load a driver's libraries and fork a worker for each request, until there are no more."""
-    from lar.engines import engine_named
+    from lar.worker.main import import_modules
 
-    for name in LOADED:
-        importlib.import_module(name)
     # NumPy's products have threads that a fork starts anew.
+    importlib.import_module("numpy")
     threads = os.listdir("/proc/self/task")
-    if driver:
-        engine_named(engine).driver_class(driver)
+    import_modules("run", engine, driver)
     with socket.socket(fileno=file) as channel:
         if len(os.listdir("/proc/self/task")) > len(threads):
             return
