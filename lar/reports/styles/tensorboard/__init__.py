@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -21,11 +21,12 @@ from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.export import chrome_trace_of
 from lar.profiles.operator_filter import operators_matching
+from lar.profiles.recommendations import Recommendation
 from lar.profiles.run_differences import check_timed
 from lar.records.profile import Profile
-from lar.reports.model import AnyTable, Cell, table_of_values
+from lar.reports.model import Column, Table
 from lar.reports.report import Report
-from lar.reports.styles.tensorboard.diff import Side, diff_view_of, notes_of
+from lar.reports.styles.tensorboard.diff import Side, diff_view_of
 from lar.reports.styles.tensorboard.memory import memory_of
 from lar.reports.styles.tensorboard.modules import modules_of
 from lar.reports.styles.tensorboard.operators import (
@@ -38,9 +39,21 @@ from lar.reports.styles.tensorboard.operators import (
     pies_of,
 )
 from lar.reports.styles.tensorboard.overview import overview_of
+from lar.reports.styles.tensorboard.views import View
 
 LINES = ("overview", "operator_pie", "operator_table", "kernel_table", "kernel_pie")
+# Those that are tables in CSV, in their order there.
+TABLES = (
+    *("overview", "operator_table", "kernel_table", "recommendations", "module", "memory"),
+    "diff",
+)
 VIEWS = (*LINES, "stack", "trace", "memory", "module", "recommendations", "diff")
+RECOMMENDATION_COLUMNS: tuple[Column[Recommendation], ...] = (
+    Column("Rule", lambda it: it.rule),
+    Column("Share (%)", lambda it: round(it.share * 100, 2)),
+    Column("Limit (%)", lambda it: it.limit * 100),
+    Column("Recommendation", lambda it: it.text),
+)
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
@@ -61,38 +74,35 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     side = side_of(profile, options)
     views = views_of(side, options, [name for name in names if name != "diff"])
     if baseline is not None and "diff" in names:
-        views["diff"] = diff_view_of(
-            side_of(baseline, options), side, options.get("sort"), options.get("top")
-        )
-    printed = (*LINES, "diff")
-    lines = [json.dumps(view) for name, view in views.items() if asked or name in printed]
+        other = side_of(baseline, options)
+        views["diff"] = diff_view_of(other, side, options.get("sort"), options.get("top"))
+    answers = {name: view.answer for name, view in views.items()}
+    printed = VIEWS if asked else (*LINES, "diff")
     return Report(
         style="tensorboard",
-        body=tuple(lines),
-        tables=tables_of(views),
-        document=views,
+        body=tuple(json.dumps(view) for name, view in answers.items() if name in printed),
+        tables=tuple(it for name in TABLES if name in views for it in views[name].tables),
+        document=answers,
         is_for_programs=True,
     )
 
 
-def views_of(
-    side: Side, options: Mapping[str, Any], names: list[str]
-) -> dict[str, dict[str, Any] | list[Any] | None]:
+def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[str, View]:
     """Return views by name."""
     profile, _, totals, accepts = side
     top = options.get("top")
     kernels = kernel_totals_of(profile, kernel_filter(options.get("filter"), accepts))[:top]
-    makers: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], View]] = {
         "overview": lambda: overview_of(profile),
-        "operator_pie": lambda: pies_of(totals, top),
+        "operator_pie": lambda: View(pies_of(totals, top)),
         "operator_table": lambda: operator_table_of(profile, totals, options.get("sort"), top),
         "kernel_table": lambda: kernel_table_of(profile, kernels),
-        "kernel_pie": lambda: kernel_pie_of(kernels),
-        "stack": lambda: None,  # call stacks are not recorded
-        "trace": lambda: chrome_trace_of(profile),
+        "kernel_pie": lambda: View(kernel_pie_of(kernels)),
+        "stack": lambda: View(None),  # call stacks are not recorded
+        "trace": lambda: View(chrome_trace_of(profile)),
         "memory": lambda: memory_of(profile, accepts),
         "module": lambda: modules_of(profile, accepts),
-        "recommendations": lambda: [asdict(each) for each in recommendations_for(profile)] or None,
+        "recommendations": lambda: recommendations_view_of(profile),
     }
     return {name: makers[name]() for name in names}
 
@@ -125,74 +135,12 @@ def kernel_filter(
     )
 
 
-def tables_of(views: Mapping[str, Any]) -> tuple[AnyTable, ...]:
-    """Return the views that are tables; times are in microseconds, as the views' are."""
-    tables: list[AnyTable] = []
-    if overview := views.get("overview"):
-        tables.append(steps_table_of(overview))
-    if table := views.get("operator_table"):
-        keys = [key for key in (table["data"] or [{"name": ""}])[0] if not key.startswith("has_")]
-        rows = ([row[key] for key in keys] for row in table["data"])
-        headings = [key + "_us" if key.endswith("duration") else key for key in keys]
-        tables.append(table_of_values("operators", "Operators", headings, rows))
-    if table := views.get("kernel_table"):
-        tables.append(table_of_view("kernels", "Kernels", **table["data"]))
-    if found := views.get("recommendations"):
-        tables.append(
-            table_of_values(
-                "recommendations",
-                "Recommendations",
-                ("Rule", "Share (%)", "Limit (%)", "Recommendation"),
-                (
-                    (each["rule"], round(each["share"] * 100, 2), each["limit"] * 100, each["text"])
-                    for each in found
-                ),
-            )
-        )
-    if modules := views.get("module"):
-        tables.append(modules_table_of(modules))
-    if memory := views.get("memory"):
-        columns = memory["statistics"]["columns"]
-        for device, rows in memory["statistics"]["rows"].items():
-            name = f"memory {device}"
-            tables.append(table_of_view(name, f"Memory {device}", columns, rows))
-    if diff := views.get("diff"):
-        tables.append(table_of_view("diff", "Diff", **diff["table"], notes=notes_of(diff)))
-    return tuple(tables)
-
-
-def table_of_view(
-    name: str,
-    title: str,
-    columns: Sequence[Mapping[str, Any]],
-    rows: Iterable[Sequence[Cell]],
-    notes: Iterable[str] = (),
-) -> AnyTable:
-    """Return the table of a view that has columns and rows."""
-    return table_of_values(name, title, [column["name"] for column in columns], rows, notes)
-
-
-def steps_table_of(overview: Mapping[str, Any]) -> AnyTable:
-    """Return the steps without the tooltips."""
-    columns = overview["steps"]["columns"]
-    shown = [index for index, column in enumerate(columns) if "name" in column]
-    names = [columns[index]["name"] for index in shown]
-    rows = ([row[index] for index in shown] for row in overview["steps"]["rows"])
-    headings = [names[0], *(f"{name} (us)" for name in names[1:])]
-    return table_of_values("steps", "Steps", headings, rows)
-
-
-def modules_table_of(modules: Mapping[str, Any]) -> AnyTable:
-    """Return the tree of modules with its depth as spaces before the names."""
-    keys = [column["key"] for column in modules["columns"]]
-    rows: list[tuple[Cell, ...]] = []
-
-    def add(parts: list[dict[str, Any]], depth: int) -> None:
-        for part in parts:
-            rows.append(("  " * depth + part["name"], *(part[key] for key in keys[1:])))
-            add(part["children"], depth + 1)
-
-    add(modules["data"], 0)
-    names = [column["name"] for column in modules["columns"]]
-    headings = [name + (" (us)" if name.endswith("Time") else "") for name in names]
-    return table_of_values("modules", "Modules", headings, rows)
+def recommendations_view_of(profile: Profile) -> View:
+    found = recommendations_for(profile)
+    table = Table(
+        name="recommendations",
+        title="Recommendations",
+        columns=RECOMMENDATION_COLUMNS,
+        rows=tuple(found),
+    )
+    return View([asdict(each) for each in found], (table,)) if found else View(None)

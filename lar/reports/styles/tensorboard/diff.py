@@ -7,20 +7,28 @@ makes of an answer are in `table`. As there, figures are sums over all timed ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from lar.profiles.activities import HostActivity
 from lar.profiles.differences import Difference
 from lar.records.profile import Profile
-from lar.reports.model import Cell
+from lar.reports.model import Table
 from lar.reports.styles.tensorboard.operators import (
     HostWork,
     OperatorTotals,
     chosen_sort,
     ordered_by,
 )
-from lar.reports.styles.tensorboard.overview import microseconds
+from lar.reports.styles.tensorboard.views import (
+    View,
+    ViewColumn,
+    describe_columns,
+    known_microseconds,
+    microseconds,
+    rows_of,
+    text_column,
+)
 
 # Of each group of columns the title and the field of the totals.
 METRICS = (
@@ -46,9 +54,7 @@ class Side(NamedTuple):
 Pair = tuple[OperatorTotals | None, OperatorTotals | None]
 
 
-def diff_view_of(
-    baseline: Side, experiment: Side, sort: str | None, top: int | None
-) -> dict[str, Any]:
+def diff_view_of(baseline: Side, experiment: Side, sort: str | None, top: int | None) -> View:
     """Return the view; rows are ordered by the larger of their two figures.
 
     Raises:
@@ -58,30 +64,29 @@ def diff_view_of(
     pairs = pairs_of(baseline.totals, experiment.totals)
     field = key.replace("duration", "ns")
     pairs = ordered_by(pairs, lambda pair: larger_of(pair, field), descending)[:top]
-    metrics = [
-        (title, name)
-        for title, name in METRICS
-        if not name.startswith("device")
-        or baseline.profile.on_device
-        or experiment.profile.on_device
-    ]
-    return {
-        "metadata": {
-            "sort": key,
-            "baseline_steps": len(baseline.profile.timed_steps()),
-            "exp_steps": len(experiment.profile.timed_steps()),
-        },
+    profiles = baseline.profile, experiment.profile
+    columns: tuple[ViewColumn[Pair], ...] = (
+        text_column("Operator", lambda pair: title_of(pair[0] or pair[1])),
+        *(
+            column
+            for title, name in METRICS
+            if not name.startswith("device") or any(each.on_device for each in profiles)
+            for column in metric_columns(title, name, profiles)
+        ),
+    )
+    counts = [len(each.timed_steps()) for each in profiles]
+    table = Table(
+        name="diff", title="Diff", columns=columns, rows=tuple(pairs), notes=notes_of(*counts)
+    )
+    answer = {
+        "metadata": {"sort": key, "baseline_steps": counts[0], "exp_steps": counts[1]},
         "path": "0",
         "left": node_of(baseline, [left for left, _ in pairs if left]),
         "right": node_of(experiment, [right for _, right in pairs if right]),
         "children": [],
-        "table": {
-            "columns": columns_of(metrics),
-            "rows": [
-                row_of(pair, metrics, (baseline.profile, experiment.profile)) for pair in pairs
-            ],
-        },
+        "table": {"columns": describe_columns(columns), "rows": rows_of(columns, pairs)},
     }
+    return View(answer, (table,))
 
 
 def pairs_of(left: Sequence[OperatorTotals], right: Sequence[OperatorTotals]) -> list[Pair]:
@@ -110,10 +115,10 @@ def node_of(side: Side, totals: Sequence[OperatorTotals]) -> dict[str, Any]:
             {
                 "name": title_of(each),
                 "calls": each.calls,
-                "host_duration": plain_microseconds(each.host_total_ns),
-                "device_duration": plain_microseconds(each.device_total_ns if on_device else None),
-                "self_host_duration": plain_microseconds(each.host_self_ns),
-                "self_device_duration": plain_microseconds(
+                "host_duration": known_microseconds(each.host_total_ns),
+                "device_duration": known_microseconds(each.device_total_ns if on_device else None),
+                "self_host_duration": known_microseconds(each.host_self_ns),
+                "self_device_duration": known_microseconds(
                     each.device_self_ns if on_device else None
                 ),
             }
@@ -153,32 +158,34 @@ def lies_in_another(
     return False
 
 
-def columns_of(metrics: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    columns = [{"type": "string", "name": "Operator"}]
-    for title, field in metrics:
-        unit = "" if field == "calls" else " (us)"
-        columns += [
-            *({"type": "number", "name": f"{it} {title}{unit}"} for it in SIDES),
-            {"type": "string", "name": f"Delta {title}%"},
-        ]
-    return columns
-
-
-def row_of(
-    pair: Pair, metrics: Sequence[tuple[str, str]], profiles: tuple[Profile, Profile]
-) -> list[Cell]:
-    """Return a row of the table: an operator that one run does not have took 0 there, a figure
+def metric_columns(
+    title: str, field: str, profiles: tuple[Profile, Profile]
+) -> tuple[ViewColumn[Pair], ...]:
+    """Return the columns of a metric: an operator that one run does not have took 0 there, a figure
     that a run does not have is None."""
-    row: list[Cell] = [title_of(pair[0] or pair[1])]
-    for _, field in metrics:
+    unit = "" if field == "calls" else " (us)"
+
+    def figures(pair: Pair) -> tuple[int | None, int | None, int | None]:
         one, two = (
             figure_of(each, field, profile) for each, profile in zip(pair, profiles, strict=True)
         )
-        change = None if one is None or two is None else two - one
-        figures = (one, two, change)
-        row += figures if field == "calls" else map(plain_microseconds, figures)
-        row.append("N/A" if one is None or two is None else format_percent(one, two))
-    return row
+        return one, two, None if one is None or two is None else two - one
+
+    def figure(side: str, place: int) -> ViewColumn[Pair]:
+        def value(pair: Pair) -> float | None:
+            found = figures(pair)[place]
+            return known_microseconds(found) if unit else found
+
+        return ViewColumn(f"{side} {title}{unit}", value)
+
+    def percent(pair: Pair) -> str:
+        one, two, _ = figures(pair)
+        return "N/A" if one is None or two is None else format_percent(one, two)
+
+    return (
+        *(figure(side, place) for place, side in enumerate(SIDES)),
+        text_column(f"Delta {title}%", percent),
+    )
 
 
 def figure_of(totals: OperatorTotals | None, field: str, profile: Profile) -> int | None:
@@ -193,10 +200,6 @@ def title_of(totals: OperatorTotals | None) -> str:
     return " ".join(filter(None, (totals.name, totals.input_shape))) if totals else ""
 
 
-def plain_microseconds(duration_ns: int | None) -> int | float | None:
-    return None if duration_ns is None else microseconds(duration_ns)
-
-
 def format_percent(baseline: int, experiment: int) -> str:
     """Return a change as the plugin's page writes it, which divides by 0 as JavaScript does."""
     change = Difference(baseline, experiment, None)
@@ -205,13 +208,9 @@ def format_percent(baseline: int, experiment: int) -> str:
     return "Infinity%" if change.delta else "N/A"
 
 
-def notes_of(view: Mapping[str, Any]) -> list[str]:
+def notes_of(baseline: int, experiment: int) -> tuple[str, ...]:
     """Return how many iterations the sums of the table are of."""
-    steps = view["metadata"]
-    notes = [
-        f"sums of all timed iterations: {steps['baseline_steps']} of the baseline, "
-        f"{steps['exp_steps']} of exp"
-    ]
-    if steps["baseline_steps"] != steps["exp_steps"]:
-        notes.append("runs of different length: --style diff compares means of an iteration")
-    return notes
+    sums = f"sums of all timed iterations: {baseline} of the baseline, {experiment} of exp"
+    if baseline == experiment:
+        return (sums,)
+    return sums, "runs of different length: --style diff compares means of an iteration"

@@ -2,46 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
 
 from lar.profiles.devices import device_number, device_title
 from lar.records.profile import Allocation, Profile
-
-STATISTICS_COLUMNS = (
-    ("Operator Name", "string", ""),
-    ("Calls", "number", "# of calls of the operator."),
-    ("Size Increase (KB)", "number", ""),
-    ("Self Size Increase (KB)", "number", ""),
-    ("Allocation Count", "number", ""),
-    ("Self Allocation Count", "number", ""),
-    ("Allocation Size (KB)", "number", ""),
-    ("Self Allocation Size (KB)", "number", ""),
-)
-CURVE_COLUMNS = (
-    ("Time (ms)", "number", ""),
-    ("Allocated (KB)", "number", "Total memory in use."),
-    ("Reserved (KB)", "number", "Total reserved memory by allocator, both used and unused."),
-)
-EVENTS_COLUMNS = (
-    ("Operator", "string", ""),
-    ("Size (KB)", "number", ""),
-    ("Allocation Time (ms)", "number", ""),
-    ("Release Time (ms)", "number", ""),
-    ("Duration (ms)", "number", ""),
+from lar.reports.model import Table
+from lar.reports.styles.tensorboard.views import (
+    View,
+    ViewColumn,
+    describe_columns,
+    rows_of,
+    text_column,
 )
 
+Row = TypeVar("Row")
 
-def memory_of(
-    profile: Profile, accepts: Callable[[int], bool] = lambda _: True
-) -> dict[str, Any] | None:
+
+def kilobytes(size_bytes: int) -> float:
+    return round(size_bytes / 1024, 2)
+
+
+def milliseconds(time_ns: int) -> float:
+    return round(time_ns / 1e6, 2)
+
+
+class MemoryUse(NamedTuple):
+    """A type of operator with its calls and the bytes that it allocates or, below 0, releases."""
+
+    type: str
+    calls: int
+    sizes: Sequence[int]
+
+    @property
+    def taken(self) -> list[int]:
+        return [size for size in self.sizes if size > 0]
+
+
+def with_self(
+    title: str, value: Callable[[MemoryUse], float]
+) -> tuple[ViewColumn[MemoryUse], ViewColumn[MemoryUse]]:
+    """Return two columns of one value: operators do not nest."""
+    return ViewColumn(title, value, tooltip=""), ViewColumn(f"Self {title}", value, tooltip="")
+
+
+STATISTICS_COLUMNS: tuple[ViewColumn[MemoryUse], ...] = (
+    text_column("Operator Name", lambda it: it.type, tooltip=""),
+    ViewColumn("Calls", lambda it: it.calls, tooltip="# of calls of the operator."),
+    *with_self("Size Increase (KB)", lambda it: kilobytes(sum(it.sizes))),
+    *with_self("Allocation Count", lambda it: len(it.taken)),
+    *with_self("Allocation Size (KB)", lambda it: kilobytes(sum(it.taken))),
+)
+
+
+class CurvePoint(NamedTuple):
+    """The bytes in use at a time; what is reserved is the static plan, as far as that is known."""
+
+    at_ns: int
+    allocated: int
+    reserved: int | None
+
+
+CURVE_COLUMNS: tuple[ViewColumn[CurvePoint], ...] = (
+    ViewColumn("Time (ms)", lambda it: milliseconds(it.at_ns), tooltip=""),
+    ViewColumn(
+        "Allocated (KB)", lambda it: kilobytes(it.allocated), tooltip="Total memory in use."
+    ),
+    ViewColumn(
+        "Reserved (KB)",
+        lambda it: None if it.reserved is None else kilobytes(it.reserved),
+        tooltip="Total reserved memory by allocator, both used and unused.",
+    ),
+)
+
+
+@dataclass
+class MemoryEvent:
+    """An allocation with its release, as far as either is known."""
+
+    operator: str
+    size_bytes: int
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    @property
+    def duration_ns(self) -> int | None:
+        if self.since_ns is None or self.until_ns is None:
+            return None
+        return self.until_ns - self.since_ns
+
+
+def time_column(
+    title: str, time_ns: Callable[[MemoryEvent], int | None]
+) -> ViewColumn[MemoryEvent]:
+    def value(event: MemoryEvent) -> float | None:
+        return None if (found := time_ns(event)) is None else milliseconds(found)
+
+    return ViewColumn(title, value, tooltip="")
+
+
+EVENTS_COLUMNS: tuple[ViewColumn[MemoryEvent], ...] = (
+    text_column("Operator", lambda it: it.operator, tooltip=""),
+    ViewColumn("Size (KB)", lambda it: kilobytes(it.size_bytes), tooltip=""),
+    time_column("Allocation Time (ms)", lambda it: it.since_ns),
+    time_column("Release Time (ms)", lambda it: it.until_ns),
+    time_column("Duration (ms)", lambda it: it.duration_ns),
+)
+
+
+def memory_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True) -> View:
     """Return the three parts of the view, each by device; None if no allocation is recorded.
 
-    `accepts` takes an operator's number; it leaves the curve as it is. Operators do not nest, so
-    that what one has and what it has itself are the same. What is reserved is the static plan.
+    `accepts` takes an operator's number; it leaves the curve as it is.
     """
     if not profile.allocations:
-        return None
+        return View(None)
     by_device: dict[str, list[Allocation]] = {}
     for each in profile.allocations:
         device = device_title(each.device)
@@ -53,49 +131,51 @@ def memory_of(
         for device, own in by_device.items()
     }
     default = next((device for device in sorted(by_device) if device != "CPU"), "CPU")
-    peaks = {device: max(in_use(own)) / 1024 for device, own in by_device.items()}
-    return {
-        "statistics": {
-            "metadata": {
-                "title": "Memory View",
-                "default_device": default,
-                "search": "Operator Name",
-                "sort": "Self Size Increase (KB)",
-            },
-            "columns": columns_of(STATISTICS_COLUMNS),
-            "rows": {device: statistics_rows(profile, own) for device, own in shown.items()},
-        },
-        "curve": {
-            "metadata": {
-                "default_device": default,
-                "devices": sorted(by_device),
-                "peaks": {
-                    device: f"Peak Memory Usage: {peak:.1f}KB" for device, peak in peaks.items()
-                },
-                "time_metric": "ms",
-                "memory_metric": "KB",
-            },
-            "columns": columns_of(CURVE_COLUMNS),
-            "rows": {device: curve_rows(profile, own) for device, own in by_device.items()},
-        },
-        "events": {
-            "metadata": {"title": "Memory Events", "default_device": default},
-            "columns": columns_of(EVENTS_COLUMNS),
-            "rows": {device: event_rows(profile, own) for device, own in shown.items()},
-        },
+    statistics = {device: uses_of(profile, own) for device, own in shown.items()}
+    curves = {device: curve_of(profile, own) for device, own in by_device.items()}
+    events = {device: events_of(profile, own) for device, own in shown.items()}
+    peaks = {device: max(it.allocated for it in curve) for device, curve in curves.items()}
+    answer = {
+        "statistics": part_of(
+            STATISTICS_COLUMNS,
+            statistics,
+            title="Memory View",
+            default_device=default,
+            search="Operator Name",
+            sort="Self Size Increase (KB)",
+        ),
+        "curve": part_of(
+            CURVE_COLUMNS,
+            curves,
+            default_device=default,
+            devices=sorted(by_device),
+            peaks={it: f"Peak Memory Usage: {size / 1024:.1f}KB" for it, size in peaks.items()},
+            time_metric="ms",
+            memory_metric="KB",
+        ),
+        "events": part_of(EVENTS_COLUMNS, events, title="Memory Events", default_device=default),
     }
+    tables = (
+        Table(
+            name=f"memory {device}",
+            title=f"Memory {device}",
+            columns=STATISTICS_COLUMNS,
+            rows=tuple(uses),
+        )
+        for device, uses in statistics.items()
+    )
+    return View(answer, tuple(tables))
 
 
-def columns_of(columns: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"name": name, "type": type, "tooltip": tooltip} for name, type, tooltip in columns]
-
-
-def kilobytes(size_bytes: int) -> float:
-    return round(size_bytes / 1024, 2)
-
-
-def milliseconds(time_ns: int) -> float:
-    return round(time_ns / 1e6, 2)
+def part_of(
+    columns: Sequence[ViewColumn[Row]], rows: Mapping[str, Sequence[Row]], **metadata: Any
+) -> dict[str, Any]:
+    """Return a part of the view, with its rows by device."""
+    return {
+        "metadata": metadata,
+        "columns": describe_columns(columns, "name", "type", "tooltip"),
+        "rows": {device: rows_of(columns, own) for device, own in rows.items()},
+    }
 
 
 def type_of(profile: Profile, allocation: Allocation) -> str:
@@ -104,65 +184,44 @@ def type_of(profile: Profile, allocation: Allocation) -> str:
     return profile.operators[allocation.operator].type
 
 
-def in_use(allocations: Iterable[Allocation]) -> list[int]:
-    """Return the bytes in use after each allocation or release."""
-    totals, total = [], 0
-    for each in allocations:
-        total += each.size_bytes
-        totals.append(total)
-    return totals
-
-
-def statistics_rows(profile: Profile, allocations: Iterable[Allocation]) -> list[list[Any]]:
-    """Return a row for each type of operator that allocates or releases, by name; what happened in
-    warm-up iterations is left out, as their calls are."""
+def uses_of(profile: Profile, allocations: Iterable[Allocation]) -> list[MemoryUse]:
+    """Return the types of operators that allocate or release, by name; what happened in warm-up
+    iterations is left out, as their calls are."""
     timed = set(map(id, profile.timed_allocations()))
-    calls: dict[str, int] = {}
-    for execution in profile.timed_executions():
-        type = profile.operators[execution.operator].type
-        calls[type] = calls.get(type, 0) + 1
+    calls = Counter(profile.operators[it.operator].type for it in profile.timed_executions())
     sizes: dict[str, list[int]] = {}
     for each in allocations:
         if each.operator is not None and id(each) in timed:
             sizes.setdefault(type_of(profile, each), []).append(each.size_bytes)
-    rows: list[list[Any]] = []
-    for type, own in sorted(sizes.items()):
-        taken = [size for size in own if size > 0]
-        increase, size = kilobytes(sum(own)), kilobytes(sum(taken))
-        rows.append(
-            [type, calls.get(type, 0), increase, increase, len(taken), len(taken), size, size]
-        )
-    return rows
+    return [MemoryUse(type, calls[type], own) for type, own in sorted(sizes.items())]
 
 
-def curve_rows(profile: Profile, allocations: list[Allocation]) -> list[list[float | None]]:
+def curve_of(profile: Profile, allocations: Sequence[Allocation]) -> list[CurvePoint]:
     """Return the curve as steps: before each change stands a point with what was until then."""
-    plan = profile.memory_plan.static_bytes
-    reserved = None if plan is None else kilobytes(plan)
-    rows: list[list[float | None]] = []
-    for each, total in zip(allocations, in_use(allocations), strict=True):
-        at = milliseconds(each.at_ns)
-        if rows:
-            rows.append([at, *rows[-1][1:]])
-        rows.append([at, kilobytes(total), reserved])
-    return rows
+    points: list[CurvePoint] = []
+    totals = accumulate(each.size_bytes for each in allocations)
+    for each, total in zip(allocations, totals, strict=True):
+        if points:
+            points.append(points[-1]._replace(at_ns=each.at_ns))
+        points.append(CurvePoint(each.at_ns, total, profile.memory_plan.static_bytes))
+    return points
 
 
-def event_rows(profile: Profile, allocations: Iterable[Allocation]) -> list[list[Any]]:
-    """Return a row for each allocation, with its release where the address shows it; then the
-    releases of what was allocated before."""
-    rows: list[list[Any]] = []
-    is_open: dict[int, tuple[int, list[Any]]] = {}  # by address: since when, and the row
+def events_of(profile: Profile, allocations: Iterable[Allocation]) -> list[MemoryEvent]:
+    """Return the allocations, each with its release where the address shows it; then the releases
+    of what was allocated before."""
+    events: list[MemoryEvent] = []
+    is_open: dict[int, MemoryEvent] = {}  # by address
     for each in allocations:
-        at, size = milliseconds(each.at_ns), kilobytes(abs(each.size_bytes))
+        own = MemoryEvent(type_of(profile, each), abs(each.size_bytes))
         if each.size_bytes > 0:
-            row: list[Any] = [type_of(profile, each), size, at, None, None]
-            rows.append(row)
+            own.since_ns = each.at_ns
+            events.append(own)
             if each.address is not None:
-                is_open[each.address] = (each.at_ns, row)
+                is_open[each.address] = own
         elif each.address in is_open:
-            since_ns, row = is_open.pop(each.address)
-            row[3:] = [at, milliseconds(each.at_ns - since_ns)]
+            is_open.pop(each.address).until_ns = each.at_ns
         else:
-            rows.append([type_of(profile, each), size, None, at, None])
-    return rows
+            own.until_ns = each.at_ns
+            events.append(own)
+    return events

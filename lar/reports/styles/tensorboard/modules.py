@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lar.profiles.activities import device_times_of
 from lar.records.profile import Profile
-from lar.reports.styles.tensorboard.overview import microseconds
-
-COLUMNS = (
-    ("Module Name", "string", "name"),
-    ("Occurences", "number", "occurences"),
-    ("Operators", "number", "operators"),
-    ("Host Total Time", "number", "host_duration"),
-    ("Host Self Time", "number", "self_host_duration"),
-    ("Device Total Time", "number", "device_duration"),
-    ("Device Self Time", "number", "self_device_duration"),
+from lar.reports.model import Table
+from lar.reports.styles.tensorboard.views import (
+    View,
+    ViewColumn,
+    describe_columns,
+    microseconds,
+    text_column,
 )
 
 
@@ -34,6 +31,10 @@ class Module:
     parts: dict[str, Module] = field(default_factory=dict)
 
     @property
+    def sorted_parts(self) -> list[Module]:
+        return sorted(self.parts.values(), key=lambda part: part.name)
+
+    @property
     def host_ns(self) -> int:
         return self.host_self_ns + sum(part.host_ns for part in self.parts.values())
 
@@ -42,11 +43,33 @@ class Module:
         return self.device_self_ns + sum(part.device_ns for part in self.parts.values())
 
 
-def modules_of(
-    profile: Profile, accepts: Callable[[int], bool] = lambda _: True
-) -> dict[str, Any] | None:
+ModuleColumn = ViewColumn[Module]
+
+
+def module_columns(*, on_device: bool) -> tuple[ModuleColumn, ...]:
+    """Return the columns; without a device, its times are None."""
+
+    def time(title: str, field: str, time_ns: Callable[[Module], int]) -> ModuleColumn:
+        return ViewColumn(title, lambda it: microseconds(time_ns(it)), unit="us", field=field)
+
+    def device(title: str, field: str, time_ns: Callable[[Module], int]) -> ModuleColumn:
+        known = time(title, field, time_ns)
+        return known if on_device else replace(known, value=lambda it: None)
+
+    return (
+        text_column("Module Name", lambda it: it.name, field="name"),
+        ViewColumn("Occurences", lambda it: len(it.steps), field="occurences"),
+        ViewColumn("Operators", lambda it: it.operators, field="operators"),
+        time("Host Total Time", "host_duration", lambda it: it.host_ns),
+        time("Host Self Time", "self_host_duration", lambda it: it.host_self_ns),
+        device("Device Total Time", "device_duration", lambda it: it.device_ns),
+        device("Device Self Time", "self_device_duration", lambda it: it.device_self_ns),
+    )
+
+
+def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True) -> View:
     """Return the tree of modules with times in microseconds over all timed iterations; None where
-    the names of the operators have none. `accepts` takes an operator's number."""
+    the names of the operators show none. `accepts` takes an operator's number."""
     root = Module("")
     times_ns = device_times_of(profile)
     for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
@@ -61,27 +84,36 @@ def modules_of(
         module.host_self_ns += profile.host_ns(execution)
         module.device_self_ns += device_ns
     if not root.parts:
-        return None
-    columns = [{"name": name, "type": type, "key": key} for name, type, key in COLUMNS]
-    return {"columns": columns, "data": rows_of(root, profile.on_device)}
+        return View(None)
+    columns = module_columns(on_device=profile.on_device)
+    data = parts_of(root, columns)
+    names = {id(module): "  " * depth + module.name for depth, module in flatten(root)}
+    indented: ModuleColumn = replace(columns[0], value=lambda it: names[id(it)])
+    table = Table(
+        name="modules",
+        title="Modules",
+        columns=(indented, *columns[1:]),
+        rows=tuple(module for _, module in flatten(root)),
+    )
+    return View(
+        {"columns": describe_columns(columns, "name", "type", "key"), "data": data}, (table,)
+    )
 
 
-def rows_of(module: Module, on_device: bool) -> list[dict[str, Any]]:
-    """Return the parts of a module, by name; without a device, its times are None."""
-    rows = []
-    for part in sorted(module.parts.values(), key=lambda part: part.name):
-        host_ns, device_ns = part.host_ns, part.device_ns
-        rows.append(
-            {
-                "name": part.name,
-                "occurences": len(part.steps),
-                "operators": part.operators,
-                "host_duration": microseconds(host_ns),
-                "self_host_duration": microseconds(part.host_self_ns),
-                "device_duration": microseconds(device_ns) if on_device else None,
-                "self_device_duration": microseconds(part.device_self_ns) if on_device else None,
-                "avg_duration": (device_ns or host_ns) / len(part.steps) / 1000,
-                "children": rows_of(part, on_device),
-            }
-        )
-    return rows
+def parts_of(module: Module, columns: Sequence[ModuleColumn]) -> list[dict[str, Any]]:
+    """Return the parts of a module, by name."""
+    return [
+        {
+            **{column.field: column.value(part) for column in columns},
+            "avg_duration": (part.device_ns or part.host_ns) / len(part.steps) / 1000,
+            "children": parts_of(part, columns),
+        }
+        for part in module.sorted_parts
+    ]
+
+
+def flatten(module: Module, depth: int = 0) -> Iterator[tuple[int, Module]]:
+    """Yield the parts of a module, each with its depth and before its own parts."""
+    for part in module.sorted_parts:
+        yield depth, part
+        yield from flatten(part, depth + 1)

@@ -23,7 +23,16 @@ from lar.profiles.activities import (
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_title
 from lar.records.profile import Profile
-from lar.reports.styles.tensorboard.overview import microseconds
+from lar.reports.model import Table
+from lar.reports.styles.tensorboard.views import (
+    View,
+    ViewColumn,
+    describe_columns,
+    microseconds,
+    rows_of,
+    text_column,
+    whole_microseconds,
+)
 
 Row = TypeVar("Row")
 
@@ -58,6 +67,9 @@ class OperatorTotals:
     host_self_ns: int | None = None
     device_total_ns: int = 0
     device_self_ns: int = 0
+
+
+OperatorColumn = ViewColumn[OperatorTotals]
 
 
 class HostWork(NamedTuple):
@@ -162,19 +174,61 @@ def pies_of(totals: Iterable[OperatorTotals], top: int | None) -> dict[str, Any]
 
 def operator_table_of(
     profile: Profile, totals: Iterable[OperatorTotals], sort: str | None, top: int | None
-) -> dict[str, Any]:
-    """Return a row for each operator; without a device, the columns of one are left out.
-
-    `sort` is one of SORTS, after a - for descending or a + for ascending.
+) -> View:
+    """Return a row for each operator, sorted by one of SORTS, after a - for descending or a + for
+    ascending.
 
     Raises:
         UsageError: the sort key is a time of a device, and the run had no device.
     """
     key, descending = chosen_sort(profile, sort)
     field = key.replace("duration", "ns")
-    ordered = ordered_by(totals, lambda each: getattr(each, field), descending)
-    rows = [operator_row_of(profile, each) for each in ordered[:top]]
-    return {"metadata": {"sort": key, "tooltips": OPERATOR_TOOLTIPS}, "data": rows}
+    rows = ordered_by(totals, lambda each: getattr(each, field), descending)[:top]
+    columns = operator_columns(profile, has_shapes=any(each.input_shape for each in rows))
+    data = [{column.title: column.value(each) for column in columns} for each in rows]
+    table = Table(
+        name="operators",
+        title="Operators",
+        columns=columns if rows else columns[:1],
+        rows=tuple(rows),
+    )
+    return View({"metadata": {"sort": key, "tooltips": OPERATOR_TOOLTIPS}, "data": data}, (table,))
+
+
+def operator_columns(
+    profile: Profile, *, has_shapes: bool
+) -> tuple[ViewColumn[OperatorTotals], ...]:
+    """Return the columns, times in whole microseconds; without a device, those of one are left out.
+
+    The use of tensor cores on a CUDA device is not known: those cells are None there. Call stacks
+    are not recorded.
+    """
+    unknown = device_title(profile.facts.device) == "GPU"
+
+    def duration(title: str, time_ns: Callable[[OperatorTotals], int | None]) -> OperatorColumn:
+        return ViewColumn(title, lambda it: whole_microseconds(time_ns(it)), key=f"{title}_us")
+
+    def ratio(title: str, time_ns: Callable[[OperatorTotals], int]) -> OperatorColumn:
+        # A ratio of nothing is the whole number 0 there.
+        return ViewColumn(title, lambda it: None if unknown else 0.0 if time_ns(it) else 0)
+
+    shapes: OperatorColumn = ViewColumn("input_shape", lambda it: it.input_shape)
+    on_device = (
+        duration("device_self_duration", lambda it: it.device_self_ns),
+        duration("device_total_duration", lambda it: it.device_total_ns),
+    )
+    return (
+        ViewColumn("name", lambda it: it.name),
+        *((shapes,) if has_shapes else ()),
+        ViewColumn("calls", lambda it: it.calls),
+        *(on_device if profile.on_device else ()),
+        duration("host_self_duration", lambda it: it.host_self_ns),
+        duration("host_total_duration", lambda it: it.host_total_ns),
+        ViewColumn("tc_eligible", lambda it: None if unknown else "No"),
+        ratio("tc_self_ratio", lambda it: it.device_self_ns),
+        ratio("tc_total_ratio", lambda it: it.device_total_ns),
+        ViewColumn("has_call_stack", lambda it: False, in_records=False),
+    )
 
 
 def chosen_sort(profile: Profile, sort: str | None) -> tuple[str, bool]:
@@ -200,34 +254,6 @@ def ordered_by(rows: Iterable[Row], value_of: Callable[[Row], Any], descending: 
     return sorted(known, key=value_of, reverse=descending) + unknown
 
 
-def operator_row_of(profile: Profile, totals: OperatorTotals) -> dict[str, Any]:
-    """Return a row of the operator table, times in whole microseconds.
-
-    The use of tensor cores on a CUDA device is not known: those cells are None there. Call stacks
-    are not recorded.
-    """
-    row: dict[str, Any] = {"name": totals.name}
-    if totals.input_shape:
-        row["input_shape"] = totals.input_shape
-    row["calls"] = totals.calls
-    if profile.on_device:
-        row["device_self_duration"] = round(totals.device_self_ns / 1000)
-        row["device_total_duration"] = round(totals.device_total_ns / 1000)
-    row["host_self_duration"] = whole_microseconds(totals.host_self_ns)
-    row["host_total_duration"] = whole_microseconds(totals.host_total_ns)
-    unknown = device_title(profile.facts.device) == "GPU"
-    row["tc_eligible"] = None if unknown else "No"
-    # A ratio of nothing is the whole number 0 there.
-    row["tc_self_ratio"] = None if unknown else 0.0 if totals.device_self_ns else 0
-    row["tc_total_ratio"] = None if unknown else 0.0 if totals.device_total_ns else 0
-    row["has_call_stack"] = False
-    return row
-
-
-def whole_microseconds(duration_ns: int | None) -> int | None:
-    return None if duration_ns is None else round(duration_ns / 1000)
-
-
 def kernel_totals_of(
     profile: Profile, accepts: Callable[[DeviceActivity], bool] = lambda _: True
 ) -> list[KernelTotals]:
@@ -240,36 +266,35 @@ def kernel_totals_of(
     return sorted(totals, key=lambda each: -each.total_ns)
 
 
-def kernel_table_of(profile: Profile, kernels: Sequence[KernelTotals]) -> dict[str, Any] | None:
+def kernel_table_of(profile: Profile, kernels: Sequence[KernelTotals]) -> View:
     """Return a row for each kernel, times in whole microseconds; None without kernels."""
     if not kernels:
-        return None
+        return View(None)
     kind = device_title(profile.facts.device)
     tooltip = "Whether this kernel uses Tensor Cores."
     if kind != "GPU":
         tooltip += f" It's always NO On {kind} devices because {kind} does not have Tensor Cores."
-    durations = [f"{name} Duration (us)" for name in ("Total", "Mean", "Max", "Min")]
-    columns = [
-        {"type": "string", "name": "Name"},
-        {"type": "string", "name": "Tensor Cores Used", "tooltip": tooltip},
-        *({"type": "number", "name": name} for name in ("Calls", *durations)),
-    ]
-    rows = [
-        [
-            each.name,
-            None if kind == "GPU" else "No",
-            len(each.durations_ns),
-            round(each.total_ns / 1000),
-            round(each.total_ns / len(each.durations_ns) / 1000),
-            round(max(each.durations_ns) / 1000),
-            round(min(each.durations_ns) / 1000),
-        ]
-        for each in kernels
-    ]
-    return {
+
+    def duration(title: str, time_ns: Callable[[KernelTotals], float]) -> ViewColumn[KernelTotals]:
+        return ViewColumn(f"{title} Duration (us)", lambda it: round(time_ns(it) / 1000))
+
+    columns: tuple[ViewColumn[KernelTotals], ...] = (
+        text_column("Name", lambda it: it.name),
+        text_column(
+            "Tensor Cores Used", lambda it: None if kind == "GPU" else "No", tooltip=tooltip
+        ),
+        ViewColumn("Calls", lambda it: len(it.durations_ns)),
+        duration("Total", lambda it: it.total_ns),
+        duration("Mean", lambda it: it.total_ns / len(it.durations_ns)),
+        duration("Max", lambda it: max(it.durations_ns)),
+        duration("Min", lambda it: min(it.durations_ns)),
+    )
+    answer = {
         "metadata": {"sort": "Total Duration (us)"},
-        "data": {"columns": columns, "rows": rows},
+        "data": {"columns": describe_columns(columns), "rows": rows_of(columns, kernels)},
     }
+    table = Table(name="kernels", title="Kernels", columns=columns, rows=tuple(kernels))
+    return View(answer, (table,))
 
 
 def kernel_pie_of(kernels: Sequence[KernelTotals]) -> dict[str, Any] | None:

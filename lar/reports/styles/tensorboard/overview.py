@@ -6,19 +6,30 @@ import html
 from typing import Any
 
 from lar.engines import recommendations_for
-from lar.profiles.breakdown import KERNEL, Breakdown, breakdown_of
+from lar.profiles.breakdown import KERNEL, Breakdown, StepBreakdown, breakdown_of
 from lar.profiles.devices import device_number, device_title
 from lar.records.profile import Profile
+from lar.reports.model import Table
+from lar.reports.styles.tensorboard.views import (
+    View,
+    ViewColumn,
+    describe_columns,
+    microseconds,
+    rows_of,
+    text_column,
+)
 
 HTML_CELL = {"type": "string", "role": "tooltip", "p": {"html": "true"}}
 
 
-def overview_of(profile: Profile) -> dict[str, Any]:
+def overview_of(profile: Profile) -> View:
     """Return the overview; there must be timed steps."""
     breakdown = breakdown_of(profile)
     kind = device_title(profile.facts.device)
+    columns = steps_columns(breakdown)
+    described = (it if it["name"] else HTML_CELL for it in describe_columns(columns))
     overview: dict[str, Any] = {
-        "steps": steps_table(breakdown),
+        "steps": {"columns": [*described], "rows": rows_of(columns, breakdown.steps)},
         "performance": [average_step(breakdown)],
         "recommendations": recommendations_html(profile),
         "environments": [
@@ -28,37 +39,34 @@ def overview_of(profile: Profile) -> dict[str, Any]:
     }
     if profile.on_device:
         overview[f"{kind.lower()}_metrics"] = device_metrics(profile, breakdown, kind)
-    return overview
-
-
-def microseconds(duration_ns: int) -> int | float:
-    """Return microseconds, whole where they are, so that sums stay exact."""
-    return duration_ns / 1000 if duration_ns % 1000 else duration_ns // 1000
+    steps = Table(name="steps", title="Steps", columns=columns, rows=breakdown.steps)
+    return View(overview, (steps,))
 
 
 def percentage(part_ns: int, total_ns: int) -> float:
     return round(100 * part_ns / total_ns, 2) if total_ns else 0.0
 
 
-def steps_table(breakdown: Breakdown) -> dict[str, Any]:
-    """Return a row for each step: its number, then of each bucket the time and a tooltip."""
-    columns: list[dict[str, Any]] = [{"type": "string", "name": "Step"}]
-    for bucket in breakdown.buckets:
-        columns += [{"type": "number", "name": bucket}, HTML_CELL]
-    rows: list[list[Any]] = []
-    for step in breakdown.steps:
-        row: list[Any] = [str(step.number)]
-        for bucket in breakdown.buckets:
+def steps_columns(breakdown: Breakdown) -> tuple[ViewColumn[StepBreakdown], ...]:
+    """Return the number of a step, then of each bucket the time and a tooltip."""
+
+    def bucket_columns(bucket: str) -> tuple[ViewColumn[StepBreakdown], ...]:
+        def tooltip(step: StepBreakdown) -> str:
             time_ns = step.buckets_ns[bucket]
-            row += [
-                microseconds(time_ns),
+            return (
                 '<div class="visualization-tooltip" style="white-space: nowrap;">'
                 f"Step {step.number}<br>Total: {microseconds(step.total_ns)}us<br>"
                 f"<b>{bucket}: {microseconds(time_ns)}us</b><br>"
-                f"Percentage: {percentage(time_ns, step.total_ns)}%</div>",
-            ]
-        rows.append(row)
-    return {"columns": columns, "rows": rows}
+                f"Percentage: {percentage(time_ns, step.total_ns)}%</div>"
+            )
+
+        return (
+            ViewColumn(bucket, lambda step: microseconds(step.buckets_ns[bucket]), unit="us"),
+            text_column("", tooltip, in_records=False),
+        )
+
+    number: ViewColumn[StepBreakdown] = text_column("Step", lambda step: str(step.number))
+    return (number, *(it for bucket in breakdown.buckets for it in bucket_columns(bucket)))
 
 
 def average_step(breakdown: Breakdown) -> dict[str, Any]:
