@@ -26,7 +26,6 @@ from lar.reports.styles.megengine.records import (
 )
 from lar.reports.styles.megengine.table import (
     CONFLUENCE,
-    confluence_table_of,
     names_of,
     operators_table_of,
 )
@@ -63,10 +62,11 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     if options.get("dump_only_opr"):
         body = []
     tables: list[AnyTable] = []
+    in_confluence = bool(options.get("confluence"))
     for part in parts_of(options):
         if part == "summary":
             rows = summary_rows_of(chosen, totals, bool(options.get("copy_time")))
-            table = summary_table_of(rows, notes, bool(options.get("confluence")))
+            table = summary_table_of(rows, notes, in_confluence)
             body.append([table])
             tables.append(table)
         else:
@@ -74,13 +74,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
             # Of the engine's own file the text is the tool's; in a profile of lar's unknown is N/A.
             is_infinite = not profile.facts.lar_version
             selected = select_records(chosen, key, options, is_infinite=is_infinite)
-            operators = operators_table_of(selected, part, totals[part], notes)
-            if options.get("dump_only_opr"):
-                body.append([*names_of(selected)])
-            elif options.get("confluence"):
-                body.append([confluence_table_of(selected, totals[part])])
-            else:
-                body.append([operators])
+            operators = operators_table_of(
+                selected, part, totals[part], notes, in_confluence=in_confluence
+            )
+            body.append([*names_of(selected)] if options.get("dump_only_opr") else [operators])
             tables.append(operators)
     joined = [part for place, each in enumerate(body) for part in ([""] if place else []) + each]
     return Report(

@@ -73,17 +73,21 @@ def rows_of(selected: Sequence[TimedRecord], total: float | None) -> Iterator[Ro
 
 
 def operators_table_of(
-    selected: Sequence[TimedRecord], place: str, total: float | None, notes: tuple[str, ...]
+    selected: Sequence[TimedRecord],
+    place: str,
+    total: float | None,
+    notes: tuple[str, ...],
+    *,
+    in_confluence: bool,
 ) -> Table[Row]:
-    """Return the operators; `place` is device or host. The text has several lines a cell."""
+    """Return the operators; `place` is device or host. The text has several lines a cell, or is
+    for a page in Confluence markup, with bars."""
     time = Column[Row](
         f"{place} self time",
         parts=(
             Column("", text=lambda row: f"#{row.place}", in_records=False),
-            Column("time_seconds", lambda row: row.timed.time, lambda row: f"{row.timed.time:.3}"),
-            Column(
-                "time_percent", lambda row: row.percent, lambda row: format_percent(row.percent)
-            ),
+            Column("time_seconds", lambda row: row.timed.time, format_seconds),
+            Column("time_percent", lambda row: row.percent, format_ratio),
         ),
         align="point",
         rank=0,
@@ -127,10 +131,14 @@ def operators_table_of(
         name=place,
         title=f"Operators: {place} time",
         columns=(info, time, cumulative, *amounts, *shapes),
-        shown=(time, cumulative, info, *amounts, *shapes),
+        shown=(
+            confluence_columns(selected, total)
+            if in_confluence
+            else (time, cumulative, info, *amounts, *shapes)
+        ),
         rows=tuple(rows_of(selected, total)),
         notes=notes,
-        layout=FANCY,
+        layout=CONFLUENCE if in_confluence else FANCY,
     )
 
 
@@ -184,6 +192,14 @@ def names_of(selected: Sequence[TimedRecord]) -> list[str]:
     return [" ".join(each.record.info.values()) for each in selected] or [""]
 
 
+def format_seconds(row: Row) -> str:
+    return f"{row.timed.time:.3}"
+
+
+def format_ratio(row: Row) -> str:
+    return format_percent(row.percent)
+
+
 def format_percent(percent: float | None) -> str:
     return "N/A" if percent is None else f"{percent:.1f}%"
 
@@ -224,8 +240,10 @@ def format_shapes(
     return separator.join(texts)
 
 
-def confluence_table_of(selected: Sequence[TimedRecord], total: float | None) -> Table[Row]:
-    """Return the operators for a page in Confluence markup, with bars."""
+def confluence_columns(
+    selected: Sequence[TimedRecord], total: float | None
+) -> tuple[Column[Row], ...]:
+    """Return the columns of the text in Confluence markup."""
     longest = greatest([each.time for each in selected])
     fastest = greatest([each.flops for each in selected])
     widest = greatest([each.bandwidth for each in selected])
@@ -239,28 +257,22 @@ def confluence_table_of(selected: Sequence[TimedRecord], total: float | None) ->
     def info(key: str) -> Column[Row]:
         return column(f"opr {key}", lambda row: row.record.info[key])
 
-    return Table(
-        name="operators",
-        title="Operators",
-        columns=(
-            column("#", lambda row: str(row.place)),
-            column("time", lambda row: f"{row.timed.time:.3}"),
-            column("ratio", lambda row: format_percent(row.percent)),
-            column("time bar", lambda row: bar_of(row.timed.time, longest)),
-            column("cum-time", lambda row: str(row.cumulative)),
-            column("cum-time ratio", share),
-            *map(info, keys_of(selected)),
-            column("computation (MFLO)", lambda row: format_scaled(row.record.computation, 10**6)),
-            column("MFLOPS", lambda row: format_scaled(row.timed.flops, 10**6)),
-            column("MFLOPS-bar", lambda row: bar_of(row.timed.flops, fastest)),
-            column("memory (MB)", lambda row: format_scaled(row.record.memory, 2**20)),
-            column("bandwidth (MiB/s)", lambda row: format_scaled(row.timed.bandwidth, 2**20)),
-            column("bandwidth bar", lambda row: bar_of(row.timed.bandwidth, widest)),
-            column("in_shapes", lambda row: format_inputs(row.record, ", ")),
-            column("out_shapes", lambda row: format_outputs(row.record, ", ")),
-        ),
-        rows=tuple(rows_of(selected, total)),
-        layout=CONFLUENCE,
+    return (
+        column("#", lambda row: str(row.place)),
+        column("time", format_seconds),
+        column("ratio", format_ratio),
+        column("time bar", lambda row: bar_of(row.timed.time, longest)),
+        column("cum-time", lambda row: str(row.cumulative)),
+        column("cum-time ratio", share),
+        *map(info, keys_of(selected)),
+        column("computation (MFLO)", lambda row: format_scaled(row.record.computation, 10**6)),
+        column("MFLOPS", lambda row: format_scaled(row.timed.flops, 10**6)),
+        column("MFLOPS-bar", lambda row: bar_of(row.timed.flops, fastest)),
+        column("memory (MB)", lambda row: format_scaled(row.record.memory, 2**20)),
+        column("bandwidth (MiB/s)", lambda row: format_scaled(row.timed.bandwidth, 2**20)),
+        column("bandwidth bar", lambda row: bar_of(row.timed.bandwidth, widest)),
+        column("in_shapes", lambda row: format_inputs(row.record, ", ")),
+        column("out_shapes", lambda row: format_outputs(row.record, ", ")),
     )
 
 
