@@ -7,37 +7,58 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
 from lar.profiles.trace_writer import OWN, Event
-from lar.records.profile import Execution, Profile
+from lar.records.profile import Execution, Profile, Span
 
 
-class TraceArgs(msgspec.Struct, omit_defaults=True, gc=False):
+class TraceArgs(
+    msgspec.Struct,
+    omit_defaults=True,
+    gc=False,
+    rename={
+        "operator": "op",
+        "size_bytes": "bytes",
+        "source_kind": "src_kind",
+        "destination_kind": "dst_kind",
+        "address": "addr",
+    },
+):
     """The facts of an event besides its times; unknown ones are left out."""
 
     id: int | None = None
     parent: int | None = None
     step: int | None = None
     warmup: bool = False
-    op: int | None = None
+    operator: int | None = None
     wait_ns: int | None = None
-    bytes: int | None = None
+    size_bytes: int | None = None
     tensor: str | None = None
     device: str | None = None
     stream: int | None = None
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    src_kind: str | None = None
-    dst_kind: str | None = None
+    source_kind: str | None = None
+    destination_kind: str | None = None
     color: str | None = None
     style: str | None = None
     source: str | None = None
     result: str | None = None
-    addr: int | None = None
+    address: int | None = None
     value: float | None = None
     name: str | None = None
+
+
+# What a span and its event have alike, by the names of both.
+SPAN_FACTS = tuple(
+    field
+    for field in Span.__struct_fields__
+    if field in TraceArgs.__struct_fields__ and field != "name"
+)
+facts_of = attrgetter(*SPAN_FACTS)
 
 
 class TraceEvent(msgspec.Struct, gc=False):
@@ -75,9 +96,9 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
         yield OWN.point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
     for each in profile.allocations:
         args = TraceArgs(
-            bytes=each.size_bytes,
-            op=each.operator,
-            addr=each.address,
+            size_bytes=each.size_bytes,
+            operator=each.operator,
+            address=each.address,
             device=each.device,
             source=each.source,
         )
@@ -102,21 +123,7 @@ def events_of_spans(
         args = TraceArgs(
             id=number,
             parent=parent,
-            step=span.step,
-            warmup=span.warmup,
-            op=span.operator,
-            bytes=span.size_bytes,
-            tensor=span.tensor,
-            device=span.device,
-            stream=span.stream,
-            grid=span.grid,
-            block=span.block,
-            src_kind=span.source_kind,
-            dst_kind=span.destination_kind,
-            color=span.color,
-            style=span.style,
-            source=span.source,
-            result=span.result,
+            **dict(zip(SPAN_FACTS, facts_of(span), strict=True)),
         )
         yield OWN.complete(span.name, span.category, 0, span.thread, span.interval, args)
 
@@ -131,7 +138,7 @@ def events_of_execution(
         parent=steps.get(execution.step),
         step=execution.step,
         warmup=execution.warmup,
-        op=execution.operator,
+        operator=execution.operator,
         wait_ns=wait,
     )
     name = profile.operators[execution.operator].name

@@ -26,7 +26,7 @@ import msgspec
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
-from lar.profiles.trace_events import TraceArgs, TraceEvent, events_of
+from lar.profiles.trace_events import SPAN_FACTS, TraceArgs, TraceEvent, events_of, facts_of
 from lar.records.profile import (
     Allocation,
     Category,
@@ -193,7 +193,7 @@ def profile_of(file: TraceFile) -> Profile:
             spans.append(span_of(event, args))
         elif event.cat == "counter" and args.value is not None:
             counters.append(CounterSample(event.name, nanoseconds(event.ts), args.value))
-        elif event.cat == "memory" and args.bytes is not None:
+        elif event.cat == "memory" and args.size_bytes is not None:
             allocations.append(allocation_of(event, args))
         elif event.ph == "M" and event.name == "thread_name":
             threads[event.tid] = args.name or ""
@@ -253,12 +253,12 @@ def execution_of(
     if dispatch is not None:
         begin, done = times_of(dispatch)
         thread = dispatch.tid
-    if args.op is None:
+    if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
     if args.wait_ns is not None and not 0 <= args.wait_ns <= end - start:
         raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
     return Execution(
-        args.op,
+        args.operator,
         args.step or 0,
         event.tid,
         start,
@@ -279,30 +279,16 @@ def span_of(event: TraceEvent, args: TraceArgs) -> Span:
         start_ns=start,
         end_ns=end,
         thread=event.tid,
-        step=args.step,
-        warmup=args.warmup,
-        operator=args.op,
-        size_bytes=args.bytes,
-        tensor=args.tensor,
-        device=args.device,
-        stream=args.stream,
-        grid=args.grid,
-        block=args.block,
-        source_kind=args.src_kind,
-        destination_kind=args.dst_kind,
-        color=args.color,
-        style=args.style,
-        source=args.source,
-        result=args.result,
+        **dict(zip(SPAN_FACTS, facts_of(args), strict=True)),
     )
 
 
 def allocation_of(event: TraceEvent, args: TraceArgs) -> Allocation:
     return Allocation(
         nanoseconds(event.ts),
-        args.bytes or 0,
-        args.op,
-        args.addr,
+        args.size_bytes or 0,
+        args.operator,
+        args.address,
         args.device or "cpu",
         args.source or "",
     )
