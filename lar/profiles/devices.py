@@ -7,8 +7,6 @@ their algorithms.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from lar.records.profile import Profile, ProfiledOperator, Span
 
@@ -47,34 +45,6 @@ def streams_of(profile: Profile) -> frozenset[int]:
         return frozenset()
     hosts = {execution.dispatch_thread for execution in profile.executions}
     return frozenset({execution.thread for execution in profile.executions} - hosts)
-
-
-class KernelRun(NamedTuple):
-    """One run of a kernel; `operator` counts in `Profile.operators`, None where that is unknown."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    operator: int | None
-    grid: Extent | None = None
-    block: Extent | None = None
-
-
-def kernel_runs(profile: Profile) -> Iterator[KernelRun]:
-    """Yield the kernels of timed iterations.
-
-    An engine that reports none has one for each execution of an operator: its computation.
-    """
-    spans = profile.spans_of("kernel")
-    for span in spans:
-        yield KernelRun(span.name, *span.interval, span.operator, span.grid, span.block)
-    if spans:
-        return
-    names = [kernel_name_of(operator) for operator in profile.operators]
-    for execution in profile.executions:
-        if not execution.warmup:
-            name = names[execution.operator]
-            yield KernelRun(name, *execution.computation, execution.operator)
 
 
 def kernel_name_of(operator: ProfiledOperator) -> str:

@@ -10,7 +10,8 @@ from math import sqrt
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from lar.profiles.devices import is_of_device, kernel_runs
+from lar.profiles.devices import is_of_device
+from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.records.profile import Category, Profile, Span
 
@@ -158,21 +159,19 @@ def api_events(profile: Profile) -> list[Event]:
 
 
 def kernel_events(profile: Profile) -> list[Event]:
-    return [
-        Event((run.name,), run.end_ns - run.start_ns, run.operator) for run in kernel_runs(profile)
-    ]
+    return [Event((it.kernel,), it.piece.duration_ns, it.place) for it in launches_of(profile)]
 
 
 def grid_events(profile: Profile) -> list[Event]:
     """Return kernels by their grid and block; a kernel without a recorded launch has no row."""
     return [
         Event(
-            (format_extent(run.grid), format_extent(run.block), run.name),
-            run.end_ns - run.start_ns,
-            run.operator,
+            (format_extent(it.grid), format_extent(it.block), it.kernel),
+            it.piece.duration_ns,
+            it.place,
         )
-        for run in kernel_runs(profile)
-        if run.grid is not None and run.block is not None
+        for it in launches_of(profile)
+        if it.grid is not None and it.block is not None
     ]
 
 

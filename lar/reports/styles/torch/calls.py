@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from lar.profiles.activities import device_times_of
-from lar.profiles.devices import is_of_device, kernel_runs, streams_of
+from lar.profiles.devices import is_of_device, streams_of
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.launches import launches_of
 from lar.profiles.range_members import executions_in_ranges
 from lar.records.profile import Interval, Profile, Span
 
@@ -213,9 +214,9 @@ def device_calls(profile: Profile) -> Iterator[Call]:
         return
     # Where memory is recorded, kernels take none.
     memory = Memory() if memory_by_step(profile) else None
-    for run in kernel_runs(profile):
-        duration_ns = run.end_ns - run.start_ns
-        yield device_call("kernel", run.name, duration_ns, run.operator, memory)
+    for launch in launches_of(profile):
+        duration_ns = launch.piece.duration_ns
+        yield device_call("kernel", launch.kernel, duration_ns, launch.place, memory)
     for span in profile.spans_of("memcpy", "memset"):
         if is_of_device(profile, span):
             yield device_call("kernel", span.name, span.duration_ns, span.operator, memory)
