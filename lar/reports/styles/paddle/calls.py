@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lar.profiles.devices import kernel_name_of
+from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.totals import totals_of
 from lar.records.profile import Span
@@ -181,32 +181,19 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
 def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:
     """Return the kernels by name, those whose name or operator matches a pattern: the ratio is
     that to all of them."""
-    kernels = list(kernels_of(run))
+    launches = launches_of(run.profile)
     shown = operators_matching(run.profile, pattern)
     times: dict[str, list[int]] = {}
-    for name, operator, duration_ns in kernels:
-        if operator in shown or re.search(pattern, name):
-            times.setdefault(name, []).append(duration_ns)
-    whole_ns = sum(duration_ns for _, _, duration_ns in kernels)
+    for launch in launches:
+        if launch.place in shown or re.search(pattern, launch.kernel):
+            times.setdefault(launch.kernel, []).append(launch.piece.duration_ns)
+    whole_ns = sum(launch.piece.duration_ns for launch in launches)
     rows = []
     for name, durations in times.items():
         cell = times_of(totals_of(durations), whole_ns)
         cpu, gpu = (None, cell) if run.profile.on_device else (cell, None)
         rows.append(TimeRow(name, len(durations), cpu, gpu))
     return rows
-
-
-def kernels_of(run: TimedRun) -> Iterator[tuple[str, int | None, int]]:
-    """Yield name, operator and nanoseconds of each kernel, or of what stands in its place."""
-    for activity in run.activities:
-        if activity.kind == "Kernel":
-            place = activity.execution
-            operator = None if place is None else run.executions[place].operator
-            yield activity.name, operator, activity.duration_ns
-    if not run.profile.on_device:
-        names = [kernel_name_of(operator) for operator in run.profile.operators]
-        for execution in run.executions:
-            yield names[execution.operator], execution.operator, execution.compute_ns
 
 
 def kernel_notes(run: TimedRun) -> tuple[str, ...]:
