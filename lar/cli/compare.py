@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import load_name
 from lar.errors import UsageError
 from lar.options.arguments import add_option
 from lar.options.rules import Asked, check_rules, excludes, fact, typed
@@ -18,16 +17,32 @@ from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
+    from lar.records.comparison import Comparison
     from lar.running.compared_dumps import Side
 
 SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
 EXPECTED = f"what A should be: {SIDE}"
 
-FORMATS = {
-    ".html": "lar.reports.compare_html:format_html",
-    ".json": "lar.reports.compare_text:format_json",
-    ".csv": "lar.reports.compare_csv:format_csv",
-}
+
+def format_html(comparison: Comparison) -> str:
+    from lar.reports.compare_html import format_html
+
+    return format_html(comparison)
+
+
+def format_json(comparison: Comparison) -> str:
+    from lar.reports.compare_text import format_json
+
+    return format_json(comparison)
+
+
+def format_csv(comparison: Comparison) -> str:
+    from lar.reports.compare_csv import format_csv
+
+    return format_csv(comparison)
+
+
+FORMATS = {".html": format_html, ".json": format_json, ".csv": format_csv}
 
 INPUT_OPTIONS = tuple(option for option in OPTIONS if option.purpose == "input")
 INPUT_KEYS = frozenset(option.key for option in INPUT_OPTIONS)
@@ -133,7 +148,7 @@ def main(arguments: argparse.Namespace) -> int:
         lines = format_comparison(comparison, screen_of_output(), everything=arguments.all)
         print("\n".join(lines), flush=True)
         for file in files:
-            file.write(load_name(FORMATS[file.path.suffix.lower()])(comparison))
+            file.write(FORMATS[file.path.suffix.lower()](comparison))
     return 0 if comparison.same else 1
 
 

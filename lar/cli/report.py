@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING
 
 from lar.cli.screen import screen_of_output
-from lar.engines import load_name
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.options.option import flag_of
@@ -25,12 +24,28 @@ from lar.reports.styles import EXPORTS, STYLES, Style
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.profile import Profile
+    from lar.reports.report import Report
 
-RENDERINGS = {
-    "csv": "lar.reports.csv:format_csv",
-    "json": "lar.reports.json:format_json",
-    "html": "lar.reports.html:format_html",
-}
+
+def format_csv(report: Report) -> str:
+    from lar.reports.csv import format_csv
+
+    return format_csv(report)
+
+
+def format_json(report: Report) -> str:
+    from lar.reports.json import format_json
+
+    return format_json(report)
+
+
+def format_html(report: Report) -> str:
+    from lar.reports.html import format_html
+
+    return format_html(report)
+
+
+RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,12 +118,12 @@ def report(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
         *baseline, profile = (open_profile(path, style) for path in paths)
-        made = load_name(style.build)(profile, options, *baseline)
+        made = style.build(profile, options, *baseline)
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
-            file.write(load_name(RENDERINGS[kind])(made))
+            file.write(RENDERINGS[kind](made))
     return 0
 
 
@@ -144,7 +159,7 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     name = "standard input" if path == "-" else path
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
-    read = load_name(style.raw) if style and style.raw and is_foreign else decode_profile
+    read = style.raw if style and style.raw and is_foreign else decode_profile
     return with_printable_names(read(data, name))
 
 
@@ -165,7 +180,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise UsageError("--export: where to is not said", "add -o FILE")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
-        file.write(load_name(EXPORTS[arguments.export][0])(open_profile(arguments.profile)))
+        file.write(EXPORTS[arguments.export][0](open_profile(arguments.profile)))
     if not file.to_stdout:
         print(f"wrote {os.fspath(file.path)}")
     return 0

@@ -6,10 +6,9 @@ Importing this loads no engine: a usage error or `--help` stays cheap.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.engines import fake, megengine, onnxruntime
 from lar.engines.engine import DriverEntry, Engine
@@ -26,12 +25,6 @@ ENGINES: tuple[Engine, ...] = (megengine.ENGINE, onnxruntime.ENGINE, fake.ENGINE
 
 # Other packages add engines by entry points of this group, each the `Engine` itself.
 ENTRY_POINTS = "lar.engines"
-
-
-def load_name(path: str) -> Any:
-    """Import what `module:name` names."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 @functools.cache

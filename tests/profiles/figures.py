@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from lar.engines import load_name
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
@@ -25,7 +24,7 @@ Told = Mapping[str, Figures]
 def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
     """Return the rows of a style's table by column."""
     baseline = [profile] * (STYLES[style].profiles[0] - 1)
-    report = load_name(STYLES[style].build)(profile, options, *baseline)
+    report = STYLES[style].build(profile, options, *baseline)
     found: AnyTable = next(table for table in report.tables if table.name == name)
     return [dict(zip(found.headings, row, strict=True)) for row in found.records]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lar.engines import load_name
 from lar.errors import UsageError
 from lar.profiles.trace_file import decode_profile, encode_profile
 from lar.records.profile import (
@@ -83,9 +82,9 @@ def places_in(node: Any) -> list[tuple[Any, Any]]:
 def report_all(profile: Profile) -> None:
     for style in STYLES.values():
         for count in style.profiles:
-            load_name(style.build)(profile, {}, *[PROFILE] * (count - 1))
+            style.build(profile, {}, *[PROFILE] * (count - 1))
     for function, _ in EXPORTS.values():
-        load_name(function)(profile)
+        function(profile)
 
 
 @pytest.mark.parametrize("part", PARTS)

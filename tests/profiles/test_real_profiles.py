@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 import lar
-from lar.engines import load_name
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
@@ -80,8 +79,7 @@ def profile(made: tuple[str, Profile, str]) -> Profile:
 
 
 def text_of(profile: Profile, style: str, **options: object) -> str:
-    text: str = load_name(STYLES[style].build)(profile, options).text
-    return text
+    return STYLES[style].build(profile, options).text
 
 
 def test_the_run_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> None:
@@ -306,7 +304,7 @@ def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
 @pytest.mark.parametrize("style", sorted(STYLES))
 def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> None:
     baseline = [profile] * (STYLES[style].profiles[0] - 1)
-    report = load_name(STYLES[style].build)(profile, {}, *baseline)
+    report = STYLES[style].build(profile, {}, *baseline)
     assert report.text
     assert any(table.records for table in report.tables)
     assert "GPU 0" not in report.text

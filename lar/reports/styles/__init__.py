@@ -2,36 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile
+    from lar.reports.report import Report
+
+    Options = Mapping[str, Any]
 
 
 class Style(NamedTuple):
-    """A style: `build` is `module:function`, which takes a profile and the options set, and of two
-    profiles then the other: the baseline that the profile is compared with.
+    """A style: `build` takes a profile and the options set, and of two profiles then the other:
+    the baseline that the profile is compared with.
 
     `options` are the keys of those in `lar.reports.options` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
-    `raw` also takes the engine's own profile file: that is `module:function`, which takes the
-    file's content and its name and returns a profile. `profiles` says how many it may take.
+    `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
+    `profiles` says how many it may take.
     """
 
-    build: str
+    build: Callable[..., Report]
     help: str
     options: frozenset[str] = frozenset()
     sorts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
-    raw: str = ""
+    raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
+
+
+# Each style is imported when it is built.
+
+
+def build_megengine(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.megengine import build
+
+    return build(profile, options)
+
+
+def build_paddle(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.paddle import build
+
+    return build(profile, options)
+
+
+def build_torch(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.torch import build
+
+    return build(profile, options)
+
+
+def build_nsys(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.nsys import build
+
+    return build(profile, options)
+
+
+def build_ncu(profile: Profile, options: Options) -> Report:
+    from lar.reports.styles.ncu import build
+
+    return build(profile, options)
+
+
+def build_tensorboard(
+    profile: Profile, options: Options, baseline: Profile | None = None
+) -> Report:
+    from lar.reports.styles.tensorboard import build
+
+    return build(profile, options, baseline)
+
+
+def build_html(profile: Profile, options: Options, baseline: Profile | None = None) -> Report:
+    from lar.reports.styles.html import build
+
+    return build(profile, options, baseline)
+
+
+def build_diff(profile: Profile, options: Options, baseline: Profile) -> Report:
+    from lar.reports.styles.diff import build
+
+    return build(profile, options, baseline)
+
+
+def read_engine_profile(data: bytes, name: str) -> Profile:
+    from lar.engines.profile_files import read_foreign
+
+    return read_foreign(data, name)
+
+
+def export_chrome(profile: Profile) -> str:
+    from lar.profiles.export import export_chrome
+
+    return export_chrome(profile)
+
+
+def export_tensorboard(profile: Profile) -> str:
+    from lar.profiles.export import export_tensorboard
+
+    return export_tensorboard(profile)
 
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
 STYLES: Mapping[str, Style] = {
     "megengine": Style(
-        "lar.reports.styles.megengine:build",
+        build_megengine,
         "the slowest operators",
         options=frozenset(
             {
@@ -44,10 +121,10 @@ STYLES: Mapping[str, Style] = {
             *("time", "computation", "memory", "flops", "bandwidth"),
             *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
         ),
-        raw="lar.engines.profile_files:read_foreign",
+        raw=read_engine_profile,
     ),
     "paddle": Style(
-        "lar.reports.styles.paddle:build",
+        build_paddle,
         "Paddle's summaries",
         COMMON | {"group_by"},
         sorts=(
@@ -61,7 +138,7 @@ STYLES: Mapping[str, Style] = {
         ),
     ),
     "torch": Style(
-        "lar.reports.styles.torch:build",
+        build_torch,
         "torch's key averages",
         options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
         sorts=(
@@ -75,7 +152,7 @@ STYLES: Mapping[str, Style] = {
         groups=("name", "shape", "instance"),
     ),
     "nsys": Style(
-        "lar.reports.styles.nsys:build",
+        build_nsys,
         "statistics as of nsys",
         COMMON,
         sorts=(*("total", "count", "average", "median", "minimum", "maximum", "stddev", "name"),),
@@ -88,7 +165,7 @@ STYLES: Mapping[str, Style] = {
         ),
     ),
     "ncu": Style(
-        "lar.reports.styles.ncu:build",
+        build_ncu,
         "roofline of operators and ranges, with ncu's metrics",
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit"}),
         sorts=(
@@ -99,7 +176,7 @@ STYLES: Mapping[str, Style] = {
         views=("roofline", "metrics"),
     ),
     "tensorboard": Style(
-        "lar.reports.styles.tensorboard:build",
+        build_tensorboard,
         "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
         "second, and a diff)",
         options=frozenset({"top", "sort", "group_by", "filter", "view"}),
@@ -117,7 +194,7 @@ STYLES: Mapping[str, Style] = {
         profiles=(1, 2),
     ),
     "html": Style(
-        "lar.reports.styles.html:build",
+        build_html,
         "one page with every view, for --html (of two profiles that of the second, compared "
         "with the first)",
         options=frozenset({"top", "view"}),
@@ -128,7 +205,7 @@ STYLES: Mapping[str, Style] = {
         profiles=(1, 2),
     ),
     "diff": Style(
-        "lar.reports.styles.diff:build",
+        build_diff,
         "two runs, and which differences exceed the noise",
         options=frozenset({"top", "sort", "group_by", "filter", "view", "time_unit"}),
         sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
@@ -138,13 +215,12 @@ STYLES: Mapping[str, Style] = {
     ),
 }
 
-# The exports of a profile for other programs: `module:function`, which takes a profile and returns
-# the file's content, and a description.
-EXPORTS: Mapping[str, tuple[str, str]] = {
-    "chrome": ("lar.profiles.export:export_chrome", "for chrome://tracing"),
-    "perfetto": ("lar.profiles.export:export_chrome", "the same, for ui.perfetto.dev"),
+# The exports of a profile for other programs: what makes the file's content, and a description.
+EXPORTS: Mapping[str, tuple[Callable[[Profile], str], str]] = {
+    "chrome": (export_chrome, "for chrome://tracing"),
+    "perfetto": (export_chrome, "the same, for ui.perfetto.dev"),
     "tensorboard": (
-        "lar.profiles.export:export_tensorboard",
+        export_tensorboard,
         "for torch-tb-profiler; name it RUN/NAME.pt.trace.json",
     ),
 }
