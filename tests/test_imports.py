@@ -57,6 +57,8 @@ def modules_after(*arguments: str) -> set[str]:
         ["engines", "--foo"],
         ["pack", "models/digits_cnn.onnx", "--foo"],
         ["cache", "show", "--foo"],
+        ["cache", "show", "tests/data/digits_cnn.cache"],
+        ["cache", "pick", "--help"],
         ["models/digits_cnn.onnx", "--json", "no/such/folder"],
         ["models/digits_cnn.onnx", "--csv", "models"],
         ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],

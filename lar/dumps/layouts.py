@@ -169,30 +169,6 @@ def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
     )
 
 
-def to_blocked(array: Array, layout: str) -> Array:
-    """Return a tensor of plain axes in a blocked layout, the last blocks filled up with zeros.
-
-    Raises:
-        ValueError: the tensor has another number of axes, or the layout is none.
-    """
-    import numpy as np
-
-    axes = axes_of(layout)
-    if axes is None or array.ndim != len(axes.plain):
-        raise ValueError(f"{array.shape} cannot be brought into the layout {layout!r}")
-    sizes = dict(axes.blocks)
-    missing = [
-        -size % sizes.get(letter, 1) for letter, size in zip(axes.plain, array.shape, strict=True)
-    ]
-    padded = np.pad(array, [(0, count) for count in missing])
-    parts = [
-        part
-        for letter, size in zip(axes.plain, padded.shape, strict=True)
-        for part in ((size // sizes[letter], sizes[letter]) if letter in sizes else (size,))
-    ]
-    return padded.reshape(parts).transpose(np.argsort(axes.places))
-
-
 def known_axes(shape: Sequence[int], layout: str) -> Axes:
     """Return the axes of a blocked layout.
 

@@ -35,6 +35,7 @@ from lar.profiles.activities import (
 from lar.profiles.breakdown import kernel_intervals, leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.totals import group_by
 from lar.profiles.trace_writer import CHROME, PLUGIN, Event
 from lar.records.profile import Allocation, Execution, Profile, ProfiledOperator, Span, Step
 
@@ -193,9 +194,7 @@ def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
         yield CHROME.name(
             "process_name", number, 0, f"{device_title(profile.facts.device)} {number}"
         )
-    by_thread: dict[tuple[int, int], list[Slice]] = {}
-    for each in slices:
-        by_thread.setdefault((each.process, each.thread), []).append(each)
+    by_thread = group_by(slices, lambda each: (each.process, each.thread))
     steps = max(profile.threads, default=0) + 1
     free = max([steps, *(thread for _, thread in by_thread)]) + 1
     for (process, thread), own in by_thread.items():
@@ -427,9 +426,7 @@ class PluginEvents:
 
     def of_memory(self) -> Iterator[Event]:
         """Yield what was allocated and released, on the thread of its operator."""
-        by_operator: dict[int, list[HostActivity]] = {}
-        for activity in self.activities:
-            by_operator.setdefault(activity.operator, []).append(activity)
+        by_operator = group_by(self.activities, lambda activity: activity.operator)
         allocated: dict[str, int] = {}
         for each in self.profile.allocations:
             allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes

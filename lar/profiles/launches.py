@@ -9,6 +9,7 @@ from lar.profiles.activities import execution_of, places_of
 from lar.profiles.devices import Extent, kernel_name_of
 from lar.profiles.range_members import Begun, starts_of
 from lar.profiles.roofline import Piece
+from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span
 
 
@@ -91,8 +92,5 @@ def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int 
 
 def ranges_of(profile: Profile) -> dict[str, list[Span]]:
     """Return the user's ranges by name, without those of the warm-up."""
-    ranges: dict[str, list[Span]] = {}
-    for span in profile.spans:
-        if span.category == "user_annotation" and not span.warmup:
-            ranges.setdefault(span.name, []).append(span)
-    return ranges
+    spans = profile.spans_of("user_annotation", timed=False)
+    return group_by((span for span in spans if not span.warmup), lambda span: span.name)

@@ -1,4 +1,4 @@
-"""Sums over executions and spans, as all reports count them, and the units of time."""
+"""Groups and sums of executions and spans, as all reports count them, and the units of time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from lar.records.profile import Execution, Profile
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 # The nanoseconds in each, the smallest first.
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -34,21 +35,20 @@ def totals_of(durations_ns: Iterable[int]) -> Totals:
     return Totals(len(values), sum(values), max(values), min(values))
 
 
-def group_executions(profile: Profile, key: Callable[[Execution], K]) -> dict[K, list[Execution]]:
-    """Group the executions of timed iterations, in the order of their first."""
-    groups: dict[K, list[Execution]] = {}
-    for execution in profile.executions:
-        if not execution.warmup:
-            groups.setdefault(key(execution), []).append(execution)
+def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    """Put together what has a key in common, in the order of the first of each."""
+    groups: dict[K, list[V]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
 def group_by_operator(profile: Profile) -> dict[int, list[Execution]]:
     """Group the executions of timed iterations by operator."""
-    return group_executions(profile, lambda execution: execution.operator)
+    return group_by(profile.timed_executions(), lambda execution: execution.operator)
 
 
 def group_by_type(profile: Profile) -> dict[str, list[Execution]]:
     """Group the executions of timed iterations by the operator's type."""
     types = [operator.type for operator in profile.operators]
-    return group_executions(profile, lambda execution: types[execution.operator])
+    return group_by(profile.timed_executions(), lambda execution: types[execution.operator])

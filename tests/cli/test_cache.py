@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -349,26 +347,3 @@ def test_an_unknown_flag_is_told_with_the_nearest_of_its_action(
     with pytest.raises(UsageError) as caught:
         dispatch(["cache", *words])
     assert (caught.value.message, caught.value.hint) == (f"unknown flag {unknown}", hint)
-
-
-@pytest.mark.parametrize("words", [["--help"], ["pick", "--help"], ["show", str(REAL)]])
-def test_no_library_is_imported(words: list[str]) -> None:
-    code = (
-        "import sys\n"
-        "from lar.cli.parser import Parser\n"
-        "from lar.cli import cache\n"
-        "parser = Parser(prog='lar cache')\n"
-        "cache.add_arguments(parser)\n"
-        "try: cache.main(parser.parse_args(sys.argv[1:]))\n"
-        "except SystemExit: pass\n"
-        "print({'numpy', 'msgspec', 'megengine', 'megenginelite'} & set(sys.modules))\n"
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
-    assert output.endswith("set()\n")

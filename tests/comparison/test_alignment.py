@@ -17,9 +17,9 @@ from lar.comparison.matching import is_generic
 from lar.comparison.signatures import Values
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
-from lar.dumps.layouts import to_blocked
 from lar.records.comparison import Comparison
 from tests.comparison.known_engines import Graph, compare_dumps
+from tests.dumps.blocked_tensors import to_blocked
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -15,10 +15,10 @@ from lar.comparison import elements
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
-from lar.dumps.layouts import to_blocked
 from lar.records.comparison import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
 from lar.records.run import record_to_json
 from tests.comparison.known_engines import compare_dumps
+from tests.dumps.blocked_tensors import to_blocked
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -12,9 +12,9 @@ from lar.dumps.layouts import (
     block_of,
     plain_pieces,
     plain_shape,
-    to_blocked,
     to_plain,
 )
+from tests.dumps.blocked_tensors import to_blocked
 
 LAYOUTS = [*BLOCKS, "nchw8c", "nchw16c"]
 sizes = st.integers(1, 5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lar.dumps.binary import write_tensor
-from lar.dumps.layouts import to_blocked
+from tests.dumps.blocked_tensors import to_blocked
 
 
 def run(*words: str, tool: str = "tools/compare_binary_iodump.py") -> tuple[int, str]:

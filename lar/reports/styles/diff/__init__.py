@@ -28,6 +28,7 @@ from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
+from lar.reports.sorting import sort_rows
 
 TITLES: dict[Metric, str] = {
     "calls": "Calls",
@@ -59,7 +60,7 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
         ),
     )
     main = main_metric_of(baseline, experiment)
-    rows = sort_rows(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
+    rows = sort_operators(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
     unit = options.get("time_unit") or "us"
     views = options.get("view") or ("calls", main)
     shown = [metric for metric in METRICS if metric in views]
@@ -71,17 +72,14 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
     )
 
 
-def sort_rows(rows: Sequence[DiffRow], sort: str, main: Metric) -> list[DiffRow]:
-    """Order rows by the figures of the metric that matters, the largest first but for names; a +
-    before the key turns that to ascending, a - to descending. Unknown figures come last."""
+def sort_operators(rows: Sequence[DiffRow], sort: str, main: Metric) -> list[DiffRow]:
+    """Sort by a figure of the metric that matters, or by name."""
     key = sort.lstrip("+-")
-    if key == "name":
-        return sorted(rows, key=lambda row: row.name, reverse=sort.startswith("-"))
 
-    def figure(row: DiffRow) -> float | None:
+    def value(row: DiffRow) -> float | str | None:
         found = row.values["calls" if key == "calls" else main]
-        if found is None:
-            return None
+        if key == "name" or found is None:
+            return row.name if key == "name" else None
         figures = {
             "delta": abs(found.delta),
             # From nothing to something is the largest change.
@@ -92,10 +90,7 @@ def sort_rows(rows: Sequence[DiffRow], sort: str, main: Metric) -> list[DiffRow]
         }
         return figures[key]
 
-    sign = 1 if sort.startswith("+") else -1
-    known = [(row, value) for row in rows if (value := figure(row)) is not None]
-    ordered = [row for row, _ in sorted(known, key=lambda each: sign * each[1])]
-    return ordered + [row for row in rows if figure(row) is None]
+    return sort_rows(rows, sort, value, smallest_first=key == "name")
 
 
 def scaled(value: float, metric: Metric, unit: str) -> float:

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
 from lar.profiles.roofline import Work, host_peak_of, work_of
-from lar.profiles.totals import Totals, totals_of
+from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
 from lar.records.profile import Execution, Peak, Profile, ProfiledOperator, TensorFact
 from lar.reports.model import Column
 from lar.reports.pages.tables import PageTable, page_table
@@ -133,9 +133,7 @@ def group_columns(name: str, peak: Peak | None) -> tuple[Column[GroupRow], ...]:
 
 def operator_table(profile: Profile, top: int) -> PageTable:
     """Return a row for each operator that was executed."""
-    groups: dict[int, list[Execution]] = {}
-    for execution in profile.timed_executions():
-        groups.setdefault(execution.operator, []).append(execution)
+    groups = group_by_operator(profile)
     launches = {
         place: [launch_of(profile, execution) for execution in executions]
         for place, executions in groups.items()
@@ -188,12 +186,9 @@ def grouped_table(
     top: int,
 ) -> PageTable:
     """Return a row for all launches that have the key in common."""
-    groups: dict[str, list[Launch]] = {}
-    for launch in launches:
-        groups.setdefault(key(launch), []).append(launch)
     whole_ns = total_ns_of(launches)
     rows = []
-    for title, group in groups.items():
+    for title, group in group_by(launches, key).items():
         work = work_of(launch.piece for launch in group)
         operators = len({launch.place for launch in group if launch.place is not None})
         rows.append(GroupRow(title, operators, times_of(group, whole_ns), work))

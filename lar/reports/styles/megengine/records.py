@@ -18,7 +18,7 @@ from lar.profiles.megengine_file import (
     decode_raw,
     is_raw_profile,
 )
-from lar.profiles.totals import group_by_operator
+from lar.profiles.totals import group_by, group_by_operator
 from lar.records.profile import Execution, Profile, ProfiledOperator
 
 Place = Literal["device", "host"]
@@ -261,9 +261,7 @@ def select_records(
 
 def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> list[TimedRecord]:
     """Put together the operators of one type, or all, in the order of their first."""
-    groups: dict[str, list[TimedRecord]] = {}
-    for each in timed:
-        groups.setdefault(each.record.info["type"] if by else "all", []).append(each)
+    groups = group_by(timed, lambda each: each.record.info["type"] if by else "all")
     return [
         TimedRecord(
             Record(

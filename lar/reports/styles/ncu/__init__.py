@@ -10,6 +10,7 @@ from lar.profiles.roofline import host_peak_of
 from lar.records.profile import Peak, Profile
 from lar.reports.model import Column, Table
 from lar.reports.report import Report
+from lar.reports.sorting import sort_rows
 from lar.reports.styles.ncu.metrics import METRIC_COLUMNS, Metric, format_size, metrics_of
 from lar.reports.styles.ncu.rows import Row, first_rows, rows_of, section_of
 from lar.reports.styles.ncu.text import body_of
@@ -59,7 +60,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     if not rows:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
     peak = host_peak_of(profile)
-    rows = sort_rows(rows, options.get("sort", "duration"), peak)
+    rows = sort_launches(rows, options.get("sort", "duration"), peak)
     shown = first_rows(rows, options.get("top", len(rows)))
     unit = options.get("time_unit", "")
     metrics = [metrics_of(row, profile.on_device, peak, unit or "ns") for row in shown]
@@ -71,9 +72,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     )
 
 
-def sort_rows(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
-    """Return ranges first, then the greatest first, or the least with a + before the key; what is
-    not known comes last."""
+def sort_launches(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
+    """Sort by a figure, ranges before the others."""
     keys: dict[str, Callable[[Row], float | None]] = {
         "duration": lambda row: row.work.total_ns,
         "average": lambda row: row.work.average_ns,
@@ -84,14 +84,8 @@ def sort_rows(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
         "memory": lambda row: row.work.memory_percent(peak),
         "intensity": lambda row: row.work.intensity,
     }
-    value = keys[key.lstrip("+-")]
-    sign = 1 if key.startswith("+") else -1
-
-    def place(row: Row) -> tuple[bool, bool, float]:
-        found = value(row)
-        return row.kind != "range", found is None, sign * (found or 0)
-
-    return sorted(rows, key=place)
+    ordered = sort_rows(rows, key, keys[key.lstrip("+-")])
+    return sorted(ordered, key=lambda row: row.kind != "range")
 
 
 def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]) -> Table[Line]:

@@ -14,6 +14,7 @@ from lar.profiles.devices import is_of_device
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.records.profile import Category, Profile, Span
+from lar.reports.sorting import sort_rows
 
 Row = TypeVar("Row")
 
@@ -99,13 +100,11 @@ def groups_of(events: Iterable[Event]) -> list[Group]:
     ]
 
 
-def sort_rows(rows: Iterable[Row], key: str, group_of: Callable[[Row], Group]) -> list[Row]:
-    """Sort by a key of SORT_KEYS: names from A, all else from the greatest; +KEY and -KEY say
-    which is wanted."""
+def sort_by_group(rows: Iterable[Row], key: str, group_of: Callable[[Row], Group]) -> list[Row]:
+    """Sort by a key of SORT_KEYS, names from A."""
     name = key.lstrip("+-")
-    ascending = key.startswith("+") or (name == "name" and not key.startswith("-"))
     value = SORT_KEYS[name]
-    return sorted(rows, key=lambda row: value(group_of(row)), reverse=not ascending)
+    return sort_rows(rows, key, lambda row: value(group_of(row)), smallest_first=name == "name")
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[str, int | None], bool]:

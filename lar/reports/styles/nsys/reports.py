@@ -30,7 +30,7 @@ from lar.reports.styles.nsys.groups import (
     matcher_of,
     notes_of_os_events,
     range_events,
-    sort_rows,
+    sort_by_group,
     source_of_events,
     system_call_events,
 )
@@ -346,7 +346,7 @@ def build_reports(
                 name=shown_name,
                 title=f"{title} ({shown_name})",
                 columns=tuple(column_of(heading, unit) for heading in report.columns),
-                rows=tuple(sort_rows(rows, sort or "total", group_of)[:top]),
+                rows=tuple(sort_by_group(rows, sort or "total", group_of)[:top]),
                 notes=notes_of_os_events(profile) if report.source is OS_CALLS else (),
                 layout=LAYOUT,
             )

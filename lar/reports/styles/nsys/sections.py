@@ -23,7 +23,7 @@ from lar.reports.styles.nsys.groups import (
     Source,
     events_of_style,
     notes_of_os_events,
-    sort_rows,
+    sort_by_group,
     source_of_events,
 )
 
@@ -99,7 +99,7 @@ def build_sections(
                 name=section.name,
                 title=heading,
                 columns=(*columns, name_column(section.label)),
-                rows=tuple(sort_rows(groups, sort or section.sort, lambda it: it)[:top]),
+                rows=tuple(sort_by_group(groups, sort or section.sort, lambda it: it)[:top]),
                 notes=notes_of_os_events(profile) if section.source is OS_CALLS else (),
                 layout=LAYOUT,
             )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
-from lar.profiles.totals import totals_of
+from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Span
 from lar.reports.model import Table
 from lar.reports.styles.paddle.layout import (
@@ -21,7 +21,7 @@ from lar.reports.styles.paddle.layout import (
     both_times,
     format_unit,
     name_column,
-    sort_rows,
+    sort_by_time,
     times_of,
 )
 from lar.reports.styles.paddle.operators import MERGED, thread_title, under_threads
@@ -43,11 +43,8 @@ class Call(NamedTuple):
 def rows_of_calls(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
     """Return rows by name in the order first seen: ratios to the steps, and to all that the
     device did."""
-    groups: dict[str, list[Call]] = {}
-    for call in calls:
-        groups.setdefault(call.name, []).append(call)
     rows = []
-    for name, group in groups.items():
+    for name, group in group_by(calls, lambda call: call.name).items():
         host = [call.cpu_ns for call in group if call.cpu_ns is not None]
         cpu = times_of(totals_of(host), run.step_ns) if host else None
         gpu = times_of(totals_of(call.gpu_ns for call in group), run.device_ns)
@@ -104,7 +101,7 @@ def range_section(run: TimedRun, settings: Settings) -> list[Section]:
             without_ratio(row) if row.name in around else row
             for row in rows_of_calls(run, (call_of(run, span) for span in spans))
         ]
-        rows = sort_rows(rows, settings.sort, lambda row: row)[: settings.top]
+        rows = sort_by_time(rows, settings.sort, lambda row: row)[: settings.top]
         title = MERGED if thread is None else thread_title(run.profile, thread)
         blocks.append((title, rows))
     return time_section("userdefined", "UserDefined Summary", blocks, settings, closed=False)
@@ -156,7 +153,9 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     on_device, unit = run.profile.on_device, settings.unit
     where = "gpu" if on_device else "cpu"
     key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_total"
-    rows = sort_rows(kernel_rows(run, settings.filter or ""), key, lambda row: row)[: settings.top]
+    rows = sort_by_time(kernel_rows(run, settings.filter or ""), key, lambda row: row)[
+        : settings.top
+    ]
     if not rows:
         return []
     return [

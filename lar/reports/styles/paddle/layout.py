@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from lar.profiles.totals import UNITS_NS, Totals
 from lar.reports.model import AnyTable, Column, Layout, Rule
+from lar.reports.sorting import sort_rows
 
 TIMES_WIDTH, CALLS_WIDTH = 40, 6
 DASHES = Rule(right="  ")
@@ -138,20 +139,12 @@ T = TypeVar("T")
 METRICS = {"total": 0, "avg": 1, "max": 2, "min": 3}  # where they stand in `Times`
 
 
-def sort_rows(rows: Sequence[T], key: str, row_of: Callable[[T], TimeRow]) -> list[T]:
-    """Sort by a key such as `cpu_total`: the largest first, but the smallest of a minimum.
-
-    A + before the key says the smallest first, a - the largest. What has no such time comes last,
-    equals stay in their order.
-    """
+def sort_by_time(rows: Sequence[T], key: str, row_of: Callable[[T], TimeRow]) -> list[T]:
+    """Sort by a key such as `cpu_total`: the largest first, but the smallest of a minimum."""
     where, _, metric = key.lstrip("+-").partition("_")
-    ascending = key.startswith("+") or (metric == "min" and not key.startswith("-"))
 
-    def place(row: T) -> tuple[bool, float]:
+    def value(row: T) -> float | None:
         times: Times | None = getattr(row_of(row), where)
-        value = None if times is None else times[METRICS[metric]]
-        if value is None:
-            return True, 0.0
-        return False, value if ascending else -value
+        return None if times is None else times[METRICS[metric]]
 
-    return sorted(rows, key=place)
+    return sort_rows(rows, key, value, smallest_first=metric == "min")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from lar.profiles.devices import device_number
+from lar.profiles.totals import group_by
 from lar.records.profile import Allocation, Profile
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import OPEN, Section
@@ -62,14 +63,10 @@ def memory_section(run: TimedRun, settings: Settings) -> list[Section]:
 
     What an engine has reserved is not known.
     """
-    profile = run.profile
-    places: dict[str, list[Allocation]] = {}
-    for each in profile.allocations:
-        if each.source == MEASURED:
-            places.setdefault(place_name(each.device), []).append(each)
+    measured = (each for each in run.profile.allocations if each.source == MEASURED)
     return [
-        place_section(profile, place, allocations, settings)
-        for place, allocations in places.items()
+        place_section(run.profile, place, allocations, settings)
+        for place, allocations in group_by(measured, lambda each: place_name(each.device)).items()
     ]
 
 

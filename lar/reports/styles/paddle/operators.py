@@ -34,7 +34,7 @@ from lar.reports.styles.paddle.layout import (
     format_count,
     format_unit,
     name_column,
-    sort_rows,
+    sort_by_time,
     times_of,
     truncate_name,
 )
@@ -160,7 +160,7 @@ def operator_blocks(run: TimedRun, settings: Settings) -> list[OperatorBlock]:
     for each in tallies:
         operators = [tally.rows(key, each.cpu_ns, each.gpu_ns) for key, tally in each.keys.items()]
         if operators:
-            ordered = sort_rows(operators, settings.sort, itemgetter(0))
+            ordered = sort_by_time(operators, settings.sort, itemgetter(0))
             blocks.append(OperatorBlock(each.thread, ordered[: settings.top]))
     return blocks
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
-from lar.profiles.totals import UNITS_NS, totals_of
+from lar.profiles.totals import UNITS_NS, group_by, totals_of
 from lar.records.profile import Interval, Span, Step
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
@@ -332,10 +332,7 @@ def inner_intervals(run: TimedRun) -> list[Interval]:
 
 def device_events(run: TimedRun) -> list[tuple[str, int, float]]:
     """Return the kinds of events on the devices in the order they are first seen."""
-    groups: dict[str, list[Interval]] = {}
-    for each in run.activities:
-        groups.setdefault(each.kind, []).append((each.start_ns, each.end_ns))
     return [
-        (kind, len(intervals), total_of(merge_intervals(intervals)))
-        for kind, intervals in groups.items()
+        (kind, len(own), total_of(merge_intervals((each.start_ns, each.end_ns) for each in own)))
+        for kind, own in group_by(run.activities, lambda each: each.kind).items()
     ]

@@ -18,7 +18,7 @@ from lar.reports.styles.tensorboard.operators import (
     HostWork,
     OperatorTotals,
     chosen_sort,
-    ordered_by,
+    sort_by_key,
 )
 from lar.reports.styles.tensorboard.views import (
     View,
@@ -60,10 +60,9 @@ def diff_view_of(baseline: Side, experiment: Side, sort: str | None, top: int | 
     Raises:
         UsageError: the sort key is a time of a device, and the experiment has none.
     """
-    key, descending = chosen_sort(experiment.profile, sort)
+    key = chosen_sort(experiment.profile, sort)
     pairs = pairs_of(baseline.totals, experiment.totals)
-    field = key.replace("duration", "ns")
-    pairs = ordered_by(pairs, lambda pair: larger_of(pair, field), descending)[:top]
+    pairs = sort_by_key(pairs, key, sort, larger_of)[:top]
     profiles = baseline.profile, experiment.profile
     columns: tuple[ViewColumn[Pair], ...] = (
         text_column("Operator", lambda pair: title_of(pair[0] or pair[1])),

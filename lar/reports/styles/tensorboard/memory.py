@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 from lar.profiles.devices import device_number, device_title
+from lar.profiles.totals import group_by
 from lar.records.profile import Allocation, Profile
 from lar.reports.model import Table
 from lar.reports.styles.tensorboard.views import (
@@ -120,12 +121,7 @@ def memory_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True)
     """
     if not profile.allocations:
         return View(None)
-    by_device: dict[str, list[Allocation]] = {}
-    for each in profile.allocations:
-        device = device_title(each.device)
-        if device != "CPU":
-            device += str(device_number(each.device))
-        by_device.setdefault(device, []).append(each)
+    by_device = group_by(profile.allocations, lambda each: numbered_title(each.device))
     shown = {
         device: [each for each in own if each.operator is None or accepts(each.operator)]
         for device, own in by_device.items()
@@ -165,6 +161,11 @@ def memory_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True)
         for device, uses in statistics.items()
     )
     return View(answer, tuple(tables))
+
+
+def numbered_title(device: str) -> str:
+    title = device_title(device)
+    return title if title == "CPU" else f"{title}{device_number(device)}"
 
 
 def part_of(

@@ -24,6 +24,7 @@ from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_title
 from lar.records.profile import Profile
 from lar.reports.model import Table
+from lar.reports.sorting import sort_rows
 from lar.reports.styles.tensorboard.views import (
     View,
     ViewColumn,
@@ -181,9 +182,8 @@ def operator_table_of(
     Raises:
         UsageError: the sort key is a time of a device, and the run had no device.
     """
-    key, descending = chosen_sort(profile, sort)
-    field = key.replace("duration", "ns")
-    rows = ordered_by(totals, lambda each: getattr(each, field), descending)[:top]
+    key = chosen_sort(profile, sort)
+    rows = sort_by_key(totals, key, sort, getattr)[:top]
     columns = operator_columns(profile, has_shapes=any(each.input_shape for each in rows))
     data = [{column.title: column.value(each) for column in columns} for each in rows]
     table = Table(
@@ -231,8 +231,8 @@ def operator_columns(
     )
 
 
-def chosen_sort(profile: Profile, sort: str | None) -> tuple[str, bool]:
-    """Return what rows are sorted by, and whether the largest comes first.
+def chosen_sort(profile: Profile, sort: str | None) -> str:
+    """Return what rows are sorted by.
 
     Raises:
         UsageError: the sort key is a time of a device, and the run had no device.
@@ -243,15 +243,16 @@ def chosen_sort(profile: Profile, sort: str | None) -> tuple[str, bool]:
             f"--sort {key}: this profile is of a CPU, so it has no device times",
             f"sort by {', '.join(name for name in SORTS if not name.startswith('device'))}",
         )
-    return key, sort.startswith("-") if sort and sort[0] in "+-" else key != "name"
+    return key
 
 
-def ordered_by(rows: Iterable[Row], value_of: Callable[[Row], Any], descending: bool) -> list[Row]:
-    """Sort rows; those whose value is None come last, whichever way."""
-    rows = list(rows)
-    known = [row for row in rows if value_of(row) is not None]
-    unknown = [row for row in rows if value_of(row) is None]
-    return sorted(known, key=value_of, reverse=descending) + unknown
+def sort_by_key(
+    rows: Iterable[Row], key: str, sort: str | None, value_of: Callable[[Row, str], Any]
+) -> list[Row]:
+    """Sort by a key of SORTS, `sort` without its sign; `value_of` takes a field of the totals."""
+    field = key.replace("duration", "ns")
+    names = key == "name"
+    return sort_rows(rows, sort or "", lambda row: value_of(row, field), smallest_first=names)
 
 
 def kernel_totals_of(

@@ -15,6 +15,7 @@ from lar.errors import UsageError
 from lar.profiles.devices import device_kind
 from lar.records.profile import Profile
 from lar.reports.report import Report
+from lar.reports.sorting import sort_rows
 from lar.reports.styles.torch.calls import calls_of
 from lar.reports.styles.torch.table import (
     KeyAverage,
@@ -64,7 +65,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         if not calls:
             raise UsageError(f"--filter {pattern}: nothing matches", "leave it out to see all")
         rows = key_averages_of(profile, calls, group)
-    rows = sort_rows(rows, options.get("sort"), profile.on_device)
+    rows = sort_averages(rows, options.get("sort"), profile.on_device)
     device = device_kind(profile.facts.device).upper() if profile.on_device else ""
     unit, top = options.get("time_unit"), options.get("top")
     table = table_of(rows, totals, device, unit)
@@ -75,9 +76,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     )
 
 
-def sort_rows(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
-    """Sort by a key of SORT_FIELDS, the greatest first; by +KEY the smallest. What is not known
-    comes last.
+def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
+    """Sort by a key of SORT_FIELDS.
 
     Raises:
         UsageError: no row knows that.
@@ -86,10 +86,8 @@ def sort_rows(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> l
         key = "self_device_time_total" if on_device else "self_cpu_time_total"
     name = key.lstrip("+-").replace("cuda", "device")
     value: Callable[[KeyAverage], Any] = operator.attrgetter(SORT_FIELDS[name])
-    known = [row for row in rows if value(row) is not None]
     if "device" in name and not on_device:
         raise UsageError(f"--sort {key}: the operators ran on the CPU", "sort by a cpu key")
-    if rows and not known:
+    if rows and all(value(row) is None for row in rows):
         raise UsageError(f"--sort {key}: the profile does not know this", "sort by another key")
-    known.sort(key=value, reverse=not key.startswith("+"))
-    return [*known, *(row for row in rows if value(row) is None)]
+    return sort_rows(rows, key, value)

@@ -1,0 +1,24 @@
+"""Rows in the order that --sort asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
+
+
+def sort_rows(
+    rows: Iterable[Row],
+    sort: str,
+    value_of: Callable[[Row], Any],
+    *,
+    smallest_first: bool = False,
+) -> list[Row]:
+    """Sort rows: `+KEY` asks for the smallest first, `-KEY` for the largest, KEY for the largest
+    unless `smallest_first`. Those whose value is None come last, equals stay in their order."""
+    rows = [*rows]
+    ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
+    known = (row for row in rows if value_of(row) is not None)
+    unknown = (row for row in rows if value_of(row) is None)
+    return [*sorted(known, key=value_of, reverse=not ascending), *unknown]
