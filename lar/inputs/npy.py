@@ -6,14 +6,19 @@ Headers are read by NumPy, data here: sizes are checked before anything is alloc
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import math
 import os
 import zipfile
+import zlib
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 
+from lar.errors import UsageError
 from lar.files.input_file import open_input
 from lar.inputs.literals import MOST_AXES
 from lar.inputs.loaded import Array, Loaded, check_memory, format_shape, input_error, pick_names
@@ -42,7 +47,7 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
     """
-    with open_input(path, "--input") as file, zipfile.ZipFile(file) as archive:
+    with open_input(path, "--input") as file, _open_archive(file, path) as archive:
         members = {member.filename: member for member in archive.infolist()}
         strangers = [name for name in members if not name.endswith(".npy")]
         if strangers:
@@ -58,6 +63,22 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
             )
             for name in names
         )
+
+
+@contextlib.contextmanager
+def _open_archive(file: io.BufferedReader, path: str) -> Iterator[zipfile.ZipFile]:
+    """Open a .zip, whose damage makes Python raise nearly anything, in words of its format."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # it seeks before the file
+            raise
+        raise input_error(
+            path, "is damaged, or not a .npz archive", "copy or save it again"
+        ) from None
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:
@@ -99,6 +120,8 @@ def _read_header(
             header = npy_format.read_array_header_2_0(stream)
         else:
             raise ValueError(f"version {version[0]}.{version[1]} is for records")
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        raise
     except Exception as error:
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
         problem = " ".join(str(error).split())[:100] or type(error).__name__

@@ -45,7 +45,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "no_rows.npy": (npy_bytes(np.zeros((0, 4), np.float32)), "holds no data"),
     "complex.npy": (npy_bytes(np.ones(4, np.complex64)), "complex64"),
     "integers.npy": (npy_bytes(np.ones(4, np.int32)), "holds int32, the model takes float32"),
-    "no_zip.npz": (b"no archive", "not a zip file"),
+    "no_zip.npz": (b"no archive", "is damaged, or not a .npz archive"),
     "garbage.ppm": (b"hello", "is not a P5 or P6 image"),
     "cut.ppm": (b"P6\n224 224\n255\n" + bytes(100), "truncated"),
     "cut_header.ppm": (b"P6\n224\n", "broken header"),

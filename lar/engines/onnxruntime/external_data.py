@@ -70,7 +70,7 @@ def check_tensor(
     folders = [os.path.realpath(folder) for folder in allowed]
     if not os.path.isabs(location) and ".." not in Path(location).parts:
         folders.append(os.path.realpath(model.parent))
-    path = os.path.join(model.parent, location)
+    path = str(model.parent / location)
     place = os.path.realpath(path)
     if not any(os.path.commonpath([folder, place]) == folder for folder in folders):
         raise UsageError(

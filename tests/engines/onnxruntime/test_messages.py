@@ -32,7 +32,7 @@ def test_a_file_of_weights_that_is_missing_is_named(
     (tmp_path / "gone.data").unlink()
     for model, cwd in ((str(path), None), ("model.onnx", tmp_path)):
         done = run_lar(command, model, cwd=cwd)
-        file = "./gone.data" if cwd else str(tmp_path / "gone.data")
+        file = "gone.data" if cwd else str(tmp_path / "gone.data")
         check_error(done, 2, f"its weights file {file}: no such file", "keep it beside")
 
 
