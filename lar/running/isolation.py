@@ -74,10 +74,11 @@ def run_isolated(
         if early is not None and early.is_free:
             worker = early
         else:
+            if early is not None:
+                early.kill()  # so that its end does not disturb what is timed
             worker = stack.enter_context(
                 start_worker(task, spec.engine, spec.driver, spec.environment)
             )
-        stack.callback(worker.kill)
         worker.make_room(capacity, spec.runners)
         watch = Watch(worker, spec, context, listener, result)
         try:
@@ -94,6 +95,10 @@ def run_isolated(
         except OutOfTime as error:
             watch.give_up("timed_out", Failure.of(error))
         watch.progress.end()
+        if watch.result.status == "ok":
+            worker.end()  # all that is left to do is done while its memory is freed
+        else:
+            worker.kill()
         failure = watch.result.failure
         warmups = spec.warmup_iterations
         return replace(
