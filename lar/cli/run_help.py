@@ -13,7 +13,7 @@ from lar.errors import UsageError
 from lar.options.arguments import add_arguments
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
-from lar.options.table import OPTIONS
+from lar.options.table import COMMON, OPTIONS
 
 MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
 
@@ -56,7 +56,7 @@ def format_run_help(asked: str = "") -> str:
         UsageError: there is no such group and no such option.
     """
     if not asked:
-        return format_options([option for option in OPTIONS if option.common]) + format_groups()
+        return format_options(COMMON) + format_groups()
     if asked == "all":
         return format_options(OPTIONS)
     key = asked.lstrip("-").replace("-", "_")

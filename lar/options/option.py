@@ -12,7 +12,7 @@ Purpose = Literal[
 ]
 """What an option is for, by which lar treats it:
 
-run       how often, how long and by which engine the model is run
+run       how often, how long and by which engine the model is run, and what the run may replace
 setting   how the engine loads and computes the model
 input     what the model is fed with
 dataset   what is made of the items of a data set
@@ -28,10 +28,14 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 
 
 class Group(NamedTuple):
-    """A heading in the help: `lar run --help NAME` prints the options under it."""
+    """A heading in the help: `lar run --help NAME` prints the options under it.
+
+    `purpose` is that of its options, where they do not say otherwise.
+    """
 
     name: str
     title: str
+    purpose: Purpose = "setting"
 
 
 class Option(Generic[T]):
@@ -40,19 +44,16 @@ class Option(Generic[T]):
     Attributes:
         key: the name in Python, in settings and in results.
         help: one line that can be read alone.
-        group: the heading in the help; nothing else depends on it.
+        group: the heading in the help.
         parse: makes the value of a text; a switch has none.
         metavar: the value's name in the help.
         purpose: what the option is for, see `Purpose`.
-        by_engine: an engine honours it, as a row in the engine's own table says; an engine that
-            has no row refuses it. Otherwise lar honours it, for every engine.
         default: the value of an option that is not given.
         choices: the only values it takes.
         repeatable: it may be given several times; the value is a list.
         joined_by: what stands between the values of a repeatable option in the settings.
         writes: what is written there, or the stream on which it is printed in the end.
         reads: the value names a file that is read.
-        common: it is among the twenty options that `lar run --help` shows.
     """
 
     def __init__(
@@ -63,30 +64,26 @@ class Option(Generic[T]):
         parse: Callable[[str], T | None] | None,
         metavar: str = "",
         *,
-        purpose: Purpose = "setting",
-        by_engine: bool = True,
+        purpose: Purpose | None = None,
         default: T | None = None,
         choices: tuple[str, ...] = (),
         repeatable: bool = False,
         joined_by: str = "\n",
         writes: Writes = "",
         reads: bool = False,
-        common: bool = False,
     ) -> None:
         self.key = key
         self.help = help
         self.group = group
         self.parse = parse
         self.metavar = metavar
-        self.purpose = purpose
-        self.by_engine = by_engine
+        self.purpose: Purpose = purpose or group.purpose
         self.default = default
         self.choices = choices
         self.repeatable = repeatable
         self.joined_by = joined_by
         self.writes = writes
         self.reads = reads
-        self.common = common
 
     def __repr__(self) -> str:
         return self.flag
@@ -102,6 +99,12 @@ class Option(Generic[T]):
         value = self.metavar or "|".join(self.choices)
         separator = "" if value.startswith(":") else " "
         return f"{self.flag}{separator}{value}" if value else self.flag
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether an engine honours it, as a row in the engine's own table says, and refuses it
+        without one. Otherwise lar honours it, for every engine."""
+        return self.purpose not in ("run", "input", "dataset", "report", "debug")
 
     @property
     def is_for_command_line(self) -> bool:
@@ -128,21 +131,10 @@ class Switch(Option[bool]):
         help: str,
         group: Group,
         *,
-        purpose: Purpose = "setting",
-        by_engine: bool = True,
+        purpose: Purpose | None = None,
         writes: Writes = "",
-        common: bool = False,
     ) -> None:
-        super().__init__(
-            key,
-            help,
-            group,
-            None,
-            purpose=purpose,
-            by_engine=by_engine,
-            writes=writes,
-            common=common,
-        )
+        super().__init__(key, help, group, None, purpose=purpose, writes=writes)
 
     def of(self, values: Mapping[str, Any]) -> bool:
         """Return whether the switch is on."""

@@ -92,10 +92,7 @@ class Condition:
     """
 
     def __init__(
-        self,
-        name: Callable[[Asked], str],
-        holds: Callable[[Asked], bool],
-        *options: Option[Any],
+        self, name: Callable[[Asked], str], holds: Callable[[Asked], bool], *options: Option[Any]
     ) -> None:
         self.name = name
         self.holds = holds
@@ -217,10 +214,7 @@ class Limit(Rule):
     """
 
     def __init__(
-        self,
-        option: Option[Any],
-        find_fault: Callable[[Asked], tuple[str, str] | None],
-        why: str,
+        self, option: Option[Any], find_fault: Callable[[Asked], tuple[str, str] | None], why: str
     ) -> None:
         self.option = option
         self.find_fault = find_fault
@@ -334,9 +328,7 @@ TESTCASES = Condition(
     lambda asked: f"the testcases of {asked.testcases}", lambda asked: bool(asked.testcases)
 )
 FED_BESIDES = fact(
-    INPUT.flag,
-    lambda asked: INPUT.is_given(asked.values) and not asked.input_is_testcase,
-    INPUT,
+    INPUT.flag, lambda asked: INPUT.is_given(asked.values) and not asked.input_is_testcase, INPUT
 )
 FED_OTHERWISE = tuple(
     option for option in OPTIONS if option.purpose in ("input", "dataset") and option is not INPUT
@@ -458,17 +450,8 @@ RULES: tuple[Rule, ...] = (
         why="the engine profiles one copy of a model",
         hint="leave --thread out",
     ),
-    excludes(
-        PROFILE_FILES,
-        NO_EXECUTION,
-        why="nothing is run",
-        hint="give --iter 1 or more",
-    ),
-    excludes(
-        PROFILE_FILES,
-        RESUME,
-        why="a resumed run has no profile of what was done before it",
-    ),
+    excludes(PROFILE_FILES, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
+    excludes(PROFILE_FILES, RESUME, why="a resumed run has no profile of what was done before it"),
     # Checks
     excludes(
         GET_STATIC_MEM_INFO,
@@ -483,9 +466,5 @@ RULES: tuple[Rule, ...] = (
     Presence(PACK_CACHE),
     Presence(C_OPR_LIB),
     # Finding faults
-    excludes(
-        IN_PROCESS,
-        TIMEOUT,
-        why="only a process of its own can be ended in time",
-    ),
+    excludes(IN_PROCESS, TIMEOUT, why="only a process of its own can be ended in time"),
 )

@@ -30,19 +30,19 @@ from lar.options.values import (
     parse_variable,
 )
 
-IN_RUN = Group("run", "run")
-IN_INPUT = Group("input", "inputs")
-IN_DATASET = Group("dataset", "data sets")
+IN_RUN = Group("run", "run", "run")
+IN_INPUT = Group("input", "inputs", "input")
+IN_DATASET = Group("dataset", "data sets", "dataset")
 IN_DEVICE = Group("device", "device and threads")
 IN_LAYOUT = Group("layout", "layouts of convolutions")
 IN_ALGORITHM = Group("algorithm", "choice of algorithms")
 IN_GRAPH = Group("graph", "optimisation and execution of the graph")
 IN_MODEL = Group("model", "model files and operators")
-IN_DUMP = Group("dump", "dumps of tensors")
-IN_PROFILE = Group("profile", "profiles")
-IN_CHECK = Group("check", "checks")
-IN_REPORT = Group("report", "reports of a run")
-IN_DEBUG = Group("debug", "finding faults")
+IN_DUMP = Group("dump", "dumps of tensors", "dump")
+IN_PROFILE = Group("profile", "profiles", "profile")
+IN_CHECK = Group("check", "checks", "check")
+IN_REPORT = Group("report", "reports of a run", "report")
+IN_DEBUG = Group("debug", "finding faults", "debug")
 
 # Run
 
@@ -53,19 +53,9 @@ ITER = Option(
     IN_RUN,
     parse_count,
     "N",
-    purpose="run",
-    by_engine=False,
-    common=True,
 )
 WARMUP_ITER = Option(
-    "warmup_iter",
-    "run N iterations before the timed ones (default 1)",
-    IN_RUN,
-    parse_count,
-    "N",
-    purpose="run",
-    by_engine=False,
-    common=True,
+    "warmup_iter", "run N iterations before the timed ones (default 1)", IN_RUN, parse_count, "N"
 )
 ENGINE = Option(
     "engine",
@@ -73,45 +63,21 @@ ENGINE = Option(
     IN_RUN,
     str,
     "NAME",
-    purpose="run",
-    by_engine=False,
-    common=True,
 )
 DRIVER = Option(
-    "driver",
-    "use this driver of the engine (`lar engines` lists them)",
-    IN_RUN,
-    str,
-    "NAME",
-    purpose="run",
-    by_engine=False,
+    "driver", "use this driver of the engine (`lar engines` lists them)", IN_RUN, str, "NAME"
 )
-TIMEOUT = Option(
-    "timeout",
-    "end the whole run after S seconds",
-    IN_RUN,
-    parse_seconds,
-    "S",
-    purpose="run",
-    by_engine=False,
-    common=True,
-)
+TIMEOUT = Option("timeout", "end the whole run after S seconds", IN_RUN, parse_seconds, "S")
 STALL_TIMEOUT = Option(
     "stall_timeout",
     "end a run that neither computes nor answers for S seconds (default 30); 0: never",
     IN_RUN,
     parse_stall,
     "S",
-    purpose="run",
-    by_engine=False,
     default=30.0,
 )
 COPY_TO_HOST = Switch(
-    "copy_to_host",
-    "copy the outputs to the host in each iteration, as part of its time",
-    IN_RUN,
-    purpose="run",
-    by_engine=False,
+    "copy_to_host", "copy the outputs to the host in each iteration, as part of its time", IN_RUN
 )
 ENGINE_ENV = Option(
     "engine_env",
@@ -119,8 +85,6 @@ ENGINE_ENV = Option(
     IN_RUN,
     parse_variable,
     "KEY=VALUE",
-    purpose="run",
-    by_engine=False,
     repeatable=True,
 )
 ENGINE_FIX = Option(
@@ -130,6 +94,7 @@ ENGINE_FIX = Option(
     str,
     "NAME",
     choices=("x2apic",),
+    purpose="setting",
 )
 
 # Inputs
@@ -140,38 +105,18 @@ INPUT = Option(
     IN_INPUT,
     str,
     "ITEMS",
-    purpose="input",
-    by_engine=False,
     repeatable=True,
-    common=True,
 )
 INPUT_LAYOUT = Option(
-    "input_layout",
-    "layout of the model's image input",
-    IN_INPUT,
-    str,
-    purpose="input",
-    by_engine=False,
-    choices=("nchw", "nhwc"),
+    "input_layout", "layout of the model's image input", IN_INPUT, str, choices=("nchw", "nhwc")
 )
-RESIZE = Option(
-    "resize",
-    "resize an image to HEIGHTxWIDTH",
-    IN_INPUT,
-    parse_size,
-    "HxW",
-    purpose="input",
-    by_engine=False,
-    common=True,
-)
+RESIZE = Option("resize", "resize an image to HEIGHTxWIDTH", IN_INPUT, parse_size, "HxW")
 MEAN = Option(
     "mean",
     "subtract M from an image: one number, or one for each channel",
     IN_INPUT,
     parse_channel_values,
     "M",
-    purpose="input",
-    by_engine=False,
 )
 SCALE = Option(
     "scale",
@@ -179,53 +124,21 @@ SCALE = Option(
     IN_INPUT,
     parse_channel_values,
     "S",
-    purpose="input",
-    by_engine=False,
 )
-BGR = Switch(
-    "bgr",
-    "feed the channels of an image as blue, green, red",
-    IN_INPUT,
-    purpose="input",
-    by_engine=False,
-)
-RGB = Switch(
-    "rgb",
-    "feed the channels of an image as red, green, blue",
-    IN_INPUT,
-    purpose="input",
-    by_engine=False,
-)
+BGR = Switch("bgr", "feed the channels of an image as blue, green, red", IN_INPUT)
+RGB = Switch("rgb", "feed the channels of an image as red, green, blue", IN_INPUT)
 BATCH_SIZE = Option(
-    "batch_size",
-    "repeat the data of each input to a batch of N",
-    IN_INPUT,
-    parse_positive,
-    "N",
-    purpose="input",
-    by_engine=False,
-    common=True,
+    "batch_size", "repeat the data of each input to a batch of N", IN_INPUT, parse_positive, "N"
 )
 FILL = Option(
     "fill",
     "draw generated data from this distribution (default uniform)",
     IN_INPUT,
     str,
-    purpose="input",
-    by_engine=False,
     default="uniform",
     choices=("uniform", "normal", "zeros", "ones"),
 )
-SEED = Option(
-    "seed",
-    "seed of generated data (default 0)",
-    IN_INPUT,
-    parse_seed,
-    "N",
-    purpose="input",
-    by_engine=False,
-    default=0,
-)
+SEED = Option("seed", "seed of generated data (default 0)", IN_INPUT, parse_seed, "N", default=0)
 
 # Data sets
 
@@ -235,29 +148,20 @@ LABELS = Option(
     IN_DATASET,
     parse_path,
     "FILE",
-    purpose="dataset",
-    by_engine=False,
     reads=True,
-    common=True,
 )
 RESUME = Switch(
     "resume",
     "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)",
     IN_DATASET,
-    purpose="dataset",
-    by_engine=False,
 )
 
 # Device and threads
 
 CPU = Switch("cpu", "run on the CPU (the default)", IN_DEVICE)
-CUDA = Option(
-    "cuda", "run on a CUDA device: --cuda, --cuda:1", IN_DEVICE, parse_device_id, ":ID", common=True
-)
+CUDA = Option("cuda", "run on a CUDA device: --cuda, --cuda:1", IN_DEVICE, parse_device_id, ":ID")
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU in the calling thread", IN_DEVICE)
-MULTITHREAD = Option(
-    "multithread", "run each operator on N threads", IN_DEVICE, parse_threads, "N", common=True
-)
+MULTITHREAD = Option("multithread", "run each operator on N threads", IN_DEVICE, parse_threads, "N")
 MULTITHREAD_DEFAULT = Option(
     "multithread_default",
     "run each operator on N threads, one of which is the calling thread",
@@ -278,7 +182,6 @@ THREAD = Option(
     IN_DEVICE,
     parse_threads,
     "N",
-    common=True,
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
@@ -321,10 +224,7 @@ LAYOUT_TRANSFORM_DUMP = Option(
 # Choice of algorithms
 
 FAST_RUN = Switch(
-    "fast_run",
-    "measure each operator's algorithms and take the fastest",
-    IN_ALGORITHM,
-    common=True,
+    "fast_run", "measure each operator's algorithms and take the fastest", IN_ALGORITHM
 )
 FULL_RUN = Switch(
     "full_run",
@@ -337,9 +237,8 @@ FAST_RUN_ALGO_POLICY = Option(
     IN_ALGORITHM,
     parse_path,
     "FILE",
-    purpose="cache",
     reads=True,
-    common=True,
+    purpose="cache",
 )
 FAST_RUN_SHARED_BATCH_SIZE = Option(
     "fast_run_shared_batch_size",
@@ -397,8 +296,8 @@ TENSORRT_CACHE = Option(
     IN_GRAPH,
     parse_path,
     "FILE",
-    purpose="cache",
     reads=True,
+    purpose="cache",
 )
 CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant", IN_GRAPH)
 FAKE_FIRST = Switch(
@@ -492,9 +391,7 @@ BIN_OUT_DUMP = Option(
     IN_DUMP,
     parse_path,
     "DIR",
-    purpose="dump",
     writes="folder",
-    common=True,
 )
 BIN_IO_DUMP = Option(
     "bin_io_dump",
@@ -502,9 +399,7 @@ BIN_IO_DUMP = Option(
     IN_DUMP,
     parse_path,
     "DIR",
-    purpose="dump",
     writes="folder",
-    common=True,
 )
 IO_DUMP = Option(
     "io_dump",
@@ -512,21 +407,18 @@ IO_DUMP = Option(
     IN_DUMP,
     parse_path,
     "FILE",
-    purpose="dump",
     writes="file",
 )
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
     "print what each operator computes, as text, to standard output when the run has ended",
     IN_DUMP,
-    purpose="dump",
     writes="stdout",
 )
 IO_DUMP_STDERR = Switch(
     "io_dump_stderr",
     "print what each operator computes, as text, to standard error when the run has ended",
     IN_DUMP,
-    purpose="dump",
     writes="stderr",
 )
 DUMP_FILTER = Option(
@@ -535,14 +427,9 @@ DUMP_FILTER = Option(
     IN_DUMP,
     parse_pattern,
     "REGEX",
-    purpose="dump",
 )
 OVERWRITE = Switch(
-    "overwrite",
-    "replace the dump in a folder that is not empty",
-    IN_DUMP,
-    purpose="dump",
-    by_engine=False,
+    "overwrite", "replace the dump in a folder that is not empty", IN_DUMP, purpose="run"
 )
 
 # Profiles
@@ -553,9 +440,7 @@ PROFILE = Option(
     IN_PROFILE,
     parse_path,
     "FILE",
-    purpose="profile",
     writes="file",
-    common=True,
 )
 PROFILE_HOST = Option(
     "profile_host",
@@ -563,29 +448,20 @@ PROFILE_HOST = Option(
     IN_PROFILE,
     parse_path,
     "FILE",
-    purpose="profile",
     writes="file",
 )
 PROFILE_RAW = Option(
-    "profile_raw",
-    "write the engine's own profile",
-    IN_PROFILE,
-    parse_path,
-    "FILE",
-    purpose="profile",
-    writes="file",
+    "profile_raw", "write the engine's own profile", IN_PROFILE, parse_path, "FILE", writes="file"
 )
 PROFILE_MEMORY = Switch(
     "profile_memory",
     "record in the profile the memory that operators take and give back",
     IN_PROFILE,
-    purpose="profile",
 )
 PROFILE_SYSCALLS = Switch(
     "profile_syscalls",
     "record in the profile the calls of the operating system (needs strace)",
     IN_PROFILE,
-    purpose="profile",
 )
 RANGE_BY = Option(
     "range_by",
@@ -593,7 +469,6 @@ RANGE_BY = Option(
     IN_PROFILE,
     parse_range,
     "REGEX=NAME",
-    purpose="profile",
     repeatable=True,
 )
 
@@ -605,7 +480,6 @@ RANGE = Option(
     IN_CHECK,
     parse_limit,
     "LIMIT",
-    purpose="check",
 )
 CHECK_VAR_VALUE = Option(
     "check_var_value",
@@ -613,41 +487,26 @@ CHECK_VAR_VALUE = Option(
     IN_CHECK,
     parse_check_interval,
     "I[:J]",
-    purpose="check",
 )
 CHECK_DISPATCH = Switch(
-    "check_dispatch",
-    "fail if an operator gives the CPU no kernel to run",
-    IN_CHECK,
-    purpose="check",
+    "check_dispatch", "fail if an operator gives the CPU no kernel to run", IN_CHECK
 )
 DISABLE_ASSERT_THROW = Switch(
     "disable_assert_throw",
     "warn and go on if an output differs from the testcase's expected one",
     IN_CHECK,
-    purpose="check",
 )
 
 # Reports of a run
 
-MODEL_INFO = Switch(
-    "model_info",
-    "print what the model holds before it runs",
-    IN_REPORT,
-    purpose="report",
-    by_engine=False,
-    common=True,
-)
+MODEL_INFO = Switch("model_info", "print what the model holds before it runs", IN_REPORT)
 JSON = Option(
     "json",
     "write the whole result as JSON; - is standard output",
     IN_REPORT,
     parse_path,
     "FILE",
-    purpose="report",
-    by_engine=False,
     writes="file",
-    common=True,
 )
 CSV = Option(
     "csv",
@@ -655,12 +514,9 @@ CSV = Option(
     IN_REPORT,
     parse_path,
     "FILE",
-    purpose="report",
-    by_engine=False,
     writes="file",
-    common=True,
 )
-VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, common=True)
+VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, purpose="setting")
 GET_STATIC_MEM_INFO = Option(
     "get_static_mem_info",
     "write the plan of the static memory into this new folder",
@@ -668,20 +524,15 @@ GET_STATIC_MEM_INFO = Option(
     parse_path,
     "DIR",
     writes="folder",
+    purpose="setting",
 )
 
 # Finding faults
 
 IN_PROCESS = Switch(
-    "in_process",
-    "run without a worker process and its time limits, for a debugger",
-    IN_DEBUG,
-    purpose="debug",
-    by_engine=False,
+    "in_process", "run without a worker process and its time limits, for a debugger", IN_DEBUG
 )
-DEBUG = Switch(
-    "debug", "show the traceback of an error", IN_DEBUG, purpose="debug", by_engine=False
-)
+DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
@@ -705,6 +556,30 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
     *(MODEL_INFO, JSON, CSV, VERBOSE, GET_STATIC_MEM_INFO),
     *(IN_PROCESS, DEBUG),
+)
+
+# The twenty that `lar run --help` shows.
+COMMON: tuple[Option[Any], ...] = (
+    ITER,
+    WARMUP_ITER,
+    ENGINE,
+    TIMEOUT,
+    INPUT,
+    RESIZE,
+    BATCH_SIZE,
+    LABELS,
+    CUDA,
+    MULTITHREAD,
+    THREAD,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    BIN_OUT_DUMP,
+    BIN_IO_DUMP,
+    PROFILE,
+    MODEL_INFO,
+    JSON,
+    CSV,
+    VERBOSE,
 )
 
 BY_KEY: Mapping[str, Option[Any]] = {option.key: option for option in OPTIONS}

@@ -17,7 +17,7 @@ from lar.cli.main import main
 from lar.cli.parser import parser_of
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
-from lar.options.table import BY_KEY, OPTIONS
+from lar.options.table import BY_KEY, COMMON, OPTIONS
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
@@ -111,7 +111,7 @@ def test_the_help_of_a_run_has_the_twenty_flags_that_people_use(
 ) -> None:
     text = printed(capsys, *(["help", "run"] if words == ["run"] else words))
     flags = {line.split()[0] for line in text.splitlines() if line.startswith("  --")}
-    assert flags == {option.flag for option in OPTIONS if option.common}
+    assert flags == {option.flag for option in COMMON}
     assert len(flags) == 20
     for group in GROUPS:
         assert f"\n  {group.name} " in text

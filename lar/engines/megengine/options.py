@@ -48,11 +48,6 @@ from lar.options.table import (
     ENABLE_FUSE_PREPROCESS,
     ENABLE_IOC16,
     ENABLE_JIT,
-    ENABLE_NCHW4,
-    ENABLE_NCHW32,
-    ENABLE_NCHW44,
-    ENABLE_NCHW44_DOT,
-    ENABLE_NCHW64,
     ENABLE_NCHW88,
     ENABLE_NHWCD4,
     ENGINE_FIX,
@@ -62,12 +57,10 @@ from lar.options.table import (
     FAST_RUN_SHARED_BATCH_SIZE,
     FULL_RUN,
     GET_STATIC_MEM_INFO,
-    IO_DUMP,
-    IO_DUMP_STDERR,
-    IO_DUMP_STDOUT,
     ITER,
     LAYOUT_TRANSFORM,
     LAYOUT_TRANSFORM_DUMP,
+    LAYOUTS,
     MODEL_DUMP,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
@@ -277,41 +270,15 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=run_beside_others,
     ),
     OptionRow(MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
-    OptionRow(
-        ENABLE_NCHW4,
-        BOTH,
-        "LiteOptions.enable_nchw4; optimize_for_inference(enable_nchw4)",
-        before_load=set_either({"enable_nchw4": 1}, {"enable_nchw4": True}),
-    ),
-    OptionRow(
-        ENABLE_NCHW44,
-        BOTH,
-        "LiteOptions.enable_nchw44; optimize_for_inference(enable_nchw44)",
-        before_load=set_either({"enable_nchw44": 1}, {"enable_nchw44": True}),
-    ),
-    OptionRow(
-        ENABLE_NCHW44_DOT,
-        BOTH,
-        "LiteOptions.enable_nchw44_dot; optimize_for_inference(enable_nchw44_dot)",
-        before_load=set_either({"enable_nchw44_dot": 1}, {"enable_nchw44_dot": True}),
-    ),
-    OptionRow(
-        ENABLE_NCHW88,
-        BOTH,
-        "LiteOptions.enable_nchw88; optimize_for_inference(enable_nchw88)",
-        before_load=set_either({"enable_nchw88": 1}, {"enable_nchw88": True}),
-    ),
-    OptionRow(
-        ENABLE_NCHW32,
-        BOTH,
-        "LiteOptions.enable_nchw32; optimize_for_inference(enable_nchw32)",
-        before_load=set_either({"enable_nchw32": 1}, {"enable_nchw32": True}),
-    ),
-    OptionRow(
-        ENABLE_NCHW64,
-        BOTH,
-        "LiteOptions.enable_nchw64; optimize_for_inference(enable_nchw64)",
-        before_load=set_either({"enable_nchw64": 1}, {"enable_nchw64": True}),
+    *(
+        OptionRow(
+            layout,
+            BOTH,
+            f"LiteOptions.{layout.key}; optimize_for_inference({layout.key})",
+            before_load=set_either({layout.key: 1}, {layout.key: True}),
+        )
+        for layout in LAYOUTS
+        if layout not in (ENABLE_CHWN4, ENABLE_NHWCD4)
     ),
     OptionRow(
         ENABLE_CHWN4,
@@ -409,12 +376,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "LiteOptions.jit_level 1, on CUDA alone",
         before_load=set_lite_option(jit_level=1),
     ),
-    OptionRow(
-        TENSORRT,
-        LITE,
-        "use_tensorrt(), on CUDA alone",
-        before_load=tensorrt.use_tensorrt,
-    ),
+    OptionRow(TENSORRT, LITE, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt),
     OptionRow(
         TENSORRT_CACHE,
         LITE,
@@ -448,18 +410,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(DISABLE_MEM_OPT, GRAPH, "seq_opt", before_load=disable_memory_reuse),
     OptionRow(DISABLE_ASSERT_THROW, BOTH, "an output that is not the expected one warns"),
-    OptionRow(
-        RANGE,
-        GRAPH,
-        "NumRangeChecker",
-        before_load=checkers.check_range,
-    ),
-    OptionRow(
-        CHECK_VAR_VALUE,
-        GRAPH,
-        "VarValueChecker",
-        before_load=checkers.check_values,
-    ),
+    OptionRow(RANGE, GRAPH, "NumRangeChecker", before_load=checkers.check_range),
+    OptionRow(CHECK_VAR_VALUE, GRAPH, "VarValueChecker", before_load=checkers.check_values),
     OptionRow(
         CHECK_DISPATCH,
         GRAPH,
@@ -469,10 +421,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         after_run=checkers.finish_check_dispatch,
     ),
     OptionRow(
-        C_OPR_LIB,
-        BOTH,
-        "the library's mgb_c_opr_init",
-        before_load=c_operators.load_operators,
+        C_OPR_LIB, BOTH, "the library's mgb_c_opr_init", before_load=c_operators.load_operators
     ),
     OptionRow(
         GET_STATIC_MEM_INFO,
@@ -481,26 +430,15 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_run=static_memory.begin_recording,
         after_run=static_memory.finish_recording,
     ),
-    OptionRow(
-        IO_DUMP,
-        LITE,
-        "io_txt_dump(), in inplace mode",
-        before_load=dumps.compute_in_calling_thread,
-        after_load=dumps.dump_text,
-    ),
-    OptionRow(
-        IO_DUMP_STDOUT,
-        LITE,
-        "io_txt_dump(), in inplace mode",
-        before_load=dumps.compute_in_calling_thread,
-        after_load=dumps.dump_text,
-    ),
-    OptionRow(
-        IO_DUMP_STDERR,
-        LITE,
-        "io_txt_dump(), in inplace mode",
-        before_load=dumps.compute_in_calling_thread,
-        after_load=dumps.dump_text,
+    *(
+        OptionRow(
+            option,
+            LITE,
+            "io_txt_dump(), in inplace mode",
+            before_load=dumps.compute_in_calling_thread,
+            after_load=dumps.dump_text,
+        )
+        for option in TEXT_DUMPS
     ),
     OptionRow(
         BIN_IO_DUMP,
@@ -546,28 +484,15 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "LITE_load_model_from_mem on the mapped file; share_weights_with",
         before_load=shared_weights.share_weights,
     ),
-    OptionRow(
-        MODEL_DUMP,
-        GRAPH,
-        "dump_graph()",
-        after_run=model_dump.dump_model,
-    ),
+    OptionRow(MODEL_DUMP, GRAPH, "dump_graph()", after_run=model_dump.dump_model),
     OptionRow(
         PACKED_MODEL_DUMP,
         LITE,
         "lite's packed model, of the file as it is",
         after_run=packed_model.dump_packed,
     ),
-    OptionRow(
-        PACK_INFO_JSON,
-        LITE,
-        "lite's settings of a packed model",
-    ),
-    OptionRow(
-        PACK_CACHE,
-        LITE,
-        "lite's cache in a packed model",
-    ),
+    OptionRow(PACK_INFO_JSON, LITE, "lite's settings of a packed model"),
+    OptionRow(PACK_CACHE, LITE, "lite's cache in a packed model"),
 )
 
 
@@ -704,15 +629,11 @@ RULES: tuple[Rule, ...] = (
         hint="give --warmup-iter 1: then the first copy searches",
     ),
     Presence(
-        FAST_RUN_ALGO_POLICY,
-        hint="make it with --fast-run, then run without",
-        unless=SEARCHES,
+        FAST_RUN_ALGO_POLICY, hint="make it with --fast-run, then run without", unless=SEARCHES
     ),
     # Execution
     excludes(
-        FAKE_FIRST,
-        *RECORDS,
-        why="the first execution is recorded, and would compute nothing",
+        FAKE_FIRST, *RECORDS, why="the first execution is recorded, and would compute nothing"
     ),
     excludes(
         FAKE_FIRST,
@@ -739,16 +660,9 @@ RULES: tuple[Rule, ...] = (
     ),
     # Dumps and profiles
     excludes(TEXT_DUMPS, BIN_IO_DUMP, why="MegEngine makes one dump at a time", hint="run twice"),
+    excludes(BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"),
     excludes(
-        BIN_IO_DUMP,
-        NO_EXECUTION,
-        why="MegEngine dumps what it runs",
-        hint="give --iter 1",
-    ),
-    excludes(
-        OPERATOR_DUMPS,
-        *RECORDS,
-        why="a replayed run passes by the operators that are dumped",
+        OPERATOR_DUMPS, *RECORDS, why="a replayed run passes by the operators that are dumped"
     ),
     excludes(
         PROFILE_FILES,

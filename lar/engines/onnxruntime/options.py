@@ -271,10 +271,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=use_blocked_layout,
     ),
     OptionRow(
-        REPRODUCIBLE,
-        SESSION,
-        "use_deterministic_compute",
-        before_load=compute_deterministically,
+        REPRODUCIBLE, SESSION, "use_deterministic_compute", before_load=compute_deterministically
     ),
     OptionRow(
         WEIGHT_PREPROCESS,
@@ -349,25 +346,13 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     # Last: what is dumped is saved with all that the others have set.
     OptionRow(IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text),
     OptionRow(
-        IO_DUMP_STDOUT,
-        SESSION,
-        DUMPED,
-        before_load=dumps.save_source,
-        before_run=dumps.dump_text,
+        IO_DUMP_STDOUT, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
     ),
     OptionRow(
-        IO_DUMP_STDERR,
-        SESSION,
-        DUMPED,
-        before_load=dumps.save_source,
-        before_run=dumps.dump_text,
+        IO_DUMP_STDERR, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
     ),
     OptionRow(
-        BIN_IO_DUMP,
-        SESSION,
-        DUMPED,
-        before_load=dumps.save_source,
-        before_run=dumps.dump_tensors,
+        BIN_IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_tensors
     ),
     OptionRow(
         BIN_OUT_DUMP,
@@ -490,8 +475,6 @@ RULES: tuple[Rule, ...] = (
         hint="add --fast-run-algo-policy FILE to keep the optimised model, which loads faster",
     ),
     Presence(
-        FAST_RUN_ALGO_POLICY,
-        hint="make it with --fast-run, then run without",
-        unless=(FAST_RUN,),
+        FAST_RUN_ALGO_POLICY, hint="make it with --fast-run, then run without", unless=(FAST_RUN,)
     ),
 )
