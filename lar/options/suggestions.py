@@ -116,6 +116,14 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "F": _SHAPE,
     "I": "without --input the data is generated: --fill and --seed say how",
     "n": "--iter 0 loads and prepares the model, and runs no timed iteration",
+    # hyperfine
+    "w": "--warmup-iter",
+    "runs": "--iter",
+    "minruns": "--iter",
+    "maxruns": "--iter",
+    "exportcsv": "--csv",
+    "exportjson": "--json",
+    "showoutput": "--verbose",
     # load_and_run in C++, and MegEngine's load_network_and_run
     "lite": "--driver",
     "fitting": "--fast-run",

@@ -325,7 +325,7 @@ def parse_value(option: Option[Any], value: Any) -> Any:
         return False if option.parse is None else option.default
     if not option.repeatable:
         return parse_once(option, value)
-    several = isinstance(value, Iterable) and not isinstance(value, str)
+    several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     return [parse_once(option, each) for each in (value if several else [value])]
 
 
@@ -339,9 +339,8 @@ def parse_once(option: Option[Any], value: Any) -> Any:
                 flag=option.flag,
             )
         return value
-    text = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
     try:
-        parsed = option.parse(text)
+        parsed = option.parse(text_of(option, value))
     except argparse.ArgumentTypeError as error:
         raise UsageError(str(error), flag=option.flag) from None
     if option.choices and parsed not in option.choices:
@@ -351,3 +350,21 @@ def parse_once(option: Option[Any], value: Any) -> Any:
             flag=option.flag,
         )
     return parsed
+
+
+def text_of(option: Option[Any], value: Any) -> str:
+    """Return what would be typed for a value: a text, a number, a path, or several with commas.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
+    if isinstance(value, (tuple, list)):
+        return ",".join(text_of(option, each) for each in value)
+    if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
+        return str(value)
+    raise UsageError(
+        f"takes a text, a number or a path, not {value!r:.80}",
+        f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}",
+        flag=option.flag,
+    )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lar.errors import EngineMissing, UsageError
@@ -173,6 +174,23 @@ def test_an_unknown_option_names_the_nearest() -> None:
             parse_values({wrong: 1})
         # In the message itself: a traceback shows no hint.
         assert str(caught.value) == f"unknown option {wrong!r}; did you mean 'iter'?"
+
+
+@pytest.mark.parametrize("value", [True, False, b"x", {}, {"a": 1}, object(), ["a", None]])
+@pytest.mark.parametrize("key", ["profile", "bin_io_dump", "engine", "input"])
+def test_a_value_that_cannot_be_typed_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=r"takes a text, a number or a path, not ") as caught:
+        parse_values({key: value})
+    assert caught.value.flag == "--" + key.replace("_", "-")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = {"iter": np.int64(3), "timeout": np.float32(2), "mean": np.array([1, 2.5])}
+    assert parse_values(given) == {"iter": 3, "timeout": 2.0, "mean": (1.0, 2.5)}
+    assert parse_values({"profile": Path("x"), "input": ("a", Path("b"))}) == {
+        "profile": "x",
+        "input": ["a", "b"],
+    }
 
 
 @pytest.mark.parametrize("value", ["yes", "True", 1, 0, [True]])
