@@ -94,14 +94,14 @@ def diff_caches(arguments: argparse.Namespace) -> int:
 
 
 def merge_files(arguments: argparse.Namespace) -> int:
-    """Add to one file what all of them hold; it keeps what it has besides."""
+    """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, arguments.output], "merge")
     print_report(files.merge(arguments.files, arguments.output))
     return 0
 
 
 def pick_algorithm(arguments: argparse.Namespace) -> int:
-    """Change one choice in a file, or in another, which gets what it lacks of the first."""
+    """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
     place = arguments.file if arguments.output is None else arguments.output
     files = files_of_all([arguments.file, place], "pick from")
     report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)

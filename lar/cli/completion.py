@@ -65,8 +65,8 @@ def parser_of_all() -> Parser:
 
 
 def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
-    """Mark the arguments of a parser, and of its actions, whose value is a file, a folder or a
-    topic of the manual."""
+    """Mark the arguments of a parser, and of its actions, that take a file, a folder or a topic of
+    the manual."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for its in action.choices.values():

@@ -89,8 +89,8 @@ def overview() -> str:
 
 
 def topics() -> dict[str, str]:
-    """Return the topics of the manual, each with what its page's first line says of it:
-    `# NAME: what it is about`."""
+    """Return the topics of the manual, each with its description in the first line of its page: `#
+    NAME: what it is about`."""
     found = {}
     for name in sorted(os.listdir(DOCS)):
         if name.endswith(".md"):

@@ -219,10 +219,10 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
 
 
 def check_transform(expression: str) -> None:
-    """Refuse what is no expression, before anything is loaded.
+    """Refuse a malformed expression before anything is loaded.
 
     Raises:
-        UsageError: so it is.
+        UsageError: it is malformed.
     """
     if not expression:
         return

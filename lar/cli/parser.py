@@ -22,7 +22,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=max(terminal_width() - 2, 20))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Keep the lines of a description, but for those that are too long."""
+        """Keep the lines of a description, and wrap those that are too long."""
         import textwrap  # slow to import, as argparse knows
 
         return "\n".join(
@@ -66,7 +66,7 @@ def parser_of(command: str) -> Parser:
 
 
 def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
-    """Return a line for each name with what it is, indented, wrapped to a width."""
+    """Return a line for each name with its description, indented and wrapped to a width."""
     import textwrap
 
     column = max(map(len, entries)) + 4

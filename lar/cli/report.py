@@ -167,7 +167,7 @@ def export(arguments: argparse.Namespace) -> int:
     """Write a profile as a trace for another program.
 
     Raises:
-        UsageError: it is not said where to, or cannot be written.
+        UsageError: --output is missing, or the file cannot be written.
     """
     from lar.files.report_file import OutputFile, check_places
 

@@ -1,4 +1,4 @@
-"""How wide the output may be and whether it is in colour."""
+"""The width of the output, and whether it is in colour."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def screen_of_output() -> Screen:
 
 
 def parse_columns(text: str) -> int | None:
-    """Return the width that COLUMNS says, None where it says none."""
+    """Return the width in COLUMNS, None if it has none."""
     return (int(text) or None) if re.fullmatch("[0-9]{1,6}", text) else None

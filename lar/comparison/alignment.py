@@ -27,8 +27,8 @@ class ConstantPair(NamedTuple):
 
 
 class Alignment(NamedTuple):
-    """The twins of two dumps, and for tensors that were merely moved, those they hold the data
-    of."""
+    """The twins of two dumps, and for each tensor that was only moved the one whose data it
+    holds."""
 
     pairs: list[Pair]
     constants: list[ConstantPair]
@@ -88,8 +88,8 @@ def pair_in_step(actual: Graph, expected: Graph) -> Alignment:
 def pair_constants(
     actual: Graph, expected: Graph, pairs: Sequence[Pair], values: tuple[Values, Values]
 ) -> list[ConstantPair]:
-    """Pair constants: by name, by their place among an operator's inputs, or among those of all
-    the operators between a pair and the pairs before it, which the other side may have fused."""
+    """Pair constants by name, or by their place among the inputs of an operator or of all operators
+    between a pair and the pairs before it, which the other side may have fused."""
     stores = [
         {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
         for graph in (actual, expected)
@@ -129,8 +129,8 @@ def pair_constants(
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants between a node and the nearest twins, but for those of
-    activations: 0 and 6 of a ReLU, which may be fused without them."""
+    """Return the keys of the constants between a node and the nearest twins, without those of
+    activations (0 and 6 of a ReLU), which may vanish when they are fused."""
     return [
         key
         for each in region_of(node, twins)

@@ -102,7 +102,8 @@ class DumpComparison:
         return computed, constants
 
     def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
-        """Compare two tensors that are no twins, None where their values or shapes forbid it."""
+        """Compare two tensors that are not twins; return None if their values or shapes forbid
+        it."""
         if not actual.tensor or not expected.tensor:
             return None
         found = self.compare_tensors(actual.tensor, expected.tensor, "graph", expected.depth)
@@ -161,7 +162,7 @@ class DumpComparison:
         )
 
     def culprit_of(self, blame: Blame, constants: dict[str, TensorComparison]) -> Culprit:
-        """Return the record of a culprit, its own weights that differ among it."""
+        """Return the record of a culprit, with those of its own weights that differ."""
         taken = [key for node in blame.actual for _, key in node.constants]
         return Culprit(
             actual=tuple(map(operator_facts, blame.actual)),
@@ -209,7 +210,8 @@ class DumpComparison:
         return found
 
     def describe_moved(self, node: Node) -> str:
-        """Say which tensor's data a tensor holds, or is a step on the way to; empty for none."""
+        """Return which tensor's data a tensor holds or helps to move, empty for any other
+        tensor."""
         if node in self.originals:
             return f"the data of {self.originals[node].name}"
         copies = results_of(node, self.originals) if node.steps == ("move",) else []
@@ -241,7 +243,7 @@ class DumpComparison:
         ]
 
     def find_notes(self, pairs: list[Pair], divergence: Divergence) -> Iterator[str]:
-        """Yield what a reader should know besides."""
+        """Yield notes for the reader."""
         for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
             if not dump.index.complete:
                 yield f"the {side} dump is not complete: its run did not end well"
@@ -267,7 +269,8 @@ class DumpComparison:
 
 
 def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:
-    """Say what the other side computes a tensor within, empty where it does not."""
+    """Return which operator of the other side computes a tensor within itself, empty if none
+    does."""
     results = results_of(node, by_node)
     if results:
         pair = by_node[results[0]]

@@ -53,8 +53,8 @@ class Blame(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """The culprits; the pairs that turned out to be no twins; where errors grow most, and how
-    many times, where no operator stands out."""
+    """The culprits, the pairs that turned out not to be twins and, if no operator stands out, where
+    errors grow most and by which factor."""
 
     blames: tuple[Blame, ...]
     no_twins: tuple[Pair, ...]
@@ -64,8 +64,8 @@ class Divergence(NamedTuple):
 class Judge:
     """Finds culprits in pairs that have been compared.
 
-    `compared` has what was found of each pair by its actual node; `compare` compares two tensors
-    that are no twins, None where that cannot be.
+    `compared` has the comparison of each pair by its actual node; `compare` compares two tensors
+    that are not twins, and returns None if that is impossible.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class Judge:
         return list({id(each): each for each in found}.values())
 
     def is_no_twin(self, pair: Pair) -> bool:
-        """Return whether a pair that differs much is two quantities: all that is computed from
-        them agrees. A name of the model's own is believed all the same."""
+        """Return whether a pair that differs much is two different quantities, since all that is
+        computed from them agrees; a name from the model itself is trusted even then."""
         found = self.compared[pair.actual]
         if found.passed or pair.by == "name":
             return False
@@ -122,9 +122,9 @@ class Judge:
         return bool(following) and all(self.compared[each.actual].passed for each in following)
 
     def is_multiple(self, pair: Pair) -> bool:
-        """Return whether a pair is one quantity but for a factor that one side applies later: what
-        operators of two kinds computed differs by a factor, and the matrix products with it by
-        another one.
+        """Return whether a pair is one quantity except for a factor that one side applies later:
+        the pair, computed by operators of two kinds, differs by a factor, and the matrix products
+        with it differ by another one.
 
         Where the factor itself were wrong, the products would differ by the same one.
         """
@@ -145,7 +145,7 @@ class Judge:
         )
 
     def is_fault(self, pair: Pair, jump: float) -> bool:
-        """Return whether a pair differs though what it is computed from does not."""
+        """Return whether a pair differs although its inputs agree."""
         found = self.compared[pair.actual]
         if pair.expected.is_input:
             return False
@@ -162,7 +162,7 @@ class Judge:
         return growth_of(found, sources) > jump
 
     def blame(self, pair: Pair) -> Blame:
-        """Return the least of both sides that the fault of a pair lies in."""
+        """Return the smallest regions of both sides that contain the fault of a pair."""
         output = self.compared[pair.actual]
         ends: tuple[Node, Node] = pair.actual, pair.expected
         sides = [region_of(node, self.by_node) for node in ends]
@@ -198,8 +198,8 @@ class Judge:
     def wrong_operand(
         self, one: Node, other: Node
     ) -> tuple[Node, Node, TensorComparison] | tuple[()] | None:
-        """Return the operands of two operators that differ, with what they differ by; nothing
-        where all agree, None where it is not known."""
+        """Return the operands that differ between two operators, each with its difference; empty if
+        all agree, None if that is not known."""
         left, right = self.operands(one), self.operands(other)
         single = len(left) == len(right) == 1
         for node in list(left):
@@ -227,14 +227,14 @@ class Judge:
         return ()
 
     def operands(self, node: Node) -> list[Node]:
-        """Return what an operator computes with, as what holds the data first; of a convolution
-        not what it adds to its result."""
+        """Return the operands of an operator, each as the tensor that first held its data; what a
+        convolution adds to its result is left out."""
         taken = node.parents[:1] if node.steps[0] in ("conv", "deconv") else node.parents
         return [it if it in self.by_node else self.originals.get(it, it) for it in taken]
 
     def steepest(self) -> tuple[Pair, float] | None:
-        """Return the pair where errors grow most, if they grow anywhere, among those whose inputs
-        differ at all."""
+        """Return the pair where errors grow most, among those whose inputs differ; None if errors
+        grow nowhere."""
         growths = []
         for pair in self.pairs():
             sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
@@ -253,8 +253,8 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 
 
 def gain_of(found: TensorComparison) -> float | None:
-    """Return what an expected tensor has to be multiplied by to give the actual one, None where
-    nothing does."""
+    """Return the factor between an expected and an actual tensor, None if no factor gives one from
+    the other."""
     figures = found.figures
     if figures is None or (figures.cosine or 0.0) < ONE_DIRECTION:
         return None
@@ -266,8 +266,8 @@ def differs(found: TensorComparison) -> bool:
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
-    """Return how many times greater an error is than those that went in, infinite where none
-    did.
+    """Return by which factor an error exceeds those of the inputs, infinite if the inputs have
+    none.
 
     Of the error of the whole and that of the worst element, the one that grew more counts: a
     fault may concern a single element.
@@ -282,7 +282,8 @@ def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> f
 
 
 def mains_of(sides: Sequence[Sequence[Node]], ends: tuple[Node, Node]) -> tuple[Node, Node]:
-    """Return the last heavy operators of two regions with as many of them, else their ends."""
+    """Return the last heavy operators of two regions if both have as many, else the regions'
+    ends."""
     heavy = [[node for node in side if node.steps[0] in HEAVY] for side in sides]
     if heavy[0] and len(heavy[0]) == len(heavy[1]):
         return heavy[0][-1], heavy[1][-1]
@@ -318,7 +319,8 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:
-    """Add a culprit; where an earlier one shares operators with it, those alone are to blame."""
+    """Add a culprit; if an earlier one shares operators with it, only the shared ones are to
+    blame."""
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)
         expected = shared(earlier.expected, blame.expected)
@@ -329,6 +331,6 @@ def add_blame(blames: list[Blame], blame: Blame) -> None:
 
 
 def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes whose operators gave one of the others too."""
+    """Return the nodes whose operators also gave one of the other nodes."""
     operators = [node.operator for node in others]
     return tuple(node for node in nodes if any(node.operator is each for each in operators))

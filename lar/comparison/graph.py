@@ -41,7 +41,7 @@ class Node:
 
 
 def name_of(tensor: DumpedTensor) -> str:
-    """Return a tensor's name, with the run where a dump holds the outputs of several."""
+    """Return a tensor's name, with its run if the dump holds the outputs of several runs."""
     return f"{tensor.name} run {tensor.run}" if tensor.run else tensor.name
 
 

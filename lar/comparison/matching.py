@@ -103,7 +103,7 @@ class Matching:
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield nodes but for those that hold the same data as one that they are moved from."""
+        """Yield the nodes, without those that only hold the data of another node that was moved."""
         for node in nodes:
             above = node
             while above.steps == ("move",) and len(above.parents) == 1:
@@ -120,7 +120,7 @@ class Matching:
         return self.fits(one, other) and bool(np.array_equal(*samples))
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
-        """Return the nodes by those of their names that say which they are."""
+        """Return the nodes by those of their names that identify them."""
         named = [(it.name, node) for node in nodes for it in (node, *self.copies.get(node, ()))]
         counts = Counter(name for name, _ in named)
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
@@ -241,7 +241,8 @@ class Matching:
     def nearest_of(
         self, node: Node, classes: Mapping[Any, Class], but: Container[Node]
     ) -> Node | None:
-        """Return the tensor whose values are nearest but for some, None where none are near."""
+        """Return the tensor with the nearest values that is not in `but`, None if no tensor is
+        near."""
         others, sample = classes.get(self.class_of(node)), self.signatures[node].sample
         if others is None or not sample.any():
             return None
@@ -267,8 +268,8 @@ class Matching:
         return frozenset(self.twins[each] for each in sources_of(node, self.twins))
 
     def match_operands(self) -> None:
-        """Take the operands of twin operators for twins, in place of pairs that only the order
-        and the kind of operator spoke for."""
+        """Pair the operands of twin operators, instead of pairs that only order and kind of
+        operator suggested."""
         for one in self.actual:
             if one not in self.twins:
                 continue
@@ -290,7 +291,7 @@ class Matching:
         return heavy[0] if len(heavy) == 1 else node
 
     def is_sure(self, node: Node) -> bool:
-        """Return whether a tensor has a twin that its name or its values speak for."""
+        """Return whether a tensor has a twin that its name or its values confirm."""
         if node not in self.twins:
             return False
         other = self.twins[node]
@@ -327,7 +328,7 @@ class Matching:
                     yield Pair(node, other, "name")
 
     def match_apart_by_bias(self) -> Iterable[Pair]:
-        """Yield pairs of what is computed alike but for a bias, which one side adds later."""
+        """Yield pairs that are computed alike except for a bias, which one side adds later."""
         by_sources = self.free_by_sources()
         for node in self.actual:
             if node in self.twins or not has_several_pixels(self.signatures[node].plain_shape):
@@ -347,8 +348,8 @@ class Matching:
 
 @cache
 def twin_score(one: Steps, other: Steps) -> float | None:
-    """Return what the kinds of two operators say for a pair; None: they are no twins, though a
-    small bias makes them near."""
+    """Return how well the kinds of two operators fit a pair; None if they are not twins and a small
+    bias makes their values similar."""
     if are_apart_by_bias(one, other):
         return None
     kind = kind_score(one, other)

@@ -47,8 +47,8 @@ memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Bounds(NamedTuple):
-    """The tolerance of one pair: `atol` counts in units of the expected tensor's size where
-    `scaled` is set; with `max_error` that alone decides."""
+    """The tolerance of one pair: `atol` counts in units of the expected tensor's size if `scaled`
+    is set; `max_error`, if given, decides alone."""
 
     rtol: float = 0.0
     atol: float = 0.0
@@ -152,7 +152,7 @@ class PairOfBlocks:
         return [np.empty(self.most, dtype) for dtype in (self.dtype, real, real, real)]
 
     def add_block(self, actual: Array, expected: Array, equal: bool) -> None:
-        """Add the next block of both; `equal` where all bytes are known to be."""
+        """Add the next block of both sides; `equal` says that all bytes are known to be equal."""
         self.raw = actual, expected
         equal = equal or (self.same_type and equal_bytes(actual, expected))
         self.sums.identical &= equal
@@ -161,7 +161,8 @@ class PairOfBlocks:
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
-        """Add a block that is the same on both sides, if that is all there is to it."""
+        """Add a block that is the same on both sides; return False if its sums would not be
+        exact."""
         sums, energy = self.sums, square(block)
         if not self.least < energy < math.inf and block.any():
             return False
@@ -198,8 +199,8 @@ class PairOfBlocks:
         self.add_errors(difference, actual, expected, bad)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
-        """Count what is NaN or infinite; return copies of a wider type with zeros in those places,
-        and where only one side is, or each is another."""
+        """Count NaN and infinite elements; return copies of a wider type with zeros in their
+        places, and the places where only one side has them or the sides differ."""
         sums = self.sums
         for side, block in enumerate((actual, expected)):
             sums.nans[side] += int(np.count_nonzero(np.isnan(block)))
@@ -397,7 +398,7 @@ def cosine_of(sums: Sums) -> float | None:
 
 
 def units_of(scale: float, error: float) -> float | None:
-    """Return how many times a scale an error is, None where that has no finite answer."""
+    """Return an error in units of a scale, None if that is not finite."""
     if not error:
         return 0.0
     return finite(error / scale) if scale else None

@@ -20,8 +20,8 @@ GAP = 8
 
 
 class Size(NamedTuple):
-    """How large the elements of a tensor are: the root mean square of those that are finite and
-    no fills, how many these are, and from which absolute value on others are fills."""
+    """The size of a tensor's elements: the root mean square of the finite ones without fills, their
+    number, and the absolute value from which elements count as fills."""
 
     scale: float
     counted: int

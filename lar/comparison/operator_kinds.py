@@ -84,8 +84,8 @@ DISCRETE = re.compile(
 
 
 def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: OperatorKinds) -> Steps:
-    """Return the kinds of what an operator does, in order; `constants` says for each of its
-    inputs whether it is one."""
+    """Return the kinds of what an operator does, in order; `constants` says for each of its inputs
+    whether it is a constant."""
     name = operator.type.lower()
     if moded := table.steps_by_mode(operator):
         kinds = [table.kinds.get(step, step) for step in moded]

@@ -21,8 +21,8 @@ NEAR = 1e-2
 
 
 class Signature(NamedTuple):
-    """`shape` is plain and without axes of one element, `sample` is float64, of a number that
-    depends on the shape alone."""
+    """A summary of a tensor, to find its twin: `shape` is plain and without axes of one element;
+    `sample` is float64, and its length depends only on the shape."""
 
     plain_shape: tuple[int, ...]
     shape: tuple[int, ...]
@@ -123,7 +123,7 @@ def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def family_of(dtype: str) -> str:
-    """Return what a type's values are: tensors of different families are no twins."""
+    """Return the family of a type's values: tensors of different families are never twins."""
     name = dtype.lower()
     if "complex" in name:
         return "complex"
@@ -152,6 +152,6 @@ class Samples:
 
 
 def divided(numbers: Array, by: Array) -> Array:
-    """Return quotients, 0 where the divisor is."""
+    """Return quotients, 0 where the divisor is 0."""
     quotients: Array = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
     return quotients

@@ -115,7 +115,7 @@ class TensorHeader:
 
     @cached_property
     def meaning(self) -> DumpedName | None:
-        """What the name says, if it is one of a variable; few readers ask."""
+        """The parsed name, if it is a variable's; few readers need it."""
         return parse_name(self.name)
 
     @property
@@ -166,7 +166,7 @@ def read_header(path: Path) -> TensorHeader:
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:
-    """Return the first bytes of a file of a dump, so many at most, and the size of the file.
+    """Return up to `count` bytes of the beginning of a dump's file, and the size of the file.
 
     Raises:
         DumpError: it cannot be read, or is not a regular file.
@@ -236,8 +236,8 @@ def read_array(header: TensorHeader) -> Array:
 
 
 def read_stored(header: TensorHeader) -> Stored:
-    """Read the elements behind a header, without making the values of those that take more
-    memory than in the file.
+    """Read the elements behind a header; those of types that take more memory as values stay as
+    they are stored.
 
     Raises:
         DumpError: the file was cut off meanwhile.
@@ -357,7 +357,7 @@ def unescape(found: re.Match[str]) -> str:
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name, also one of another program in UTF-8."""
+    """Decode a name, also one that another program wrote in UTF-8."""
     text = data.decode("utf-8", "backslashreplace")
     return ESCAPED.sub(unescape, text)
 

@@ -106,7 +106,8 @@ def files_of_items(spec: RunSpec) -> dict[str, str]:
 
 
 def number_of_run(spec: RunSpec, iteration: int) -> int:
-    """Return which run of the whole data set an iteration is, where a part of it is run."""
+    """Return the number of an iteration among all runs of the data set, of which this run may do a
+    part."""
     if len(spec.items) == len(spec.item_names):
         return iteration
     position, rest = divmod(max(0, iteration - spec.warmup_iterations), max(1, spec.iterations))
@@ -115,7 +116,7 @@ def number_of_run(spec: RunSpec, iteration: int) -> int:
 
 
 def name_of_run(spec: RunSpec, number: int) -> str:
-    """Return the item or testcase that a run is of, empty where all runs are alike."""
+    """Return the item or testcase of a run, empty if all runs are alike."""
     names = spec.item_names or tuple(case.name for case in spec.cases)
     position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
     return names[min(position, len(names) - 1)] if len(names) > 1 else ""

@@ -89,7 +89,7 @@ class DumpIndex:
 
 
 class Stored(NamedTuple):
-    """The elements of a tensor as a file holds them, in the axes in which it does.
+    """The elements of a tensor as its file stores them, axes included.
 
     `convert` makes the values of any part of them, where they are not the values themselves: they
     may take twice the memory.

@@ -22,7 +22,7 @@ OUTPUT_FILE = re.compile(r"run(\d{1,9})-var ?\d+")
 
 
 class Place(NamedTuple):
-    """Which run a file of a dump comes from, None where it holds the last one's."""
+    """The run that a file of a dump comes from, None for the last run."""
 
     run: int | None
 

@@ -27,7 +27,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a dump: a folder, its index, or the file of one tensor. No tensor is read yet.
 
     Raises:
-        DumpError: there is none, or it is damaged.
+        DumpError: it is missing or damaged.
     """
     place = Path(path)
     if place.name.endswith(SUFFIX):

@@ -48,8 +48,8 @@ PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 
 
 class Axes(NamedTuple):
-    """The axes of a layout: plain ones in their order, those of the array from the outermost on,
-    and of these the inner ones with their sizes."""
+    """The axes of a layout: the plain ones in order, those of the array from the outermost to the
+    innermost, and the blocked ones with their sizes."""
 
     plain: str
     outer: str
@@ -68,14 +68,15 @@ class Axes(NamedTuple):
 
 
 def block_of(layout: str) -> int:
-    """Return how many channels a block of a layout has, 0 where it is no blocked layout of data."""
+    """Return how many channels a block of a layout has, 0 for any layout that is not a blocked one
+    of data."""
     found = NCHWC.fullmatch(layout)
     return int(found[1]) if found else BLOCKS.get(layout, 0)
 
 
 @cache
 def axes_of(layout: str) -> Axes | None:
-    """Return the axes of a blocked layout, None where it is none."""
+    """Return the axes of a blocked layout, None for any other layout."""
     block = block_of(layout)
     found = TAG.fullmatch(TAGS.get(layout, f"nChw{block}c") if block else layout)
     if found is None:

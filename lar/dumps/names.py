@@ -68,7 +68,7 @@ class DumpedName:
 
 
 def parse_name(text: str) -> DumpedName | None:
-    """Parse a name, None for one of another kind.
+    """Parse a name; return None for a name of another kind.
 
     Names of variables and operators may hold any characters, those that separate the parts too;
     where this leaves a choice, the operator's number decides, which ends most of their names.
@@ -85,7 +85,7 @@ def parse_name(text: str) -> DumpedName | None:
 
 
 def parse_inputs(text: str) -> tuple[Variable, ...] | None:
-    """Parse the inputs of an operator, None where the text is something else."""
+    """Parse the inputs of an operator; return None if the text is something else."""
     if not text:
         return ()
     if text.startswith("{"):
@@ -105,7 +105,7 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
 
 
 def parse_variable(text: str) -> Variable | None:
-    """Parse a variable, None where the text is something else, or more than one."""
+    """Parse a variable; return None if the text is something else, or more than one variable."""
     head = HEAD.match(text)
     tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
     if head is None or tail is None or tail.start() < head.end():

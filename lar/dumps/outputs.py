@@ -57,7 +57,7 @@ class OutputDump:
 
 
 class Context(Protocol):
-    """What is added to the request of a run, as far as a dump needs it."""
+    """The parts of a run's context that a dump needs."""
 
     @property
     def written(self) -> Mapping[str, str]: ...

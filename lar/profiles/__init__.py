@@ -1,1 +1,1 @@
-"""Profiles: what a run has recorded, the file it is kept in, and the reports made of it."""
+"""Profiles: what a run has recorded, the file that holds it, and what is computed from it."""

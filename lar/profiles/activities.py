@@ -73,9 +73,9 @@ class DeviceActivity(NamedTuple):
 
 
 def nest_intervals(intervals: Sequence[Interval]) -> list[Nested]:
-    """Put intervals onto as few tracks as they need to nest: on one track, two either are apart or
-    one contains the other. An interval of length 0 lies within no other: with a coarse clock, it is
-    rather before or after. The result is in the order of the intervals."""
+    """Put intervals onto as few tracks as they need to nest: on one track, two are either apart or
+    one contains the other. An interval of length 0 lies within no other: with a coarse clock it is
+    more likely before or after. The result is in the order of the intervals."""
     places: list[Nested] = [Nested(0, -1)] * len(intervals)
     tracks: list[list[tuple[int, int]]] = []  # of each: end and position of what is open
     for index in sorted(range(len(intervals)), key=lambda i: (intervals[i][0], -intervals[i][1])):
@@ -155,7 +155,7 @@ def position_of_call(span: Span, dispatches: Mapping[tuple[int, int], int]) -> i
 
 
 def device_activities_of(profile: Profile) -> list[DeviceActivity]:
-    """Return the timed kernels, copies and fills of a device, none on a CPU.
+    """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
     Where the engine reports no kernels, the computation of an operator is one.
     """

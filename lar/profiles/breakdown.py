@@ -47,7 +47,7 @@ class Breakdown:
         return sum(step.buckets_ns[bucket] for step in self.steps)
 
     def share(self, bucket: str) -> float | None:
-        """Return a bucket's part of all steps, from 0 to 1; None where nothing was timed."""
+        """Return a bucket's part of all steps, from 0 to 1; None if nothing was timed."""
         return self.bucket_ns(bucket) / self.total_ns if self.total_ns else None
 
 
@@ -104,7 +104,7 @@ def merge_spans(spans: Iterable[Span]) -> list[Interval]:
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
-    """Return when operators were dispatched, as far as that is known."""
+    """Return when operators were dispatched, where that is recorded."""
     return [times for each in profile.executions if (times := each.dispatch) is not None]
 
 

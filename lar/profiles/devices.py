@@ -25,7 +25,7 @@ def device_title(device: str) -> str:
 
 
 def device_number(device: str) -> int:
-    """Return the number of a device: of `cuda1` and `cuda:1` it is 1."""
+    """Return the number of a device: 1 for `cuda1` and `cuda:1`."""
     number = re.search(r"[0-9]+$", device)
     return int(number[0]) if number else 0
 
@@ -48,7 +48,7 @@ def streams_of(profile: Profile) -> frozenset[int]:
 
 
 def kernel_name_of(operator: ProfiledOperator) -> str:
-    """Return the algorithm, where it is not known the provider and the operator's type."""
+    """Return the algorithm or, if that is not known, the provider and the operator's type."""
     if operator.algorithm:
         return operator.algorithm
     return f"{operator.provider}::{operator.type}" if operator.provider else operator.type

@@ -1,4 +1,4 @@
-"""The difference of two means or medians, and how sure it is."""
+"""The difference of two means or medians, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FEWEST_FOR_MEDIANS = 5
 class Difference:
     """A figure in both runs; `percent` is None for a difference from nothing.
 
-    `error` is half the width of the confidence interval of `delta`, None where one of the runs
-    has too few iterations for it: less than two for means, than FEWEST_FOR_MEDIANS for medians.
+    `error` is half the width of the confidence interval of `delta`, None if one of the runs
+    has too few iterations for it: fewer than two for means, than FEWEST_FOR_MEDIANS for medians.
     """
 
     baseline: float
@@ -38,7 +38,7 @@ class Difference:
 def difference_of(
     baseline: Sequence[float] | None, experiment: Sequence[float] | None, confidence: float
 ) -> Difference | None:
-    """Compare the means of two samples; None where one is not known.
+    """Compare the means of two samples; return None if a sample is missing.
 
     The interval is Welch's, for two normal samples of different variance (B. L. Welch, "The
     generalization of Student's problem", Biometrika 34, 1947).
@@ -78,8 +78,8 @@ def median_difference_of(
 
 
 def error_of_median(values: Sequence[float]) -> float:
-    """Return the standard error of a median: from two values as far from the middle, and how sure
-    it is that the median lies between these."""
+    """Return the standard error of a median, from two values at the same distance from the middle
+    and the chance that the median lies between them."""
     ordered, count = sorted(values), len(values)
     rank = max(1, round((count + 1) / 2 - math.sqrt(count)))
     # The chance of a value below the median is one half.
@@ -88,7 +88,8 @@ def error_of_median(values: Sequence[float]) -> float:
 
 
 def binomial_half(count: int, successes: int) -> float:
-    """Return the chance of so many successes of `count` that are as likely as not."""
+    """Return the chance of `successes` among `count` trials that are as likely to succeed as to
+    fail."""
     ways = math.lgamma(count + 1) - math.lgamma(successes + 1)
     return math.exp(ways - math.lgamma(count - successes + 1) - count * math.log(2))
 

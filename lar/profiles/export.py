@@ -245,7 +245,7 @@ def counter_events(profile: Profile) -> Iterator[Event]:
 
 
 def utilization_of(profile: Profile) -> list[tuple[int, float]]:
-    """Return when each part of the profile began, and which share of it the device computed for.
+    """Return when each part of the profile began, and the share of it in which the device computed.
 
     The parts are a power of ten of microseconds long, at most 100 of them; after the last stands
     a 0.
@@ -375,9 +375,9 @@ class PluginEvents:
                 yield PLUGIN.complete(DATA_LOADER, "cpu_op", HOST, thread, span.interval, {})
 
     def of_device(self) -> Iterator[Event]:
-        """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way
-        for the plugin to know whose the kernels are; it stands at the end, since the begin may be
-        the end of the iteration before."""
+        """Yield what a device did. Each dispatch gets a launch that lasts no time, the only way for
+        the plugin to assign kernels to operators; it stands at the end of the dispatch, since the
+        begin may be the end of the iteration before."""
         launched: set[int] = set()
         process = device_number(self.profile.facts.device)
         unknown = len(self.activities)
@@ -453,8 +453,8 @@ class PluginEvents:
 
 
 def ranges_around(profile: Profile) -> list[Span]:
-    """Return the ranges that belong to no one iteration, such as those of the program, if they
-    have common time with the timed ones."""
+    """Return the ranges that belong to no single iteration, such as those of the program, if they
+    overlap with the timed ones."""
     steps = profile.timed_steps()
     if not steps:
         return []

@@ -1,4 +1,4 @@
-"""Additions to a profile in its file, whose events stay as they are.
+"""Additions to the file of a profile, whose events stay as they are.
 
 Reading and writing all events again would take longer than many a run. That is done only if an
 added range began before all of them.
@@ -31,7 +31,8 @@ from lar.records.profile import Profile, ProfileFacts, Span
 
 
 class UnreadTrace(msgspec.Struct, rename={"events": "traceEvents", "facts": "otherData"}):
-    """The file, of which the facts alone are read (`lar.profiles.trace_file.TraceFile`).
+    """The file of a profile, of which only the facts are read
+    (`lar.profiles.trace_file.TraceFile`).
 
     Their clock is the profile's own, which is not the file's where `zeroNs` is not 0.
     """
@@ -51,7 +52,7 @@ assert UnreadTrace.__struct_encode_fields__ == TraceFile.__struct_encode_fields_
 
 
 def read_unread(path: str | Path) -> UnreadTrace:
-    """Read a profile's file but for its events.
+    """Read the file of a profile without its events.
 
     Raises:
         OSError: it cannot be read.
@@ -67,7 +68,7 @@ def read_unread(path: str | Path) -> UnreadTrace:
 def write_with(
     trace: UnreadTrace, spans: Sequence[Span], threads: Mapping[int, str], path: str | Path
 ) -> None:
-    """Write a profile with more spans and threads; what is in the file stays until all is written.
+    """Write a profile with more spans and threads; the old file stays until all is written.
 
     Raises:
         OSError: it cannot be written.

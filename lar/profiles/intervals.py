@@ -27,7 +27,7 @@ def total_of(intervals: Iterable[Interval]) -> int:
 
 
 def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return what is in both of two merged sets."""
+    """Return the times that two merged sets have in common."""
     common, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
@@ -41,7 +41,7 @@ def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -
 
 
 def subtract_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return what is in the first of two merged sets and not in the second."""
+    """Return the times of the first merged set that the second does not have."""
     left, j = [], 0
     for start, end in first:
         while j < len(second) and second[j][1] <= start:

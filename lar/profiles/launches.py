@@ -55,7 +55,7 @@ def launches_of(profile: Profile) -> list[Launch]:
 
 
 def launch_of(profile: Profile, execution: Execution, place: int | None = None) -> Launch:
-    """Return the launch of an execution, whose place is that among the timed ones."""
+    """Return the launch of an execution; `place` is its position among the timed ones."""
     operator = profile.operators[execution.operator]
     return Launch(
         place=execution.operator,
@@ -69,8 +69,8 @@ def launch_of(profile: Profile, execution: Execution, place: int | None = None) 
 
 
 def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int | None) -> Launch:
-    """Return the launch of a kernel, which is part of the timed execution at that place; which of
-    an operator's kernels computes how much is known only if it is `alone`."""
+    """Return the launch of a kernel, which is part of the timed execution at `place`; how much it
+    computes is known only if it is its operator's only kernel (`alone`)."""
     operator = None if kernel.operator is None else profile.operators[kernel.operator]
     flops, size_bytes = (
         (operator.flops, operator.size_bytes) if operator and alone else (None, None)

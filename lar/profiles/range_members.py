@@ -20,15 +20,16 @@ Starts = tuple[tuple[int, int], ...]
 
 
 class Begun(NamedTuple):
-    """A record that has begun: `execution` counts in the timed executions, None without one;
-    `starts` has each thread and the time it began there, the thread where it ran first."""
+    """A record that has begun: `execution` is its position among the timed executions, if it has
+    one; `starts` has each thread and the time when it began there, first the thread where it
+    ran."""
 
     execution: int | None
     starts: Starts
 
 
 class RangeMembers(NamedTuple):
-    """A range, and the positions of what belongs to it among all that has begun."""
+    """A range, and the positions of the records that belong to it."""
 
     span: Span
     places: tuple[int, ...]
@@ -84,7 +85,7 @@ def key_of(span: Span) -> RangeKey:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return where an execution ran from when on, and where it was dispatched."""
+    """Return on which thread an execution ran and on which it was dispatched, with the times."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
@@ -92,8 +93,8 @@ def starts_of(execution: Execution) -> Starts:
 
 
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return when which began, sorted: by the thread where it ran, else by that where it was
-    dispatched; under None where it ran, whichever thread that was."""
+    """Return the sorted begins by thread, of the records that ran there, else of those dispatched
+    there; under None, of all that ran."""
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}
     for place, each in enumerate(begun):

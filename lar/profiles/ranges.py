@@ -46,7 +46,7 @@ ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
 def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
-    """Name what is done inside, in the profiles of runs that it has in common time with.
+    """Name the work inside, in the profiles of runs that take place at the same time.
 
     `color` is its name, or 0xRRGGBB or 0xAARRGGBB. A profile that is written inside gets the range
     when it ends. Where the package `nvtx` is installed, the range is one of NVTX too, here and in
@@ -83,7 +83,7 @@ def text_of(color: Color) -> str | None:
 
 @contextlib.contextmanager
 def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
-    """Name what is done inside, with the color as NVTX takes it and as profiles hold it."""
+    """Name the work inside, with the color as NVTX takes it and as profiles hold it."""
     named = NamedRange(name, stored_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
@@ -99,7 +99,7 @@ def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[No
 
 @contextlib.contextmanager
 def nvtx_range(name: str, color: Color = None) -> Iterator[None]:
-    """Give what is done inside an NVTX range, where the package is installed."""
+    """Put the work inside into an NVTX range, if the package is installed."""
     if importlib.util.find_spec("nvtx") is None:
         yield
         return
@@ -122,8 +122,8 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Have the ranges that are still open added to a profile, whose clock begins at `t0_ns`, when
-    they end."""
+    """Have the ranges that are still open added to a profile when they end; its clock begins at
+    `t0_ns`."""
     for each in [*OPEN]:
         each.profiles.append((path, t0_ns))
 

@@ -1,4 +1,4 @@
-"""Suggestions of what to try next: each names its figure and the flags to try.
+"""Suggestions of what to try next, each with its figure and the flags to try.
 
 The thresholds of data input, device utilization and memory are those of the PyTorch profiler's
 TensorBoard plugin; the others speak of what an inference run can change.
@@ -87,8 +87,8 @@ class Finding(NamedTuple):
 
 
 def recommendations_of(profile: Profile, advice: Advice) -> tuple[Recommendation, ...]:
-    """Return what fits a profile, in the order of the rules; a rule whose figure is not known
-    says nothing. The advice is that of the profile's engine."""
+    """Return what fits a profile, in the order of the rules; a rule whose figure is not known gives
+    none. The advice is that of the profile's engine."""
     findings = (
         recommend_data_input(profile),
         recommend_dispatch(profile),
@@ -112,8 +112,9 @@ def recommendation_of(profile: Profile, finding: Finding, advice: Advice) -> Rec
 
 
 def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
-    """Return the flags of a rule that the engine honours and the run has not set; no layout
-    where it has chosen one, none of a CPU on a device, no more threads than there are cores."""
+    """Return the flags of a rule that the engine honours and the run has not set. Left out are
+    other layouts if the run has chosen one, flags for a CPU on a device, and more threads than the
+    machine has cores."""
     facts = profile.facts
     chosen = {option for option in OPTIONS if option.is_given(facts.options)}
     if one_of(LAYOUT_CHOICES, facts.options):
@@ -260,7 +261,7 @@ def recommend_memory(profile: Profile) -> Finding | None:
 
 
 def share_of_steps(profile: Profile, intervals: Iterable[Interval]) -> float | None:
-    """Return which part of the timed steps the union of intervals takes, from 0 to 1; None where
+    """Return the share of the timed steps that the union of intervals takes, from 0 to 1; None if
     nothing was timed."""
     steps = merge_intervals(step.interval for step in steps_of(profile))
     total = total_of(steps)

@@ -54,8 +54,8 @@ class Work:
 
     @property
     def intensity(self) -> float | None:
-        """The operations for each byte, a lower bound where those of some pieces are not known;
-        None where bytes are not, for then it might be less or more."""
+        """The operations for each byte, a lower bound if the operations of some pieces are not
+        known; None if some bytes are not known, since it might then be less or more."""
         if self.flops is None or self.size_bytes is None or self.bytes_share < 1:
             return None
         return quotient(self.flops, self.size_bytes)
@@ -67,7 +67,8 @@ class Work:
         return percent_of(self.bytes_per_second, peak.bytes_per_second if peak else None)
 
     def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what binds this work; None where its intensity or the peak is not known."""
+        """Return what limits this work, computing or memory; None if its intensity or the peak is
+        not known."""
         if peak is None or self.intensity is None:
             return None
         if self.intensity >= ridge_of(peak):

@@ -28,8 +28,8 @@ Samples = Mapping[Metric, Sequence[float] | None]
 
 @dataclass(frozen=True)
 class DiffRow:
-    """An operator, or a type; `side` says where it is. Of a metric that one run does not have the
-    difference is None; an operator that one run does not have took 0 calls and 0 time there."""
+    """An operator or a type, and the runs that have it (`side`). The difference of a metric is None
+    if one run lacks the metric; a run without the operator took 0 calls and 0 time."""
 
     name: str
     type: str
@@ -150,7 +150,7 @@ def pairs_of_types(baseline: Profile, experiment: Profile) -> list[Pair]:
 
 
 def pairs_of_operators(baseline: Profile, experiment: Profile) -> list[Pair]:
-    """Join operators on their names, those left over on type and position among those of it."""
+    """Join operators by name, and those left over by type and position among those of the type."""
     names = {operator.name: n for n, operator in reversed([*enumerate(experiment.operators)])}
     twins: dict[int, int] = {}
     taken: set[int] = set()

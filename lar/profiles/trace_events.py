@@ -1,4 +1,4 @@
-"""The events of a profile's file: those of a Chrome trace, and how a profile becomes them.
+"""The events in the file of a profile: those of a Chrome trace, and how a profile becomes them.
 
 An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
 `parent` it is: dispatch, wait and compute.
@@ -27,7 +27,7 @@ class TraceArgs(
         "address": "addr",
     },
 ):
-    """The facts of an event besides its times; unknown ones are left out."""
+    """The facts of an event besides its times, without the unknown ones."""
 
     id: int | None = None
     parent: int | None = None
@@ -131,7 +131,7 @@ def events_of_spans(
 def events_of_execution(
     profile: Profile, execution: Execution, numbers: Iterator[int], steps: dict[int, int]
 ) -> Iterator[Event]:
-    """Yield the event of an execution, and those of its parts that are known."""
+    """Yield the event of an execution, and those of its recorded parts."""
     number, thread, wait = next(numbers), execution.thread, execution.wait_ns
     args = TraceArgs(
         id=number,

@@ -151,7 +151,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
 
 
 def schema_in(data: bytes) -> str:
-    """Return the schema that JSON names, empty where it names none.
+    """Return the schema that JSON names, empty if it names none.
 
     Raises:
         msgspec.DecodeError: it is not JSON, or was cut short.

@@ -18,8 +18,8 @@ def exact_microseconds(start_ns: int, end_ns: int) -> tuple[float, float]:
 
 
 def plugin_microseconds(start_ns: int, end_ns: int) -> tuple[float, float]:
-    """Return begin and duration in microseconds, rounded down to 1/1024 of one, as whole numbers
-    where they are.
+    """Return begin and duration in microseconds, rounded down to 1/1024, and whole numbers as
+    integers.
 
     The TensorBoard plugin adds starts and durations and drops what then ends after what it lies
     in; with these numbers it adds without rounding.

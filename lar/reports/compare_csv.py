@@ -22,7 +22,7 @@ Side = Literal["actual", "expected"]
 
 
 class Row(NamedTuple):
-    """A pair with its culprit, if it is the output of one; or a tensor without a twin."""
+    """A pair, with its culprit if it is the output of one; or a tensor without a twin."""
 
     pair: TensorComparison | None = None
     culprit: Culprit | None = None
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def format_csv(comparison: Comparison) -> str:
-    """Return a comparison as CSV; what is not known is empty.
+    """Return a comparison as CSV; unknown values are empty.
 
     The algorithms are those of a culprit's operators, in the row of what they give.
     """
@@ -52,7 +52,7 @@ def table_of(comparison: Comparison) -> Table[Row]:
 
 
 def facts_of(row: Row, side: Side) -> TensorFacts | None:
-    """Return a tensor of one side; None where that side has no twin."""
+    """Return the tensor of one side; None if that side has no twin."""
     if row.pair is not None:
         return row.pair.actual if side == "actual" else row.pair.expected
     if row.unmatched is not None and row.unmatched.side == side:
@@ -94,7 +94,7 @@ def figure_column(key: str, value: Callable[[Figures], Cell]) -> Column[Row]:
 def element_columns(
     name: str, element_of: Callable[[Figures], Element | None]
 ) -> tuple[Column[Row], ...]:
-    """Return the columns of one element: where it is, and its two values."""
+    """Return the columns of one element: its place and its two values."""
 
     def column(part: str, value: Callable[[Element], Cell]) -> Column[Row]:
         def cell(figures: Figures) -> Cell:

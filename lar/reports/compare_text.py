@@ -109,7 +109,8 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
 
 
 def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
-    """Return what is known of an operator; of parameters, those that its twin has otherwise."""
+    """Return the facts of an operator; of its parameters, only those that its twin has
+    otherwise."""
     twin = next((it for it in others if it.type == operator.type), None)
     parameters = {
         key: value
@@ -130,7 +131,7 @@ def format_value(value: Any) -> str:
 
 
 class Row(NamedTuple):
-    """A pair of tensors, and what it is to a culprit: an input, a parameter, the output."""
+    """A pair of tensors, and its role for a culprit: an input, a parameter or the output."""
 
     tensor: TensorComparison
     role: str = ""
@@ -293,7 +294,7 @@ def format_mismatches(figures: Figures) -> str:
 
 
 def describe_nonfinite(figures: Figures) -> str:
-    """Return how many NaN and infinite numbers both sides have, where one has other ones."""
+    """Return how many NaN and infinite numbers each side has, if the sides differ in them."""
     if not figures.nonfinite_mismatches:
         return ""
     return (
@@ -330,7 +331,7 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str]:
 
 
 def format_summary(comparison: Comparison) -> Iterator[str]:
-    """Yield the last lines: how many tensors differ, how they were matched, what it means."""
+    """Yield the last lines: how many tensors differ, how they were matched, and the result."""
     tensors = comparison.tensors
     differing = [tensor for tensor in tensors if not tensor.passed]
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)

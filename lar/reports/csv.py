@@ -35,7 +35,7 @@ def format_table(table: AnyTable) -> str:
 
 
 def format_row(cells: Iterable[object]) -> str:
-    """Return a line of cells, quoted where they need it."""
+    """Return a line of cells, quoted if they need it."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerow(cells)
     return stream.getvalue()

@@ -34,7 +34,8 @@ def format_html(report: Report) -> str:
 
 
 def figures_of(table: AnyTable) -> dict[str, Any]:
-    """Return a table as the page's script reads it; what is text in one row is text in all."""
+    """Return a table as the page's script reads it; a column with text in one row is a column of
+    text."""
     records = table.records
     columns = [
         Column[Any](

@@ -158,7 +158,7 @@ class Table(Generic[Row]):
 
     @property
     def records(self) -> tuple[tuple[Cell, ...], ...]:
-        """The plain values of each row; None is what is not known."""
+        """The plain values of each row; unknown ones are None."""
         values = [column.value for column in self.record_columns]
         return tuple(tuple(value(row) for value in values) for row in self.rows)
 

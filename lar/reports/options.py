@@ -101,7 +101,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def describe_choices() -> str:
-    """Return what --sort, --group-by and --view may say, a paragraph a style."""
+    """Return what --sort, --group-by and --view accept, one paragraph for each style."""
     paragraphs = []
     for name, style in STYLES.items():
         kinds = (("--sort", style.sorts), ("--group-by", style.groups), ("--view", style.views))

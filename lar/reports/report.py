@@ -1,4 +1,4 @@
-"""A report of one style: the parts of its text in order, and the tables that it is made of."""
+"""A report of one style: the parts of its text in order, and its tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Report:
         return self.text_for(PAPER)
 
     def text_for(self, screen: Screen) -> str:
-        """Return the text for a terminal of that width, or for paper of any."""
+        """Return the text as wide as a terminal, or of any width for paper."""
         return "".join(f"{line}\n" for line in self.lines_for(screen))
 
     def lines_for(self, screen: Screen) -> list[str]:

@@ -80,5 +80,5 @@ def rows_of(phase: str, samples: Samples, tail: str) -> list[str]:
 
 
 def cell_of(value: float | None) -> str:
-    """Return a number as a cell, which is empty where it is not known."""
+    """Return a number as a cell, empty if it is not known."""
     return "" if value is None else repr(value)

@@ -66,7 +66,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
-    """Return what the user should know about an event besides the contract's lines."""
+    """Return what the user should know about an event, besides the lines of the contract."""
     if isinstance(event, Finished):
         return [printable(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
@@ -109,7 +109,7 @@ def format_runner(runner: int, spec: RunSpec) -> str:
 
 
 def format_finish(result: RunResult) -> list[str]:
-    """Return the line that ends a test, one for each runner, none when nothing was timed.
+    """Return the line that ends a test, one for each runner; empty if nothing was timed.
 
     Scripts take the line for a test that ended, so a run that the engine broke has none; one
     that the user ended prints what was measured.
@@ -267,7 +267,7 @@ class CaseLines:
         return [format_finished(number, statistics), ""] if statistics else []
 
     def finish(self, result: RunResult) -> list[str]:
-        """Return what is left when the run has ended: rows that nobody judged, and the sums."""
+        """Return the rest when the run has ended: rows that nobody judged, and the sums."""
         lines = []
         while self.waiting:
             lines += self.take_row()
@@ -286,7 +286,7 @@ def format_verdict(verdict: Verdict) -> str:
 
 
 def format_cases(result: RunResult) -> list[str]:
-    """Return how many testcases came out as expected, none where nothing was compared."""
+    """Return how many testcases came out as expected; empty if nothing was compared."""
     judged = [case for case in result.cases if case.passed is not None]
     if not judged:
         return []
@@ -328,7 +328,7 @@ def format_accuracy(result: RunResult) -> list[str]:
 
 
 def format_algorithms(result: RunResult) -> list[str]:
-    """Return the lines, none for a run that preferred no algorithm."""
+    """Return the lines about winograd; empty for a run that preferred no algorithm."""
     if not result.algorithms:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
@@ -342,7 +342,7 @@ def format_algorithms(result: RunResult) -> list[str]:
 
 
 def format_gain(chosen: list[AlgorithmChoice]) -> str:
-    """Return what the search measured of these, with and without winograd."""
+    """Return the times of the search for these convolutions, with and without winograd."""
     pairs = [
         (choice.seconds, choice.other_seconds)
         for choice in chosen
@@ -358,7 +358,7 @@ def format_gain(chosen: list[AlgorithmChoice]) -> str:
 
 
 def format_speedup(ours: float, other: float) -> str:
-    """Return how much faster or slower a time is, empty where they are too short to compare."""
+    """Return how much faster or slower a time is; empty if one is too short to compare."""
     if not (ours > 0 and other > 0):
         return ""
     return f", {other / ours:.2f}x as fast" if ours <= other else f", {ours / other:.2f}x as slow"
@@ -384,5 +384,5 @@ def format_choice(choice: AlgorithmChoice) -> str:
 
 
 def format_search_time(seconds: float | None) -> str:
-    """Return a time of a search with its unit; N/A where none was made."""
+    """Return a time of a search with its unit; N/A if none was measured."""
     return "N/A" if seconds is None else f"{format_ms(seconds)}ms"

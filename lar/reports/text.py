@@ -1,4 +1,4 @@
-"""Tables as text: one renderer for every layout, as wide as the terminal where that is known."""
+"""Tables as text: one renderer for every layout, as wide as the terminal if that is known."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Drawing:
         yield from self.rule(self.layout.under)
 
     def groups(self) -> Iterator[str]:
-        """Yield the headings above columns, each centred over those that it is of."""
+        """Yield the headings above columns, each centred over its columns."""
         pairs = zip(self.columns, self.widths, strict=True)
         for group, members in itertools.groupby(pairs, key=lambda pair: pair[0].group):
             widths = [width for _, width in members]
@@ -211,7 +211,7 @@ class Drawing:
 
 
 def width_of(column: Column[object], cells: Sequence[str], layout: Layout) -> int:
-    """Return the width of a column: its fixed width, or that of its widest cell."""
+    """Return the width of a column: its fixed width, or the width of its widest cell."""
     if column.is_fixed:
         return column.width
     least = len(column.title) + layout.header_room if layout.has_header else 0
@@ -259,7 +259,7 @@ def fit_columns(
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text without its middle if it is longer than that."""
+    """Return a text without its middle if it is longer than `width`."""
     if len(text) <= width:
         return text
     if width <= len(CUT) + 2:
@@ -280,13 +280,13 @@ def escape(text: str, letters: str) -> str:
 
 
 def centre_title(title: str, length: int, fill: str = "-") -> str:
-    """Return a title amid dashes, of which the right side takes the odd one."""
+    """Return a title amid dashes; an odd dash stands on the right side."""
     left = max(length - len(title), 0) // 2
     return fill * left + title + fill * max(length - len(title) - left, 0)
 
 
 def split_lines(row: Sequence[str]) -> list[list[str]]:
-    """Return the lines of a row, of which the cells with fewer lines leave the last empty."""
+    """Return the lines of a row; cells with fewer lines are empty at the end."""
     cells = [cell.split("\n") for cell in row]
     return [[*line] for line in itertools.zip_longest(*cells, fillvalue="")]
 

@@ -18,7 +18,7 @@ SCRIPTS = ("page.js", "tables.js", "plots.js")
 
 
 class Section(NamedTuple):
-    """A part of a page: its name in the address, its heading, what it shows, and its words as
+    """A part of a page: its name in the address, its heading, its description, and its words as
     HTML. A script draws the rest below them."""
 
     name: str

@@ -46,7 +46,7 @@ def page_table(
     *,
     is_rounded: bool = True,
 ) -> PageTable:
-    """Return the first rows as they come, without the columns of which nothing is known."""
+    """Return the first rows in the order given, without columns that have no values."""
     values = [tuple(column.value(row) for column in columns) for row in rows[:top]]
     if is_rounded:
         values = [tuple(map(rounded, row)) for row in values]

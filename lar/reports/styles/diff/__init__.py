@@ -109,7 +109,8 @@ def body_of(
     main: Metric,
     unit: str,
 ) -> tuple[str | AnyTable, ...]:
-    """Return what is compared, the iterations' difference, the table, and what it rests on."""
+    """Return the text: the two runs, the difference of their iterations, the table, and how certain
+    it is."""
     lines: list[str | AnyTable] = [
         f"baseline: {describe_run(baseline)}",
         f"exp:      {describe_run(experiment)}",
@@ -151,7 +152,7 @@ def operator_table(
     unit: str,
     shown: Sequence[Metric] = METRICS,
 ) -> Table[DiffRow]:
-    """Return all metrics of the rows and of the total, of which the text has those of `shown`."""
+    """Return all metrics of the rows and of the total; the text shows those of `shown`."""
 
     def name(row: DiffRow) -> str:
         side = SIDES[row.side]

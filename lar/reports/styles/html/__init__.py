@@ -76,8 +76,8 @@ VIEW_NAMES = tuple(view.name for view in VIEWS)
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Make the page of a profile, compared with a baseline where one is given; `text` says how
-    large it is and what it holds.
+    """Make the page of a profile, compared with a baseline if one is given; `text` says how large
+    the page is and what it holds.
 
     Raises:
         UsageError: the comparison is asked for without a baseline, or a run has nothing to compare.

@@ -68,7 +68,7 @@ OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
 
 
 class Comparison(NamedTuple):
-    """The content of the view: its tables by name, and what its script draws besides."""
+    """The content of the view: its tables by name, and what its script draws beside them."""
 
     tables: dict[str, PageTable]
     figures: dict[str, Any]

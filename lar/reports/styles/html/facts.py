@@ -1,4 +1,4 @@
-"""The words of the page: where the profile comes from, what it cost, what to try."""
+"""The words of the page: the origin of the profile, its cost, and what to try."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lar.reports.pages import format_facts, format_list
 
 
 def facts_of(profile: Profile) -> list[tuple[str, str]]:
-    """Return what is known of a profile as names and texts; what is not known is left out."""
+    """Return the facts of a profile as names and texts, without the unknown ones."""
     facts = profile.facts
     model = " ".join(
         filter(

@@ -21,7 +21,7 @@ MOST_SAMPLES = 1000
 
 
 def bins_of(count: int, most: int) -> list[range]:
-    """Cut so many things into ranges of the same length, `most` of them at the most."""
+    """Cut `count` things into ranges of the same length, at most `most` of them."""
     length = -(-count // most) or 1
     return [range(start, min(start + length, count)) for start in range(0, count, length)]
 
@@ -148,8 +148,8 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
 
 
 def memory_curves(profile: Profile) -> list[dict[str, Any]]:
-    """Return what is known of memory and CPU, a curve each: `{"title", "x", "y", "step",
-    "points"}`, where `step` says that a value holds until the next."""
+    """Return the curves of memory and CPU time that are known, each as `{"title", "x", "y", "step",
+    "points"}`; `step` says that a value holds until the next."""
     curves = [
         curve_of("Memory allocated", "time, s", "MiB", allocated_of(profile), step=True),
         curve_of("Static memory plan", "operator", "MiB", planned_of(profile), step=True),
@@ -170,7 +170,7 @@ def memory_curves(profile: Profile) -> list[dict[str, Any]]:
 def curve_of(
     title: str, x: str, y: str, samples: Sequence[tuple[float, float]], step: bool = False
 ) -> dict[str, Any]:
-    """Return a curve; where there are too many samples, the greatest of each bin."""
+    """Return a curve; of too many samples, the greatest of each bin."""
     points = []
     for part in bins_of(len(samples), MOST_SAMPLES):
         greatest = max(samples[part.start : part.stop], key=lambda sample: sample[1])

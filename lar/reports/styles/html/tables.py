@@ -16,7 +16,7 @@ Row = TypeVar("Row")
 
 
 class Times(NamedTuple):
-    """The durations of one row; `share` is in percent, None where there is nothing to share."""
+    """The durations of one row; `share` is in percent, None if the whole is not known."""
 
     totals: Totals
     share: float | None
@@ -59,7 +59,7 @@ def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
 
 
 def rates_columns(peak: Peak | None, work: Callable[[Row], Work | None]) -> tuple[Column[Row], ...]:
-    """Return the columns of speed; None where some of the work is not known."""
+    """Return the columns of speed; they are None if some of the work is not known."""
 
     def of_flops(row: Row, value: Callable[[Work], float | None]) -> float | None:
         own = work(row)

@@ -115,15 +115,15 @@ def lane_of(profile: Profile, thread: int) -> str:
 
 
 def lane_of_span(profile: Profile, span: Span) -> str:
-    """Return the lane of a span: its stream where it ran on a device, else its thread."""
+    """Return the lane of a span: its stream if it ran on a device, else its thread."""
     if span.device is None or span.stream is None or not profile.on_device:
         return lane_of(profile, span.thread)
     return f"device {span.device}, stream {span.stream}"
 
 
 def place_bars(bars: Iterable[Bar]) -> tuple[list[tuple[int, Bar]], int]:
-    """Return bars with the row of each, so that none overlaps another, and how many rows that
-    takes; what lies within another comes below it."""
+    """Return bars with the row of each, so that none overlaps another, and the number of rows; what
+    lies within another bar comes below it."""
     ends: list[int] = []
     placed = []
     for bar in sorted(bars, key=lambda bar: (bar.start_ns, -bar.end_ns)):

@@ -96,7 +96,7 @@ def parts_of(options: Mapping[str, Any]) -> tuple[Literal["summary", "device", "
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
-    """Return the sum of a time; None where no operator has it."""
+    """Return the sum of a time; None if no operator has it."""
     return aggregate([record.times[key] for record in records if key in record.times], "sum")
 
 
@@ -120,7 +120,7 @@ def summary_rows_of(
 def summary_table_of(
     rows: Sequence[SummaryRow], notes: tuple[str, ...], in_confluence: bool
 ) -> Table[SummaryRow]:
-    """Return the totals; in the text, a copy's cell has its average too."""
+    """Return the totals; in the text, the cell of a copy has its average too."""
 
     def text(row: SummaryRow) -> str:
         if row.is_copy and row.total is not None:

@@ -48,10 +48,10 @@ class Record:
 
 @dataclass(frozen=True)
 class TimedRecord:
-    """A record and the time that it is judged by.
+    """A record and the time by which it is sorted and filtered.
 
-    What took no time has no speed that is known; MegEngine's tool has it infinitely fast, and so it
-    is where `is_infinite` says that.
+    The speed of what took no time is not known; MegEngine's tool prints it as infinitely fast, and
+    so it is here with `is_infinite`.
     """
 
     record: Record
@@ -132,7 +132,7 @@ def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
 
 
 def record_of(operator: ProfiledOperator, executions: list[Execution], steps: int) -> Record:
-    """Return the record of an operator that was executed in some of so many iterations."""
+    """Return the record of an operator from its executions in `steps` iterations."""
     times: dict[TimeKey, float] = {}
     intervals: Mapping[TimeKey, Callable[[Execution], Interval | None]] = {
         ("device", "end"): execution_interval,
@@ -204,7 +204,8 @@ def count_runs(executions: Iterable[Execution]) -> int:
 
 
 def mean_amount(amount: int | None, runs: int, steps: int) -> int | float | None:
-    """Return what an iteration has on average of an amount in each run, whole where it is."""
+    """Return the mean amount of an iteration, from the amount of each run; whole numbers stay
+    whole."""
     if amount is None or not steps:
         return None
     whole, rest = divmod(amount * runs, steps)
@@ -241,7 +242,7 @@ def select_records(
     `is_infinite` says how fast those are that took no time.
 
     Raises:
-        UsageError: it is not said how to put them together.
+        UsageError: how to put them together is missing.
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [

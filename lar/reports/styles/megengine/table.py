@@ -143,7 +143,7 @@ def operators_table_of(
 
 
 def keys_of(selected: Sequence[TimedRecord]) -> tuple[str, ...]:
-    """Return what is known of each record: of an operator its name, type and id."""
+    """Return the keys of the facts of each record: of an operator its name, type and id."""
     return tuple(selected[0].record.info) if selected else ("name", "type", "id")
 
 
@@ -230,7 +230,7 @@ def format_shapes(
     separator: str,
     layouts: Sequence[Sequence[int | str]] = (),
 ) -> str:
-    """Return shapes, of which operators that are put together have none."""
+    """Return shapes; operators that are put together have none."""
     if shapes is None:
         return "N/A" if record.count is None else "None"
     texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
@@ -286,7 +286,7 @@ def greatest(values: Sequence[float | None]) -> float:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value that is known and finite; the speed of what took no time is not."""
+    """Return a value if it is known and finite; the speed of what took no time is not."""
     return value if value is not None and math.isfinite(value) else None
 
 

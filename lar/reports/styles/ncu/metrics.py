@@ -43,7 +43,8 @@ METRIC_COLUMNS = (
 
 
 def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[Metric]:
-    """Return the metrics of a row; times in `unit`, or in one that suits each if it is empty."""
+    """Return the metrics of a row; times are in `unit` or, if it is empty, in a unit that suits
+    each."""
     work, side = row.work, "gpu" if on_device else "cpu"
     duration, unit = scale_time(work.average_ns, unit)
     metrics = [Metric(f"{side}__time_duration.sum", unit, duration)]
@@ -76,7 +77,8 @@ def giga(value: float | None) -> float | None:
 
 
 def scale_time(nanoseconds: float, unit: str) -> tuple[float, str]:
-    """Return a time in a unit; if that is empty, in the largest in which it is at least 1."""
+    """Return a time in a unit or, if that is empty, in the largest unit in which it is at least
+    1."""
     fitting = [each for each, size in UNITS_NS.items() if nanoseconds >= size]
     unit = unit or (fitting or ["ns"])[-1]
     return nanoseconds / UNITS_NS[unit], unit

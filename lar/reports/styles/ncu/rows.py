@@ -18,7 +18,8 @@ OUTSIDE = "outside the ranges"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the report; `share` is its part of all launches, a range's of all steps.
+    """One line of the report; `share` is its part of the time of all launches, or for a range of
+    all steps.
 
     `detail` is its operator or its type, where that is one.
     """
@@ -91,7 +92,7 @@ def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
 
 
 def row_of_range(profile: Profile, spans: Sequence[Span], launches: Sequence[Launch]) -> Row:
-    """Return the row of a range: its own time, and the work of what was launched within."""
+    """Return the row of a range: its own time, and the work of the launches within it."""
     total_ns = sum(span.duration_ns for span in spans)
     steps_ns = sum(step.duration_ns for step in profile.timed_steps())
     in_steps = all(span.step is not None for span in spans)

@@ -36,7 +36,8 @@ BLOCK = Layout(
 def body_of(
     profile: Profile, rows: Sequence[Row], peak: Peak | None, options: Mapping[str, Any]
 ) -> tuple[str | AnyTable, ...]:
-    """Return the text: what is measured, the roofline's table, ncu's block for each row."""
+    """Return the text: the run and the peak, the table of the roofline, and ncu's block for each
+    row."""
     shown = first_rows(rows, options.get("top", PRINTED_ROWS))
     unit, views = options.get("time_unit", ""), options.get("view", ("roofline", "metrics"))
     body: list[str | AnyTable] = [*describe_profile(profile), describe_peak(profile, peak)]

@@ -1,7 +1,7 @@
 """Statistics in the style of NVIDIA Nsight Systems.
 
 Without --view they are the sections of `nsys profile --stats`, with it the reports of `nsys stats`
-that it names. They are about the whole process but for the warm-up.
+that it names. They cover the whole process except the warm-up.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def format_extent(extent: Sequence[int]) -> str:
 
 
 def memory_spans(profile: Profile) -> list[Span]:
-    """Return the memory operations of the device, on a CPU those of the host."""
+    """Return the memory operations of the device or, on a CPU, of the host."""
     spans = spans_without_warmup(profile, "memcpy", "memset", "relayout")
     return [span for span in spans if is_of_device(profile, span) == profile.on_device]
 

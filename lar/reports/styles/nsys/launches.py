@@ -23,8 +23,8 @@ class Launch(NamedTuple):
 
 
 class LaunchTimes(NamedTuple):
-    """The phases of a launch in nanoseconds; `queue_ns` is None where computing began before the
-    call had returned.
+    """The phases of a launch in nanoseconds; `queue_ns` is None if computing began before the call
+    had returned.
 
     The total lasts from the start of the call to the end of the call or of the computation,
     whichever is later: it is not a sum.
@@ -127,7 +127,7 @@ def launches_in_ranges(profile: Profile) -> list[RangeLaunches]:
 
 
 def nest_ranges(spans: Iterable[Span]) -> list[OpenRange]:
-    """Return the ranges with their level and their children, those of a thread together."""
+    """Return the ranges with their level and their number of children, thread by thread."""
     ranges: list[OpenRange] = []
     around: list[OpenRange] = []
     for span in sorted(spans, key=lambda span: (span.thread, span.start_ns, -span.end_ns)):

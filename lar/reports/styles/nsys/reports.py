@@ -54,7 +54,8 @@ Kind = Literal["text", "number", "percent", "decimal", "size", "time", "mean"]
 
 
 class Heading(NamedTuple):
-    """A column whose title and text depend on the unit of times: `value` is what is known."""
+    """A column whose title and text depend on the unit of times; `value` is None if it is not
+    known."""
 
     title: str
     kind: Kind
@@ -151,8 +152,8 @@ def launch_rows(profile: Profile, pattern: str | None) -> list[LaunchRow]:
 
 
 class ProjectionRow(NamedTuple):
-    """Ranges of a name with the times from the first to the last of what they have launched on a
-    device: lists of a figure for each range."""
+    """The ranges of one name, each with the time from the first to the last of its operations on a
+    device; the lists have a figure for each range."""
 
     name: str
     style: str
@@ -386,7 +387,7 @@ def column_of(heading: Heading, unit: str) -> Column[Any]:
 
 
 def format_value(value: str | int | float | None, kind: Kind, unit: str) -> str:
-    """Format a value; what is not known as -."""
+    """Format a value; an unknown one is `-`."""
     if value is None:
         return "-"
     if isinstance(value, str):

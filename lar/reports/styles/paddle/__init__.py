@@ -65,7 +65,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def settings_of(profile: Profile, options: Mapping[str, Any]) -> Settings:
-    """Return what the options say; operators are sorted by the device's time where there is one."""
+    """Return the settings from the options; by default operators are sorted by the device's time,
+    or by the host's if the run had no device."""
     return Settings(
         unit=options.get("time_unit") or "ms",
         sort=options.get("sort") or ("gpu_total" if profile.on_device else "cpu_total"),

@@ -33,7 +33,7 @@ COPY_NAMES = ("memcpy", "memorycopy", "memset")
 
 
 class Call(NamedTuple):
-    """A range; the host's time is None where it stands for a device's."""
+    """A range; the host's time is None if the range is on a device."""
 
     name: str
     cpu_ns: int | None
@@ -57,8 +57,8 @@ def call_of(run: TimedRun, span: Span) -> Call:
 
 
 def copies_of(run: TimedRun) -> list[Call]:
-    """Return what moved data, in the order of time: copies of the host, input and output, ranges
-    named so, and operators that do nothing else."""
+    """Return everything that moved data, in the order of time: copies of the host, of input and
+    output, ranges with such a name, and operators that only copy."""
     spans = [*run.host_copies, *(span for span in run.user_ranges if is_copy(span))]
     found = [(span.start_ns, call_of(run, span)) for span in spans]
     for span in run.profile.spans_of("phase"):
@@ -148,8 +148,8 @@ HOST_NOTE = "There is no device: the time is that of their computation on the ho
 
 
 def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the table of kernels, none where nothing was executed; a note says what stands in
-    their place."""
+    """Return the table of kernels, empty if nothing was executed; a note says what stands in their
+    place if none were reported."""
     on_device, unit = run.profile.on_device, settings.unit
     where = "gpu" if on_device else "cpu"
     key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_total"
@@ -178,8 +178,8 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
 
 
 def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:
-    """Return the kernels by name, those whose name or operator matches a pattern: the ratio is
-    that to all of them."""
+    """Return the kernels by name, those whose name or operator matches `pattern`; ratios are to the
+    time of all kernels."""
     launches = launches_of(run.profile)
     shown = operators_matching(run.profile, pattern)
     times: dict[str, list[int]] = {}

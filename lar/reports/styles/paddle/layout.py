@@ -23,7 +23,7 @@ PARTS = ("Total", "Avg", "Max", "Min")
 
 
 class Section(NamedTuple):
-    """One table, and what text prints of it where that is more."""
+    """One table, and the lines that text prints instead of the table alone."""
 
     table: AnyTable
     body: tuple[str | AnyTable, ...] = ()
@@ -55,7 +55,7 @@ class TimeRow(NamedTuple):
 
 
 def times_of(totals: Totals, whole_ns: int) -> Times:
-    """Return the cell of some calls; its ratio is that to `whole_ns`, 0 where that is 0."""
+    """Return the cell of some calls; its ratio is to `whole_ns`, or 0 if that is 0."""
     ratio = totals.total_ns / whole_ns if whole_ns else 0.0
     return Times(totals.total_ns, totals.average_ns, totals.max_ns, totals.min_ns, ratio)
 
@@ -73,7 +73,8 @@ def format_count(count: int | None) -> str:
 
 
 def truncate_name(name: str, level: int, width: int) -> str:
-    """Return a name indented to its level; below the first level it is cut to the width."""
+    """Return a name indented to its level; below the first level it is cut to the column's
+    width."""
     indent = 2 * level
     if level and len(name) + indent > width:
         name = name[: width - indent - 3] + "..."

@@ -50,7 +50,7 @@ FLOPS = Column[TimeRow](
 
 @dataclass
 class Tally:
-    """The calls of a row: times on the host and on the device, as far as each is known."""
+    """The calls of a row: their times on the host and on the device, if they are known."""
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
@@ -98,7 +98,7 @@ class OperatorBlock(NamedTuple):
 
 
 def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the table of operators, none where the profile has none.
+    """Return the table of operators, empty if the profile has no operators.
 
     Raises:
         UsageError: no operator matches the filter.
@@ -212,7 +212,7 @@ def thread_title(profile: Profile, thread: int) -> str:
 
 
 def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
-    """Return what the operators called on the host, besides dispatch, wait and compute."""
+    """Return the calls of operators on the host, besides dispatch, wait and compute."""
     runtime = run.profile.spans_of("runtime")
     spans = [span for span in (*runtime, *run.host_copies) if span.operator is not None]
     calls: dict[int, list[Span]] = {}
@@ -228,7 +228,7 @@ def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
 def add_host_parts(
     tally: Tally, run: TimedRun, execution: Execution, calls: Iterable[Span]
 ) -> None:
-    """Count the parts of an execution on the host, whose computation an algorithm made."""
+    """Count the parts of an execution on the host, whose computation was done by an algorithm."""
     operator = run.profile.operators[execution.operator]
     if execution.dispatch_ns is not None:
         tally.part(f"{operator.type} dispatch").add(execution.dispatch_ns, 0)

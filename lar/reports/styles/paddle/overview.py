@@ -154,7 +154,7 @@ def outside_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def model_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the times of the iteration's phases, none where the profile has no phases."""
+    """Return the times of the iteration's phases, empty if the profile has no phases."""
     rows, unit = model_rows(run), settings.unit
     if not phase_rows(run):
         return []
@@ -280,7 +280,7 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
 
 
 def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
-    """Return the kinds of events on the host but for phases: name, calls, merged time."""
+    """Return the kinds of events on the host without the phases: name, calls, merged time."""
     steps = merge_intervals(step.interval for step in run.steps)
     ranges = [span for span in run.user_ranges if run.host_ns_of(span) is not None]
     clipped = intersect_intervals(merge_intervals(intervals_of(ranges)), steps)

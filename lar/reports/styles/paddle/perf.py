@@ -76,7 +76,7 @@ def spread_of(values: Sequence[float]) -> Spread:
 def perf_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the costs and the rate, which is of samples where the size of the batch is known.
 
-    The rate's average is that of the average cost, not that of the rates.
+    The average rate is the rate at the average cost, not the average of the rates.
     """
     costs = costs_of(run)
     reader = spread_of([cost.reader_seconds for cost in costs if cost.reader_seconds is not None])

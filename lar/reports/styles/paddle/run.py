@@ -1,4 +1,4 @@
-"""The timed iterations of one profile, of which all of Paddle's tables are made."""
+"""The timed iterations of one profile, from which all of Paddle's tables are made."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class TimedRun:
 
     @cached_property
     def user_ranges(self) -> tuple[Span, ...]:
-        """The ranges that the user has named, but for those of the warm-up; one around several
-        steps belongs to none."""
+        """The ranges that the user has named, without those of the warm-up; a range around several
+        steps belongs to no step."""
         ranges = self.profile.spans_of("user_annotation", timed=False)
         return tuple(span for span in ranges if not span.warmup)
 
@@ -110,8 +110,9 @@ class TimedRun:
         }
 
     def device_ns_of(self, span: Span) -> int:
-        """Return the device's work of a span: that of what belongs to a range of the user's, of any
-        other what it had begun, or on a stream what began in it."""
+        """Return the device's work of a span: of a range of the user, the work that belongs to it;
+        of a span on a stream, the work that began in it; of any other span, the work that it
+        launched."""
         if span.category == "user_annotation":
             return self._range_ns[id(span)]
         work = self._begun if span.thread in self.streams else self._launched

@@ -2,7 +2,7 @@
 
 The text has a line for each of overview, operator_pie, operator_table, kernel_table and
 kernel_pie, as the plugin's answers are when they are kept; other views only when they are asked
-for. As JSON the views are one object, by their names. A view of which nothing is known is null.
+for. As JSON the views are one object, by their names. A view without any known value is null.
 With a baseline there is the view `diff` too, the only one that the baseline is part of, and its
 line is the last.
 """
@@ -108,7 +108,7 @@ def views_of(side: Side, options: Mapping[str, Any], names: list[str]) -> dict[s
 
 
 def side_of(profile: Profile, options: Mapping[str, Any]) -> Side:
-    """Return a run with the sums of those of its operators that are meant."""
+    """Return a run with the sums of the operators that the options choose."""
     accepts = operator_filter(profile, options.get("filter"))
     work = host_work_of(profile)
     totals = operator_totals_of(profile, work, options.get("group_by") or "type", accepts)
@@ -125,8 +125,8 @@ def operator_filter(profile: Profile, pattern: str | None) -> Callable[[int], bo
 def kernel_filter(
     pattern: str | None, accepts: Callable[[int], bool]
 ) -> Callable[[DeviceActivity], bool]:
-    """Return a test that accepts kernels of the accepted operators, and those whose name
-    matches."""
+    """Return a test that accepts kernels of the accepted operators, and those with a matching
+    name."""
     if pattern is None:
         return lambda kernel: True
     return lambda kernel: (

@@ -96,7 +96,7 @@ def pairs_of(left: Sequence[OperatorTotals], right: Sequence[OperatorTotals]) ->
 
 
 def larger_of(pair: Pair, field: str) -> Any:
-    """Return the larger of two figures, or the name; None where neither is known."""
+    """Return the larger of two figures, or the name; None if neither figure is known."""
     values = [getattr(each, field) for each in pair if each]
     return max((value for value in values if value is not None), default=None)
 
@@ -127,9 +127,9 @@ def node_of(side: Side, totals: Sequence[OperatorTotals]) -> dict[str, Any]:
 
 
 def outermost_of(side: Side) -> tuple[int, int, int, str]:
-    """Return what the operators that lie in no other took: the host's time, the device's, that of
-    the device where there is one and else the host's, in nanoseconds; and the plugin's name for
-    them together."""
+    """Return the times of the operators that lie in no other one: on the host, on the device, and
+    on the device or else the host, in nanoseconds; and the plugin's name for these operators
+    together."""
     accepts = side.accepts
     activities, _, _, device_ns, stray = side.work
     own = [

@@ -60,7 +60,7 @@ STATISTICS_COLUMNS: tuple[ViewColumn[MemoryUse], ...] = (
 
 
 class CurvePoint(NamedTuple):
-    """The bytes in use at a time; what is reserved is the static plan, as far as that is known."""
+    """The bytes in use at a time, and the bytes reserved: the static plan, if it is known."""
 
     at_ns: int
     allocated: int
@@ -82,7 +82,7 @@ CURVE_COLUMNS: tuple[ViewColumn[CurvePoint], ...] = (
 
 @dataclass
 class MemoryEvent:
-    """An allocation with its release, as far as either is known."""
+    """An allocation and its release, as far as each is known."""
 
     operator: str
     size_bytes: int

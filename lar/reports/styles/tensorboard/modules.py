@@ -21,7 +21,7 @@ from lar.reports.styles.tensorboard.views import (
 
 @dataclass
 class Module:
-    """A layer; its self times are those of the operators that are in none of its parts."""
+    """A layer; its self times are those of its operators that are in none of its parts."""
 
     name: str
     steps: set[int] = field(default_factory=set)
@@ -68,8 +68,8 @@ def module_columns(*, on_device: bool) -> tuple[ModuleColumn, ...]:
 
 
 def modules_of(profile: Profile, accepts: Callable[[int], bool] = lambda _: True) -> View:
-    """Return the tree of modules with times in microseconds over all timed iterations; None where
-    the names of the operators show none. `accepts` takes an operator's number."""
+    """Return the tree of modules with times in microseconds over all timed iterations; None if the
+    names of the operators show no modules. `accepts` takes an operator's number."""
     root = Module("")
     times_ns = device_times_of(profile)
     for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):

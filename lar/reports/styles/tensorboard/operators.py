@@ -58,8 +58,8 @@ OPERATOR_TOOLTIPS = {
 
 @dataclass
 class OperatorTotals:
-    """The sums of one row, of an operator's type or name and, where rows are made by them, its
-    input shapes; those of the host are None if no dispatch is recorded."""
+    """The sums of one row: of an operator's type or name and, if rows are made by them, its input
+    shapes. The host's times are None if no dispatch is recorded."""
 
     name: str
     input_shape: str
@@ -163,7 +163,8 @@ def host_work_of(profile: Profile) -> HostWork:
 
 
 def pies_of(totals: Iterable[OperatorTotals], top: int | None) -> dict[str, Any]:
-    """Return the four pies, each its operators above 0, the largest first; None where empty."""
+    """Return the four pies, each with the operators above 0, the largest first; an empty pie is
+    None."""
     pies: dict[str, Any] = {}
     for key, title, field in PIES:
         slices = [(each.name, getattr(each, field) or 0) for each in totals]
@@ -198,7 +199,8 @@ def operator_table_of(
 def operator_columns(
     profile: Profile, *, has_shapes: bool
 ) -> tuple[ViewColumn[OperatorTotals], ...]:
-    """Return the columns, times in whole microseconds; without a device, those of one are left out.
+    """Return the columns, times in whole microseconds; without a device, the columns of one are
+    left out.
 
     The use of tensor cores on a CUDA device is not known: those cells are None there. Call stacks
     are not recorded.

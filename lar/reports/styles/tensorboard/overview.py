@@ -98,7 +98,7 @@ def recommendations_html(profile: Profile) -> str:
 
 
 def device_metrics(profile: Profile, breakdown: Breakdown, kind: str) -> dict[str, Any]:
-    """Return what is known of the device, and how busy it was over the steps.
+    """Return the facts of the device, and how busy it was over the steps.
 
     It is not known which kernels used the tensor cores of a CUDA device, so that row is left out
     there; other devices have none.

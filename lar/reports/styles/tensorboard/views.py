@@ -10,7 +10,7 @@ from lar.reports.model import AnyRow, AnyTable, Column
 
 
 class View(NamedTuple):
-    """The answer is None where nothing is known of a view."""
+    """A view; the answer is None if nothing is known of it."""
 
     answer: Any
     tables: tuple[AnyTable, ...] = ()

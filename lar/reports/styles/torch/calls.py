@@ -65,7 +65,8 @@ class Piece(NamedTuple):
 
 
 def calls_of(profile: Profile) -> list[Call]:
-    """Return the calls of timed iterations, those of operators first and then in time's order."""
+    """Return the calls of timed iterations, first those of operators and then the others in the
+    order of time."""
     operators = calls_of_executions(profile)
     ranges = calls_of_ranges(profile, operators)
     pieces = [*pieces_of_executions(profile, operators), *pieces_of_spans(profile, ranges)]
@@ -114,8 +115,8 @@ def calls_of_ranges(profile: Profile, operators: Sequence[Call]) -> dict[int, Ca
 
 
 def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
-    """Yield where operators keep the host busy: an execution, unless a device has it, and its
-    dispatch."""
+    """Yield when operators keep the host busy: during their dispatch and, on a CPU, their
+    execution."""
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions(), calls, strict=True):
         if (dispatch := execution.dispatch) is not None:
@@ -142,8 +143,8 @@ def pieces_of_spans(profile: Profile, ranges: Mapping[int, Call]) -> Iterator[Pi
 
 
 def nest_pieces(pieces: Iterable[Piece]) -> None:
-    """Note for each call its direct children, and for the calls around it what it does on a device
-    and its memory."""
+    """Add each call to the children of the call around it, and its device time and memory to all
+    calls around it."""
     around: list[Piece] = []
     ranks = {kind: rank for rank, kind in enumerate(KINDS)}
     for piece in sorted(

@@ -21,7 +21,7 @@ from lar.reports.styles.torch.calls import Call, Kind, Memory
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAverage:
-    """All calls of one name: nanoseconds and bytes in sum; what is not known is None.
+    """All calls of one name: nanoseconds and bytes in sum, None if they are not known.
 
     `shapes` are those of the inputs where rows are distinguished by them.
     """
@@ -100,7 +100,7 @@ def flops_of(profile: Profile, call: Call) -> int | None:
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """Return the sum, None where one of them is not known."""
+    """Return the sum, None if one of the values is not known."""
     total = 0
     for value in values:
         if value is None:
@@ -110,7 +110,7 @@ def sum_known(values: Iterable[int | None]) -> int | None:
 
 
 def sum_memory(calls: Iterable[Call], memory: Callable[[Call], Memory | None]) -> Memory | None:
-    """Return the sum, None where that of an operator is not known, or nothing is."""
+    """Return the sum of the memory, None if that of an operator or of all is not known."""
     total = None
     for call in calls:
         if (own := memory(call)) is not None:
@@ -150,7 +150,7 @@ class TableTotals:
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
-    """Sum up all rows; one whose time is not known adds nothing."""
+    """Sum up all rows; a row whose time is not known adds nothing."""
     return TableTotals(
         self_cpu_ns=sum(row.self_cpu_ns or 0 for row in rows),
         device_ns=sum(row.self_device_ns for row in rows if row.kind == "kernel"),
@@ -160,8 +160,8 @@ def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
 def table_of(
     rows: Sequence[KeyAverage], totals: TableTotals, device: str = "", unit: str | None = None
 ) -> Table[KeyAverage]:
-    """Return the table; without the name of a `device`, such as CUDA, the columns of its times
-    and its memory vanish, and from the text those of what no row knows.
+    """Return the table. Without the name of a `device`, such as CUDA, it has no columns for the
+    device's times and memory; the text leaves out columns that no row has a value for.
 
     `unit` fixes the unit of times, one of UNITS_NS; without it records are in microseconds.
     """
