@@ -172,7 +172,7 @@ class Driver(abc.ABC):
         rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
-        """Import the engine; loads nothing yet."""
+        """Set up the driver; loads no model yet."""
         self.spec = spec
         self.context = context or RunContext()
         self.rows = rows
@@ -187,6 +187,11 @@ class Driver(abc.ABC):
         self.run_number: int | None = 0
         # Whether the first run prepares what all runners use, so that they must not begin together.
         self.begins_alone = False
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Import the engine, and make what the hooks of the options change."""
+        return
 
     @property
     def model_file(self) -> str:

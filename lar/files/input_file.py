@@ -7,7 +7,6 @@ Only regular files are opened. A pipe would keep lar waiting for its writer, and
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import re
 import stat
@@ -119,27 +118,6 @@ def read_input_lines(
         raise UsageError(problem, hint, flag=flag, subject=path) from None
     # Not splitlines: a name may hold characters that Unicode counts as ends of lines.
     return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
-
-
-def map_input(
-    path: str | os.PathLike[str],
-    flag: str = "",
-    *,
-    what: str = "file",
-    error: type[UsageError] = UsageError,
-) -> mmap.mmap:
-    """Map a regular file into memory, so that what is skipped in it is never read.
-
-    Raises:
-        UsageError: as `open_input`, or the file is empty.
-    """
-    with open_input(path, flag, what=what, error=error) as file:
-        try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:
-            raise error("is empty", "copy or save it again", flag=flag, subject=path) from None
-        except OSError as failure:
-            raise cannot_read(path, failure, flag, error=error) from None
 
 
 def cannot_read(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from lar.errors import DumpError, UsageError
-from lar.files.input_file import map_input, open_input, read_input, read_input_lines
+from lar.files.input_file import open_input, read_input, read_input_lines
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\0\xff")
-    assert read_input(path) == read_input(str(path)) == bytes(map_input(path)) == b"\0\xff"
+    assert read_input(path) == read_input(str(path)) == b"\0\xff"
     with open_input(path) as file:
         assert file.read(1) == b"\0"
 
@@ -85,13 +85,6 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(UsageError, match=r"--labels: .*: cannot be read: it is not UTF-8 text"):
         read_input_lines(path, "--labels")
-
-
-def test_an_empty_file_is_not_mapped(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"")
-    assert read_input(tmp_path / "a") == b""
-    with pytest.raises(UsageError, match="is empty"):
-        map_input(tmp_path / "a")
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, 
 from lar.records.run import (
     EngineFacts,
     ModelInfo,
-    RunContext,
     RunSpec,
     TensorInfo,
     record_from_json,
@@ -235,14 +234,8 @@ class ScriptedMeter:
 class FakeDriver(Driver):
     """Plays a script instead of running a model."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        rows: Mapping[str, OptionRow[Any, Any]],
-        context: RunContext | None = None,
-    ) -> None:
-        super().__init__(spec, rows, context)
-        self.script = read_script(Path(spec.model))
+    def set_up(self) -> None:
+        self.script = read_script(Path(self.spec.model))
         self._now = 0.0
         self.step = 0
         if not self.script.real_time:

@@ -143,15 +143,6 @@ def find_algorithm(operator: Operator, text: str) -> Algorithm:
     )
 
 
-def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
-    """Return the cache with another choice for one operator; both are given as people write them.
-
-    Raises:
-        UsageError: none or more than one operator or algorithm is meant.
-    """
-    return merge_caches(cache, pick_entry(cache, operator, algorithm))
-
-
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
     """Return a cache of one operator alone, with another choice for it.
 

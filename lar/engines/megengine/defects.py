@@ -95,15 +95,13 @@ class Quirk(NamedTuple):
     `applies` detects it from the processor, as `read_processor` returns it, and the environment
     that the engine will run in. The quirk concerns runs with one of `settings` (all runs if that is
     empty), but no run with one of `spared`. A quirk that has a `trait` is reported only if the
-    run's model has that trait. A `slow` quirk costs nothing but time. A `safe` way round may be
-    taken unasked.
+    run's model has that trait. A `slow` quirk costs nothing but time.
     """
 
     name: str
     effect: str
     detection: str
     way_round: str
-    safe: bool
     applies: Callable[[str, Mapping[str, str]], bool]
     settings: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
@@ -145,7 +143,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "MKL runs generic code on AMD, which takes 1.5 to 3 times as long",
         f"{AMD} with AVX2, no {MKL_VARIABLE}; float32 products in nchw",
         f"--engine-env {MKL_VARIABLE}=5",
-        safe=True,
         applies=takes_generic_path,
         # These take other algorithms than MKL's: the variable changes nothing measurable.
         spared=keys_of(
@@ -161,7 +158,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw88 and --layout-transform hang: MKL-DNN knows the cores of Intel alone",
         f"a vendor other than {INTEL}",
         f"--engine-fix {X2APIC_FIX}",
-        safe=False,  # it writes into the loaded library
         applies=hangs_on_nchw88,
         settings=keys_of(ENABLE_NCHW88, LAYOUT_TRANSFORM),
     ),
@@ -170,7 +166,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
         "always, on the CPU; the model has max-pooling",
         "leave --enable-ioc16 out",
-        safe=False,
         applies=always,
         settings=keys_of(ENABLE_IOC16),
         trait=MAX_POOLING,
@@ -180,7 +175,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models",
         "always, on the CPU; the model has quantised tensors",
         "--enable-nchw44, or no layout",
-        safe=False,  # what goes wrong: a tensor is flattened with its channels still in blocks
+        # What goes wrong: a tensor is flattened with its channels still in blocks
         applies=always,
         settings=keys_of(ENABLE_NCHW4, ENABLE_NCHW32),
         trait=QUANTISED,
@@ -190,7 +185,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow",
         "always, on the CPU; the model has grouped convolutions",
         "leave --enable-nhwcd4 out",
-        safe=False,  # seen on mobilenet_v2; models without depthwise convolutions come out right
+        # Seen on mobilenet_v2; models without depthwise convolutions come out right
         applies=always,
         settings=keys_of(ENABLE_NHWCD4),
         trait=GROUPED,
@@ -200,7 +195,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
         "always, on the CPU; the engine's error names it",
         "dump the model with optimize_for_inference, which fuses it",
-        safe=False,
         applies=always,
         settings=keys_of(ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88, ENABLE_NHWCD4),
     ),
@@ -209,7 +203,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "--layout-transform may give wrong numbers in convolutions of 8 channels",
         "always, on the CPU; a run reads the layouts that were found, and warns",
         "--enable-nchw88",
-        safe=False,  # the search takes plain inputs there, which the kernel reads as blocks of 8
+        # The search takes plain inputs there, which the kernel reads as blocks of 8
         applies=always,
         settings=keys_of(LAYOUT_TRANSFORM),
     ),
@@ -218,7 +212,6 @@ QUIRKS: tuple[Quirk, ...] = (
         "models that MegEngine itself dumps in nchw44 crash lite: unaligned weights",
         "always, on the CPU",
         "--driver graph; its --model-dump writes a file that lite can run",
-        safe=False,
         applies=always,
         settings=keys_of(DRIVER),  # some models have it; no engine option shows which
     ),

@@ -20,9 +20,8 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import open_model
-from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError
-from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 # CompNode::DeviceType::CPU
 CPU = 2
@@ -60,13 +59,7 @@ class GraphDriver(Driver):
         "outputs": "OutputNode.get_value",
     }
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        rows: Mapping[str, OptionRow[Any, Any]],
-        context: RunContext | None = None,
-    ) -> None:
-        super().__init__(spec, rows, context)
+    def set_up(self) -> None:
         self.megengine = import_megengine()
         from megengine.core.tensor import megbrain_graph
         from megengine.utils import comp_graph_tools

@@ -15,13 +15,12 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
-from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.libraries import load_lazily
 from lar.measurement.noise import Meter
 from lar.options.option import flag_of
 from lar.options.table import MULTITHREAD
-from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 
 def import_lite() -> Any:
@@ -60,13 +59,7 @@ class LiteDriver(Driver):
     first: LiteDriver
     calls = {"forward": "LITE_forward", "wait": "LITE_wait", "outputs": "LiteTensor.to_numpy"}
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        rows: Mapping[str, OptionRow[Any, Any]],
-        context: RunContext | None = None,
-    ) -> None:
-        super().__init__(spec, rows, context)
+    def set_up(self) -> None:
         self.lite = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None

@@ -67,15 +67,12 @@ from lar.options.table import (
 )
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import cache, dumps, profile, saving, session, value_range
+    from lar.engines.onnxruntime import dumps, profile, session
     from lar.engines.onnxruntime.session import SessionDriver
 else:
-    cache = LazyModule("lar.engines.onnxruntime.cache")
     dumps = LazyModule("lar.engines.onnxruntime.dumps")
     profile = LazyModule("lar.engines.onnxruntime.profile")
-    saving = LazyModule("lar.engines.onnxruntime.saving")
     session = LazyModule("lar.engines.onnxruntime.session")
-    value_range = LazyModule("lar.engines.onnxruntime.value_range")
 
 SESSION: Drivers[SessionDriver] = Drivers(("session",))
 
@@ -166,11 +163,15 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
 
 def use_cache(driver: SessionDriver, file: str) -> None:
     """Load the optimised model from a cache file."""
-    driver.open = lambda: cache.open_cached(driver, Path(file))
+    from lar.engines.onnxruntime.cache import open_cached
+
+    driver.open = lambda: open_cached(driver, Path(file))
 
 
 def verify_cache(driver: SessionDriver, _: str) -> None:
-    cache.verify_data(driver)
+    from lar.engines.onnxruntime.cache import verify_data
+
+    verify_data(driver)
 
 
 def forbid_memory_reuse(driver: SessionDriver, _: bool) -> None:
@@ -181,16 +182,22 @@ def forbid_memory_reuse(driver: SessionDriver, _: bool) -> None:
 
 
 def check_range(driver: SessionDriver, limit: float) -> None:
-    value_range.check_range(driver, limit)
-    driver.feed_checks.append(lambda: value_range.check_range(driver, limit))
+    from lar.engines.onnxruntime.value_range import check_range
+
+    check_range(driver, limit)
+    driver.feed_checks.append(lambda: check_range(driver, limit))
 
 
 def start_model_dump(driver: SessionDriver, _: str) -> None:
-    saving.start_model_dump(driver)
+    from lar.engines.onnxruntime.saving import start_model_dump
+
+    start_model_dump(driver)
 
 
 def finish_model_dump(driver: SessionDriver, _: str) -> None:
-    saving.finish_model_dump(driver)
+    from lar.engines.onnxruntime.saving import finish_model_dump
+
+    finish_model_dump(driver)
 
 
 def load_operators(driver: SessionDriver, file: str) -> None:

@@ -146,7 +146,6 @@ class RawProfile(NamedTuple):
 
     load: tuple[RawEvent, ...]
     runs: tuple[RawRun, ...]
-    event_count: int
 
 
 class RawThread(msgspec.Struct):
@@ -214,7 +213,6 @@ def profile_in(events: Sequence[RawEvent]) -> RawProfile:
             event for event in events if event.cat == "Session" and event.name not in (RUN, INNER)
         ),
         runs=tuple(run_of(run, nodes) for run, nodes in zip(runs, found, strict=True)),
-        event_count=len(events),
     )
 
 

@@ -28,10 +28,9 @@ from lar.engines.onnxruntime.providers import (
     provider_for,
     short_name,
 )
-from lar.engines.option_rows import OptionRow
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options import table
-from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 # ONNX Runtime's names of element types that NumPy has too.
 DTYPES: Mapping[str, str] = {
@@ -75,13 +74,7 @@ class SessionDriver(Driver):
         "outputs": "OrtValue.numpy",
     }
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        rows: Mapping[str, OptionRow[Any, Any]],
-        context: RunContext | None = None,
-    ) -> None:
-        super().__init__(spec, rows, context)
+    def set_up(self) -> None:
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
         self.device = ("cpu", 0)
@@ -90,7 +83,7 @@ class SessionDriver(Driver):
         self.provider_options: dict[str, dict[str, str]] = {}
         self.disabled_optimizers: list[str] = []
         self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
-        self.open: Callable[[], Any] = partial(self.open_session, spec.model)
+        self.open: Callable[[], Any] = partial(self.open_session, self.spec.model)
         # The optimised model, where the session was loaded from one, and its weights unchecked.
         self.saved: SavedModel | None = None
         self.unverified: Any = None
@@ -115,9 +108,6 @@ class SessionDriver(Driver):
     def asked_provider(self) -> str:
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""
         return provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
-
-    def runs_on_cpu(self) -> bool:
-        return self.asked_provider() == CPU
 
     def set_log_level_verbose(self) -> None:
         self.options.log_severity_level = 0

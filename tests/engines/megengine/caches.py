@@ -10,9 +10,10 @@ from lar.engines.megengine.cache import (
     Category,
     Entry,
     blob_bytes,
+    merge_caches,
     number_bytes,
 )
-from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_choices import operators_of, pick_entry
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
@@ -32,6 +33,11 @@ def cache_with(**entries: str) -> AlgorithmCache:
     """A cache with an entry for each key, which has the named algorithm."""
     made = tuple(Entry(key.encode(), (algorithm(name),)) for key, name in entries.items())
     return AlgorithmCache((Category("profile:plat=cpu:MatrixMulv5DEFAULT", made),))
+
+
+def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
+    """The cache with another choice for one operator."""
+    return merge_caches(cache, pick_entry(cache, operator, algorithm))
 
 
 def choices_of(cache: AlgorithmCache) -> dict[bytes, str]:

@@ -15,7 +15,8 @@ import pytest
 
 from lar.engines.megengine.algorithms import strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_choices import Operator, choose_algorithm
+from lar.engines.megengine.cache_choices import Operator
+from tests.engines.megengine.caches import choose_algorithm
 from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
 
 if TYPE_CHECKING:

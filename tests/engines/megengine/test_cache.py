@@ -32,7 +32,6 @@ from lar.engines.megengine.cache import (
     write_cache_merged,
 )
 from lar.engines.megengine.cache_choices import (
-    choose_algorithm,
     compare_caches,
     find_operator,
     operators_of,
@@ -46,6 +45,7 @@ from tests.engines.megengine.caches import (
     algorithm,
     cache_with,
     choices_of,
+    choose_algorithm,
 )
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"

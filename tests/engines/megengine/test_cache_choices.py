@@ -15,13 +15,12 @@ from lar.engines.megengine.cache import (
     merge_caches,
 )
 from lar.engines.megengine.cache_choices import (
-    choose_algorithm,
     compare_caches,
     find_operator,
     operators_of,
 )
 from lar.errors import UsageError
-from tests.engines.megengine.caches import REAL, algorithm, cache_with
+from tests.engines.megengine.caches import REAL, algorithm, cache_with, choose_algorithm
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 WINOGRAD = "CONVOLUTION_DEFAULT_WINOGRAD:FB_GI_F32_MK4_4x8:4:4:24:3"
