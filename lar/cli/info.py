@@ -26,20 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of a run that only reads the model."""
     allowed = arguments.allow_external_data
-    return {"engine": arguments.engine, "iter": 0, ALLOW_EXTERNAL_DATA.key: allowed}
+    values = {"engine": arguments.engine, "json": arguments.json}
+    return {**values, "iter": 0, ALLOW_EXTERNAL_DATA.key: allowed}
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
     spec = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
-    from lar.files.report_file import OutputFile, check_places
+    from lar.files.report_file import OutputFile
 
     with contextlib.ExitStack() as stack:
         file = None
         if arguments.json is not None:
             file = stack.enter_context(OutputFile(arguments.json, "--json"))
-            check_places([file], [arguments.model])
         from lar.records.run import record_to_json
         from lar.reports.info_text import format_info
         from lar.running.tasks import info_of
