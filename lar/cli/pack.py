@@ -13,15 +13,7 @@ from lar.errors import LarError, UsageError, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
-from lar.options.rules import (
-    ONE_CHANNEL_ORDER,
-    Asked,
-    check_rules,
-    excludes,
-    fact,
-    needs,
-    typed,
-)
+from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.options.values import parse_error, parse_positive
 from lar.running.plan import check_name, image_settings, plan_run
@@ -69,13 +61,7 @@ DATA = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model file: .mge, .onnx, ...")
     parser.add_argument("-d", "--data", action="append", metavar="DATA", required=True, help=DATA)
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        required=True,
-        help=describe_outputs(),
-    )
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help=describe_outputs())
     parser.add_argument(
         "--optimize", action="store_true", help="optimise the model for inference first"
     )
@@ -263,10 +249,7 @@ def format_packed(name: str, packed: Packed) -> list[str]:
         for number, case in enumerate(packed.fed)
     ]
     outputs = ", ".join(f"{info.name} {info.dtype} {format_shape(info)}" for info in packed.outputs)
-    return [
-        *lines,
-        f"{name}: {len(packed.fed)} testcases; expected outputs: {outputs or 'none'}",
-    ]
+    return [*lines, f"{name}: {len(packed.fed)} testcases; expected outputs: {outputs or 'none'}"]
 
 
 def format_fed(fed: FedInput) -> str:

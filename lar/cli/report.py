@@ -13,12 +13,7 @@ from lar.cli.screen import screen_of_output
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.options.option import flag_of
-from lar.reports.options import (
-    BY_KEY,
-    add_report_options,
-    collect_report_options,
-    describe_choices,
-)
+from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, STYLES, Style
 
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 
 
 def layouts_of(
-    tensors: Iterable[DumpedTensor],
-    operators: Sequence[DumpedOperator],
-    formats: Mapping[str, str],
+    tensors: Iterable[DumpedTensor], operators: Sequence[DumpedOperator], formats: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the layouts of the tensors that are blocked for certain, by key.
 

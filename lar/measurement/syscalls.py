@@ -180,10 +180,7 @@ def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
 
 
 def spans_of_calls(
-    calls: Iterable[Syscall],
-    steps: Sequence[Step],
-    threads: Mapping[int, int],
-    unix_zero_ns: int,
+    calls: Iterable[Syscall], steps: Sequence[Step], threads: Mapping[int, int], unix_zero_ns: int
 ) -> list[Span]:
     """Return the calls as spans, without the shortest, in the order of time.
 

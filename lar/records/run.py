@@ -446,12 +446,7 @@ def spec_of(fields: dict[str, Any]) -> RunSpec:
         for each in fields.pop("items", ())
     )
     others = {key: tuplify(value) for key, value in fields.items()}
-    return RunSpec(
-        image=ImageSettings(**image),
-        cases=cases,
-        items=items,
-        **others,
-    )
+    return RunSpec(image=ImageSettings(**image), cases=cases, items=items, **others)
 
 
 def tuplify(value: Any) -> Any:

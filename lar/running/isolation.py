@@ -131,10 +131,7 @@ def with_facts(result: RunResult, context: RunContext) -> RunResult:
     """Return the result with what is known before the run."""
     warning = warn_of_foreign_checksums(context.model) if context.model else ""
     return replace(
-        result,
-        machine=read_machine(),
-        model=context.model,
-        warnings=(warning,) if warning else (),
+        result, machine=read_machine(), model=context.model, warnings=(warning,) if warning else ()
     )
 
 
@@ -348,12 +345,7 @@ class Watch:
             OutOfTime: the run has stood still for too long.
         """
         now, stall = time.monotonic(), self.spec.stall_seconds
-        signs = (
-            *self._seen_rows,
-            self._log_bytes,
-            self.result.phase,
-            self.worker.cpu_ticks(),
-        )
+        signs = (*self._seen_rows, self._log_bytes, self.result.phase, self.worker.cpu_ticks())
         if signs != self._signs_of_life:
             self._signs_of_life, self._alive_at = signs, now
         elif stall is not None and now - self._alive_at > stall:

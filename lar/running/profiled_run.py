@@ -130,12 +130,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
 
     from lar.measurement.peak import measure_peak
     from lar.profiles.file_additions import read_unread, write_with
-    from lar.profiles.ranges import (
-        PYTHON_THREAD,
-        ranges_during,
-        spans_of_ranges,
-        watch_open_ranges,
-    )
+    from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
 
     trace = read_unread(path)
     on_host, t0_ns = trace.facts.device.startswith("cpu"), trace.facts.clock.t0_ns

@@ -63,11 +63,7 @@ def feed_datum(
         array = draw(value, info, spec.seed, number)
         arrays[info.name] = array
         fed[info.name] = FedInput(
-            name=info.name,
-            dtype=array.dtype.name,
-            shape=array.shape,
-            source=value,
-            generated=True,
+            name=info.name, dtype=array.dtype.name, shape=array.shape, source=value, generated=True
         )
     rest = [info for info in infos if info.name not in arrays]
     if rest and not files:

@@ -62,9 +62,7 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
     if not count or found != count:
         what = "the file is cut short" if found < count else "its testcases are damaged"
         raise UsageError(
-            f"{what}: its header counts {count} testcases, it holds {found}",
-            BROKEN,
-            subject=path,
+            f"{what}: its header counts {count} testcases, it holds {found}", BROKEN, subject=path
         )
     return graphs
 

@@ -123,13 +123,7 @@ class Recorder(Silent):
         ):
             yield
 
-    def record(
-        self,
-        driver: Driver,
-        began: float,
-        dispatched: float,
-        ended: float,
-    ) -> None:
+    def record(self, driver: Driver, began: float, dispatched: float, ended: float) -> None:
         """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
         start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
         self._cpu.end_iteration(timed=not self.warmup)

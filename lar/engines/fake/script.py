@@ -35,13 +35,7 @@ from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
 from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, VERBOSE
-from lar.records.run import (
-    EngineFacts,
-    ModelInfo,
-    RunSpec,
-    TensorInfo,
-    record_from_json,
-)
+from lar.records.run import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
 
 if TYPE_CHECKING:
     import numpy as np

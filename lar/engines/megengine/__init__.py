@@ -140,10 +140,7 @@ class MegEngine(Engine):
                 ),
                 "memory": (WORKSPACE_LIMIT, BATCH_SIZE),
             },
-            of_cpus=(
-                ENABLE_NCHW44,
-                MULTITHREAD,
-            ),
+            of_cpus=(ENABLE_NCHW44, MULTITHREAD),
         )
 
     @property

@@ -251,10 +251,7 @@ def describe_cache(
     ]
     if not operators:
         return ["operators: 0", *other]
-    lines: list[str | CacheTable] = [
-        f"operators: {len(operators)}, searched on {devices}",
-        *other,
-    ]
+    lines: list[str | CacheTable] = [f"operators: {len(operators)}, searched on {devices}", *other]
     if every_algorithm:
         for each in operators:
             lines += ["", f"{each.number}: {each}", table_of_algorithms(each)]

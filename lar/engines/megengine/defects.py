@@ -24,13 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lar.engines.engine import Defect
-from lar.engines.megengine.graph_operators import (
-    graph_in,
-    number_in,
-    open_graph,
-    table_at,
-    vector,
-)
+from lar.engines.megengine.graph_operators import graph_in, number_in, open_graph, table_at, vector
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_field

@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.megengine.graph import import_megengine
-from lar.engines.megengine.model_dump import (
-    INPUT,
-    layout_of,
-    metadata_of,
-    write_graph,
-)
+from lar.engines.megengine.model_dump import INPUT, layout_of, metadata_of, write_graph
 from lar.engines.megengine.packed_model import open_model
 
 CONVOLUTIONS = ("ConvBiasForward", "ConvolutionForward")

@@ -293,8 +293,5 @@ def info_of(name: str, tensor: Any) -> TensorInfo:
     """Describe a lite tensor; lite takes other sizes than the traced ones."""
     layout = tensor.layout
     return TensorInfo(
-        name=name,
-        dtype=np.dtype(layout.dtype).name,
-        shape=tuple(layout.shapes),
-        resizable=True,
+        name=name, dtype=np.dtype(layout.dtype).name, shape=tuple(layout.shapes), resizable=True
     )

@@ -20,22 +20,11 @@ import msgspec
 from lar.dumps.facts import Kernel
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.clocks import (
-    Iteration,
-    alignments_of,
-    fit_clocks,
-    place_executions,
-)
+from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.options.option import Option
 from lar.options.table import MULTITHREAD, MULTITHREAD_DEFAULT, PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.profiles.megengine_file import (
-    RawFootprint,
-    RawLayout,
-    RawProfile,
-    RawVariable,
-    decode_raw,
-)
+from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, RawVariable, decode_raw
 from lar.records.profile import (
     Allocation,
     Execution,

@@ -274,10 +274,7 @@ def run_with_winograd(
         return stopped.result
     result = run(*steps.with_cache(prefer_winograd(cache), "run"))
     return replace(
-        result,
-        algorithms=algorithms,
-        numeric_errors=errors,
-        warnings=(*result.warnings, *warnings),
+        result, algorithms=algorithms, numeric_errors=errors, warnings=(*result.warnings, *warnings)
     )
 
 
@@ -301,10 +298,7 @@ class Steps:
         spec, context = self.with_cache(cache, name)
         spec = alone(spec)
         spec = replace(
-            spec,
-            settings={**spec.settings, "verbose": True},
-            warmup_iterations=1,
-            iterations=1,
+            spec, settings={**spec.settings, "verbose": True}, warmup_iterations=1, iterations=1
         )
         keeper = LogKeeper()
         result = self.execute(

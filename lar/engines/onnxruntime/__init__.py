@@ -91,10 +91,7 @@ class OnnxRuntime(Engine):
                 "dominating type": (FAST_RUN, MULTITHREAD),
                 "memory": (BATCH_SIZE,),
             },
-            of_cpus=(
-                DISABLE_OPTIMIZER,
-                MULTITHREAD,
-            ),
+            of_cpus=(DISABLE_OPTIMIZER, MULTITHREAD),
             of_devices=(FAST_RUN,),
             # Its layout in blocks is what makes it convert tensors on a CPU.
             values={DISABLE_OPTIMIZER: "NchwcTransformer"},
