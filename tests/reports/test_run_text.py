@@ -9,18 +9,26 @@ from typing import Any
 import pytest
 
 from lar import __version__
-from lar.measurement.rows import NAN
-from lar.records.events import EngineStarted, Event, Fed, Loaded, PhaseEntered, Prepared
+from lar.measurement.rows import NAN, SampleRows
+from lar.records.dataset import ItemClasses
+from lar.records.events import EngineStarted, Event, Fed, Judged, Loaded, PhaseEntered, Prepared
 from lar.records.run import (
+    AlgorithmChoice,
     EngineFacts,
     FedInput,
+    NumericError,
     OutputSummary,
     RunResult,
     RunSpec,
     Samples,
     TimeSources,
 )
+from lar.records.testcase import Case
 from lar.reports.run_text import (
+    CaseLines,
+    format_accuracy,
+    format_algorithms,
+    format_classes,
     format_event,
     format_finish,
     format_ms,
@@ -299,3 +307,172 @@ def test_a_device_time_that_nobody_measured_is_not_available(
 ) -> None:
     done = run_lar(write_script(times=[[0.1, 0.01, None]]), "--iter", "1")
     assert "iter 0/1: 100.000ms (exec=10.000,device=N/A)" in done.stdout.splitlines()
+
+
+def case_lines(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, list[str], RunResult]:
+    """The lines of a run over two testcases that took so many rows, of 1 s, 2 s, ..."""
+    spec = RunSpec(
+        model="m",
+        engine="fake",
+        driver="script",
+        iterations=iterations,
+        warmup_iterations=warmups,
+        cases=(Case(name="first"), Case(name="second")),
+    )
+    table = SampleRows.anonymous(rows)
+    for index in range(rows):
+        table.append(index + 1.0, 0.5, NAN, NAN)
+    lines = CaseLines(spec)
+    lines.add(table, 0, rows)
+    taken = [line for _ in range(rows) for line in lines.take(Judged(0, "", ()))]
+    result = RunResult(spec=spec, status="ok", phase="iterations", lar_version="", started_at="")
+    return lines, [line for line in taken if line], result
+
+
+@pytest.mark.parametrize(
+    ("warmups", "iterations", "rows", "averages", "total"),
+    [
+        (0, 1, 2, ["1000.000", "2000.000"], 3),
+        (1, 1, 3, ["2000.000", "3000.000"], 5),
+        (1, 2, 5, ["2500.000", "4500.000"], 14),
+        (2, 1, 2, [], 0),  # the warm-up alone
+        (1, 2, 4, ["2500.000", "4000.000"], 9),  # the second was not ended
+    ],
+)
+def test_each_test_ends_after_its_iterations(
+    warmups: int, iterations: int, rows: int, averages: list[str], total: int
+) -> None:
+    lines, taken, result = case_lines(warmups, iterations, rows)
+    whole = [*taken, *lines.finish(result)]
+    ends = [line for line in whole if line.startswith("=== finished test")]
+    assert [f"#{number}: " in line for number, line in enumerate(ends)] == [True] * len(averages)
+    assert [line.partition("avg_time=")[2].partition("ms")[0] for line in ends] == averages
+    assert whole[-1] == f"=== total time: {1000 * total}.000ms"
+    assert sum(line.startswith("warmup ") for line in whole) == warmups
+    assert sum(line.startswith("iter ") for line in whole) == rows - warmups
+
+
+def spec_of(names: tuple[str, ...] = (), items: int = 0) -> RunSpec:
+    return RunSpec(
+        model="m",
+        engine="fake",
+        driver="script",
+        class_names=names,
+        item_names=tuple(map(str, range(items))),
+    )
+
+
+def item_of(*classes: int, label: int | None = None) -> ItemClasses:
+    scores = tuple(0.5 / (place + 1) for place in range(len(classes)))
+    return ItemClasses(number=0, name="a.png", classes=classes, scores=scores, label=label)
+
+
+@pytest.mark.parametrize(
+    ("item", "names", "line"),
+    [
+        (item_of(2, 0, 1), (), "a.png: top-1 2 (0.5), top-5 2 0 1"),
+        (item_of(2, 0, label=0), (), "a.png: top-1 2 (0.5), top-5 2 0, is 0"),
+        (item_of(1), ("cat", "dog"), "a.png: top-1 1 dog (0.5), top-5 1"),
+        (item_of(2), ("cat", "dog"), "a.png: top-1 2 (0.5), top-5 2"),  # without a name
+        (item_of(0), ("cat",), "a.png: top-1 0 cat (0.5), top-5 0"),
+    ],
+)
+def test_an_item_has_its_best_classes(item: ItemClasses, names: tuple[str, ...], line: str) -> None:
+    assert format_classes(item, spec_of(names)) == line
+
+
+def test_an_item_without_classes_has_a_line_too() -> None:
+    assert format_classes(item_of(), spec_of()).startswith("a.png: the first output ")
+
+
+def accuracy_of(*items: ItemClasses, names: tuple[str, ...] = (), count: int = 0) -> list[str]:
+    spec = spec_of(names, count or len(items))
+    return format_accuracy(
+        RunResult(spec=spec, status="ok", phase="iterations", lar_version="", items=items)
+    )
+
+
+def test_the_accuracy_counts_the_items_with_a_label() -> None:
+    items = (item_of(1, 2, label=1), item_of(1, 2, label=2), item_of(1, label=3), item_of(label=1))
+    assert accuracy_of(*items) == ["accuracy: top-1 25.00% (1 of 4), top-5 50.00% (2 of 4)"]
+    (line,) = accuracy_of(*items[:1], count=3)
+    assert line == (
+        "accuracy: top-1 100.00% (1 of 1), top-5 100.00% (1 of 1)"
+        "; 2 items are not counted, as they are not done"
+    )
+
+
+def test_without_labels_there_is_no_accuracy() -> None:
+    assert accuracy_of(item_of(1)) == []
+    (note,) = accuracy_of(item_of(1), names=("cat", "dog"))
+    assert note.startswith("note: --labels: its 2 lines are ")
+
+
+def choice_of(seconds: float | None = 0.002, other: float | None = 0.008) -> AlgorithmChoice:
+    return AlgorithmChoice(
+        operator="ConvBiasForward",
+        shapes="{1,4,8,8,4} -> {1,8,8,8,4} Float32",
+        algorithm="WINOGRAD:X:4:4:8:3",
+        winograd="F(4,3)",
+        seconds=seconds,
+        other_algorithm="DIRECT" if other is not None else "",
+        other_seconds=other,
+    )
+
+
+DIRECT = AlgorithmChoice(operator="ConvBiasForward", shapes="{1,1}", algorithm="DIRECT")
+
+
+def algorithm_lines(*choices: AlgorithmChoice, errors: tuple[NumericError, ...] = ()) -> list[str]:
+    spec = RunSpec(model="m", engine="megengine", driver="lite")
+    return format_algorithms(
+        RunResult(spec=spec, status="ok", phase="done", algorithms=choices, numeric_errors=errors)
+    )
+
+
+def test_a_run_that_preferred_nothing_has_no_lines() -> None:
+    assert algorithm_lines() == []
+
+
+def test_a_gain_is_told_with_its_error_and_its_convolutions() -> None:
+    error = NumericError(output="prob", absolute=1.25e-6, relative=1e-6)
+    assert algorithm_lines(choice_of(), DIRECT, errors=(error,)) == [
+        "winograd: 1 of 2 kinds of convolution; measured by the search: 2.000ms, "
+        "without winograd 8.000ms, 4.00x as fast",
+        "error of winograd in prob: at most 1.25e-06, relative 1e-06",
+        "  F(4,3) 2.000ms, DIRECT 8.000ms, 4.00x as fast: "
+        "ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32",
+    ]
+
+
+def test_a_loss_is_told_as_one() -> None:
+    lines = algorithm_lines(choice_of(0.003, 0.002), choice_of(0.001, 0.002))
+    assert lines[0].endswith("4.000ms, without winograd 4.000ms, 1.00x as fast")
+    assert "3.000ms, DIRECT 2.000ms, 1.50x as slow:" in lines[1]
+    assert "1.000ms, DIRECT 2.000ms, 2.00x as fast:" in lines[2]
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    assert algorithm_lines(DIRECT) == ["winograd: 0 of 1 kinds of convolution"]
+    assert algorithm_lines(choice_of(None, None)) == [
+        "winograd: 1 of 1 kinds of convolution",
+        "  F(4,3) N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32",
+    ]
+    # Shorter than the search's clock tells.
+    assert "as fast" not in "".join(algorithm_lines(choice_of(0.0, 0.001)))
+
+
+def test_values_that_are_no_numbers_are_told() -> None:
+    error = NumericError(output="prob", absolute=None, relative=None)
+    assert (
+        "NaN or infinite values in one run alone"
+        in algorithm_lines(choice_of(), errors=(error,))[1]
+    )
+
+
+def test_a_convolution_whose_other_time_is_not_known_has_no_ratio() -> None:
+    unknown = replace(choice_of(), other_seconds=None)
+    (line,) = (line for line in algorithm_lines(unknown) if "F(4,3)" in line)
+    assert (
+        line == "  F(4,3) 2.000ms, DIRECT N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32"
+    )
