@@ -6,7 +6,7 @@ TensorBoard plugin; the others speak of what an inference run can change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,14 +32,6 @@ from lar.profiles.intervals import (
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.totals import group_by_type
 from lar.records.profile import Interval, Profile
-
-DATA_INPUT_LIMIT = 0.05
-DISPATCH_LIMIT = 0.10
-COPIES_LIMIT = 0.10
-THREADS_LIMIT = 0.50  # of what the threads could use
-UTILIZATION_LIMIT = 0.50
-DOMINATING_LIMIT = 0.50
-MEMORY_LIMIT = 0.90
 
 DOMINATING = "dominating type"
 
@@ -76,39 +68,43 @@ class Recommendation:
     flags: tuple[str, ...]
 
 
-class Finding(NamedTuple):
-    """The finding of a rule: its figure, the sentence about it, and what to do."""
+class Figure(NamedTuple):
+    """The figure of a rule, from 0 to 1, and the sentence about it."""
 
-    rule: str
     share: float
-    limit: float
     text: str
+
+
+class Rule(NamedTuple):
+    """A rule applies if its figure is above `limit` or, if that `is_least`, below it; `figure` is
+    None for a profile that does not have it."""
+
+    name: str
+    figure: Callable[[Profile], Figure | None]
+    limit: float
     advice: str
+    is_least: bool = False
+
+    def applies(self, share: float) -> bool:
+        return share < self.limit if self.is_least else share > self.limit
 
 
 def recommendations_of(profile: Profile, advice: Advice) -> tuple[Recommendation, ...]:
-    """Return what fits a profile, in the order of the rules; a rule whose figure is not known gives
-    none. The advice is that of the profile's engine."""
-    findings = (
-        recommend_data_input(profile),
-        recommend_dispatch(profile),
-        recommend_copies(profile),
-        recommend_threads(profile),
-        recommend_utilization(profile),
-        recommend_algorithms(profile),
-        recommend_memory(profile),
-    )
-    found = (recommendation_of(profile, each, advice) for each in findings if each is not None)
-    # There is always an operator type that takes the most: without a flag to try, it says nothing.
-    return tuple(each for each in found if each.flags or each.rule != DOMINATING)
-
-
-def recommendation_of(profile: Profile, finding: Finding, advice: Advice) -> Recommendation:
-    """Put a finding and the flags to try together."""
-    flags = flags_for(profile, finding.rule, advice)
-    tries = f": {', '.join(flags)}" if flags else ""
-    text = f"{finding.text}; {finding.advice}{tries}"
-    return Recommendation(finding.rule, finding.share, finding.limit, text, flags)
+    """Return what fits a profile, in the order of the rules. The advice is that of the profile's
+    engine."""
+    found = []
+    for rule in RULES:
+        figure = rule.figure(profile)
+        if figure is None or not rule.applies(figure.share):
+            continue
+        flags = flags_for(profile, rule.name, advice)
+        # There is always an operator type that takes the most: without a flag to try, it says
+        # nothing.
+        if flags or rule.name != DOMINATING:
+            tries = f": {', '.join(flags)}" if flags else ""
+            text = f"{figure.text}; {rule.advice}{tries}"
+            found.append(Recommendation(rule.name, figure.share, rule.limit, text, flags))
+    return tuple(found)
 
 
 def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
@@ -129,38 +125,32 @@ def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
     return tuple(" ".join(filter(None, (each.flag, advice.values.get(each)))) for each in options)
 
 
-def recommend_data_input(profile: Profile) -> Finding | None:
+def figure_of_input(profile: Profile) -> Figure | None:
     spans = profile.spans_of("phase")
     loading = [span.interval for span in spans if span.name in ("dataloader", "input_copy")]
     share = share_of_steps(profile, loading)
-    if share is None or share <= DATA_INPUT_LIMIT:
-        return None
-    return Finding(
-        "data input",
-        share,
-        DATA_INPUT_LIMIT,
-        f"reading and copying the input takes {share:.1%} of the iterations",
-        "feed arrays of the model's own type and layout",
+    return (
+        None
+        if share is None
+        else Figure(share, f"reading and copying the input takes {share:.1%} of the iterations")
     )
 
 
-def recommend_dispatch(profile: Profile) -> Finding | None:
+def figure_of_dispatch(profile: Profile) -> Figure | None:
     dispatch = merge_intervals(dispatch_intervals(profile))
     computing = merge_intervals(each.interval for each in profile.executions)
     alone = subtract_intervals(dispatch, computing)  # in one thread, it is around the execution
     share = share_of_steps(profile, alone)
-    if share is None or share <= DISPATCH_LIMIT:
-        return None
-    return Finding(
-        "dispatch",
-        share,
-        DISPATCH_LIMIT,
-        f"operators are dispatched for {share:.1%} of the iterations while none computes",
-        "make the dispatch cheaper, or each operator larger",
+    return (
+        None
+        if share is None
+        else Figure(
+            share, f"operators are dispatched for {share:.1%} of the iterations while none computes"
+        )
     )
 
 
-def recommend_copies(profile: Profile) -> Finding | None:
+def figure_of_copies(profile: Profile) -> Figure | None:
     copying = [
         each.computation
         for each in profile.executions
@@ -168,18 +158,14 @@ def recommend_copies(profile: Profile) -> Finding | None:
     ]
     copying += [span.interval for span in profile.spans_of("relayout", "memcpy", "memset")]
     share = share_of_steps(profile, copying)
-    if share is None or share <= COPIES_LIMIT:
-        return None
-    return Finding(
-        "copies",
-        share,
-        COPIES_LIMIT,
-        f"copies and changes of layout take {share:.1%} of the iterations",
-        "keep the operators in one layout",
+    return (
+        None
+        if share is None
+        else Figure(share, f"copies and changes of layout take {share:.1%} of the iterations")
     )
 
 
-def recommend_threads(profile: Profile) -> Finding | None:
+def figure_of_threads(profile: Profile) -> Figure | None:
     threads, cpu = profile.facts.threads, profile.facts.cpu
     used, busy = cpu.process_percent, cpu.system_percent
     if profile.on_device or used is None or threads is None or threads < 2:
@@ -188,34 +174,20 @@ def recommend_threads(profile: Profile) -> Finding | None:
     if busy is not None and cpu.count:
         # What other processes held, no thread of this one could have.
         usable = min(usable, used + cpu.count * (100 - busy))
-    share = used / usable if usable else 1.0
-    if share >= THREADS_LIMIT:
-        return None
-    return Finding(
-        "threads",
-        share,
-        THREADS_LIMIT,
+    return Figure(
+        used / usable if usable else 1.0,
         f"the process uses {used:.0f}% of a CPU, and its {threads} threads could use {usable:.0f}%",
-        "run on fewer threads, or bind them to cores",
     )
 
 
-def recommend_utilization(profile: Profile) -> Finding | None:
-    if not profile.on_device:
+def figure_of_utilization(profile: Profile) -> Figure | None:
+    share = breakdown_of(profile).share(KERNEL) if profile.on_device else None
+    if share is None:
         return None
-    share = breakdown_of(profile).share(KERNEL)
-    if share is None or share >= UTILIZATION_LIMIT:
-        return None
-    return Finding(
-        "utilization",
-        share,
-        UTILIZATION_LIMIT,
-        f"the device computes for {share:.1%} of the iterations",
-        "give it more at once",
-    )
+    return Figure(share, f"the device computes for {share:.1%} of the iterations")
 
 
-def recommend_algorithms(profile: Profile) -> Finding | None:
+def figure_of_algorithms(profile: Profile) -> Figure | None:
     times = {
         name: sum(each.compute_ns for each in executions)
         for name, executions in group_by_type(profile).items()
@@ -225,18 +197,10 @@ def recommend_algorithms(profile: Profile) -> Finding | None:
         return None
     name = max(times, key=lambda name: times[name])
     share = times[name] / total
-    if share <= DOMINATING_LIMIT:
-        return None
-    return Finding(
-        DOMINATING,
-        share,
-        DOMINATING_LIMIT,
-        f"operators of the type {name} take {share:.1%} of the operators' time",
-        "try other algorithms, layouts or types for them",
-    )
+    return Figure(share, f"operators of the type {name} take {share:.1%} of the operators' time")
 
 
-def recommend_memory(profile: Profile) -> Finding | None:
+def figure_of_memory(profile: Profile) -> Figure | None:
     kind = device_kind(profile.facts.device)
     capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
     if capacity is None and not profile.on_device:
@@ -247,16 +211,10 @@ def recommend_memory(profile: Profile) -> Finding | None:
     )
     if used is None or not capacity:
         return None
-    share = used / capacity
-    if share <= MEMORY_LIMIT:
-        return None
     what = "device" if profile.on_device else "machine"
-    return Finding(
-        "memory",
-        share,
-        MEMORY_LIMIT,
-        f"the run takes {used / 2**30:.1f} GiB, {share:.1%} of the {what}'s memory",
-        "make the batch or the algorithms' workspace smaller",
+    return Figure(
+        used / capacity,
+        f"the run takes {used / 2**30:.1f} GiB, {used / capacity:.1%} of the {what}'s memory",
     )
 
 
@@ -268,3 +226,23 @@ def share_of_steps(profile: Profile, intervals: Iterable[Interval]) -> float | N
     return (
         total_of(intersect_intervals(merge_intervals(intervals), steps)) / total if total else None
     )
+
+
+RULES = (
+    Rule("data input", figure_of_input, 0.05, "feed arrays of the model's own type and layout"),
+    Rule(
+        "dispatch", figure_of_dispatch, 0.10, "make the dispatch cheaper, or each operator larger"
+    ),
+    Rule("copies", figure_of_copies, 0.10, "keep the operators in one layout"),
+    # Of what the threads could use.
+    Rule(
+        "threads",
+        figure_of_threads,
+        0.50,
+        "run on fewer threads, or bind them to cores",
+        is_least=True,
+    ),
+    Rule("utilization", figure_of_utilization, 0.50, "give it more at once", is_least=True),
+    Rule(DOMINATING, figure_of_algorithms, 0.50, "try other algorithms, layouts or types for them"),
+    Rule("memory", figure_of_memory, 0.90, "make the batch or the algorithms' workspace smaller"),
+)
