@@ -59,6 +59,7 @@ def modules_after(*arguments: str) -> set[str]:
         ["cache", "show", "--foo"],
         ["cache", "show", "tests/data/digits_cnn.cache"],
         ["cache", "pick", "--help"],
+        ["report", "no/such/profile.json"],
         ["models/digits_cnn.onnx", "--json", "no/such/folder"],
         ["models/digits_cnn.onnx", "--csv", "models"],
         ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],

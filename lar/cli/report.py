@@ -147,10 +147,11 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     Raises:
         UsageError: the file is missing, or is not a profile.
     """
+    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
+    # Not before: a file that is missing needs nothing that is slow to import.
     from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
     from lar.reports.printable_names import with_printable_names
 
-    data = sys.stdin.buffer.read() if path == "-" else read_input(path)
     name = "standard input" if path == "-" else path
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data

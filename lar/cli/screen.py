@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from lar.reports.text import Screen
+if TYPE_CHECKING:
+    from lar.reports.text import Screen
 
 
 def screen_of_output() -> Screen:
@@ -15,6 +17,8 @@ def screen_of_output() -> Screen:
     A pipe or file without COLUMNS has any width. Colours are for a terminal, unless NO_COLOR is
     set or the terminal is a dumb one.
     """
+    from lar.reports.text import Screen  # slow to import: a refusal needs no screen
+
     is_terminal = sys.stdout.isatty()
     width = parse_columns(os.environ.get("COLUMNS", ""))
     if width is None and is_terminal:
