@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from lar.options.values import parse_path
+
 T = TypeVar("T")
 
 Purpose = Literal[
@@ -139,6 +141,30 @@ class Switch(Option[bool]):
     def of(self, values: Mapping[str, Any]) -> bool:
         """Return whether the switch is on."""
         return bool(values.get(self.key))
+
+
+class PathOption(Option[str]):
+    """A flag that takes the name of a file or folder: `--profile FILE`."""
+
+    def __init__(
+        self,
+        key: str,
+        help: str,
+        group: Group,
+        metavar: str = "FILE",
+        *,
+        purpose: Purpose | None = None,
+        repeatable: bool = False,
+        writes: Writes = "",
+        reads: bool = False,
+    ) -> None:
+        super().__init__(
+            *(key, help, group, parse_path, metavar),
+            purpose=purpose,
+            repeatable=repeatable,
+            writes=writes,
+            reads=reads,
+        )
 
 
 def flag_of(key: str) -> str:

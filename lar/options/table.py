@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lar.options.option import Group, Option, Switch
+from lar.options.option import Group, Option, PathOption, Switch
 from lar.options.values import (
     parse_bytes,
     parse_channel_values,
@@ -18,7 +18,6 @@ from lar.options.values import (
     parse_count,
     parse_device_id,
     parse_limit,
-    parse_path,
     parse_pattern,
     parse_positive,
     parse_range,
@@ -142,12 +141,10 @@ SEED = Option("seed", "seed of generated data (default 0)", IN_INPUT, parse_seed
 
 # Data sets
 
-LABELS = Option(
+LABELS = PathOption(
     "labels",
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
     IN_DATASET,
-    parse_path,
-    "FILE",
     reads=True,
 )
 RESUME = Switch(
@@ -212,12 +209,10 @@ LAYOUT_TRANSFORM = Option(
     "TARGET",
     choices=("cpu", "cuda", "arm", "opencl", "unspec"),
 )
-LAYOUT_TRANSFORM_DUMP = Option(
+LAYOUT_TRANSFORM_DUMP = PathOption(
     "layout_transform_dump",
     "write the model that --layout-transform makes",
     IN_LAYOUT,
-    parse_path,
-    "FILE",
     writes="file",
 )
 
@@ -231,12 +226,10 @@ FULL_RUN = Switch(
     "measure each operator's algorithms, naive ones too, and take the fastest",
     IN_ALGORITHM,
 )
-FAST_RUN_ALGO_POLICY = Option(
+FAST_RUN_ALGO_POLICY = PathOption(
     "fast_run_algo_policy",
     "fast-run's cache file: a search (--fast-run) writes it, later runs read it",
     IN_ALGORITHM,
-    parse_path,
-    "FILE",
     reads=True,
     purpose="cache",
 )
@@ -290,12 +283,10 @@ ENABLE_FUSE_PREPROCESS = Switch(
 ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16", IN_GRAPH)
 ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators", IN_GRAPH)
 TENSORRT = Switch("tensorrt", "run on TensorRT what it can run", IN_GRAPH)
-TENSORRT_CACHE = Option(
+TENSORRT_CACHE = PathOption(
     "tensorrt_cache",
     "keep the engines that TensorRT builds in this file",
     IN_GRAPH,
-    parse_path,
-    "FILE",
     reads=True,
     purpose="cache",
 )
@@ -334,80 +325,50 @@ DISABLE_OPTIMIZER = Option(
 
 # Model files and operators
 
-MODEL_DUMP = Option(
-    "model_dump",
-    "write the model as it is after the options set",
-    IN_MODEL,
-    parse_path,
-    "FILE",
-    writes="file",
+MODEL_DUMP = PathOption(
+    "model_dump", "write the model as it is after the options set", IN_MODEL, writes="file"
 )
-PACKED_MODEL_DUMP = Option(
-    "packed_model_dump",
-    "write the model in the engine's packed format",
-    IN_MODEL,
-    parse_path,
-    "FILE",
-    writes="file",
+PACKED_MODEL_DUMP = PathOption(
+    "packed_model_dump", "write the model in the engine's packed format", IN_MODEL, writes="file"
 )
-PACK_INFO_JSON = Option(
+PACK_INFO_JSON = PathOption(
     "pack_info_json",
     "put the settings in this JSON file into the packed model",
     IN_MODEL,
-    parse_path,
-    "FILE",
     reads=True,
 )
-PACK_CACHE = Option(
-    "pack_cache",
-    "put this fast-run cache file into the packed model",
-    IN_MODEL,
-    parse_path,
-    "FILE",
-    reads=True,
+PACK_CACHE = PathOption(
+    "pack_cache", "put this fast-run cache file into the packed model", IN_MODEL, reads=True
 )
-ALLOW_EXTERNAL_DATA = Option(
+ALLOW_EXTERNAL_DATA = PathOption(
     "allow_external_data",
     "let the model keep weights in files in DIR too, outside its own folder",
     IN_MODEL,
-    parse_path,
     "DIR",
     repeatable=True,
 )
-C_OPR_LIB = Option(
-    "c_opr_lib",
-    "load a library of operators written in C",
-    IN_MODEL,
-    parse_path,
-    "FILE",
-    reads=True,
+C_OPR_LIB = PathOption(
+    "c_opr_lib", "load a library of operators written in C", IN_MODEL, reads=True
 )
 
 # Dumps of tensors
 
-BIN_OUT_DUMP = Option(
+BIN_OUT_DUMP = PathOption(
     "bin_out_dump",
     "write the outputs of each run, a file a tensor, into this new folder",
     IN_DUMP,
-    parse_path,
     "DIR",
     writes="folder",
 )
-BIN_IO_DUMP = Option(
+BIN_IO_DUMP = PathOption(
     "bin_io_dump",
     "write what each operator computes, a file a tensor, into this new folder",
     IN_DUMP,
-    parse_path,
     "DIR",
     writes="folder",
 )
-IO_DUMP = Option(
-    "io_dump",
-    "write what each operator computes, as text",
-    IN_DUMP,
-    parse_path,
-    "FILE",
-    writes="file",
+IO_DUMP = PathOption(
+    "io_dump", "write what each operator computes, as text", IN_DUMP, writes="file"
 )
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
@@ -434,25 +395,19 @@ OVERWRITE = Switch(
 
 # Profiles
 
-PROFILE = Option(
+PROFILE = PathOption(
     "profile",
     "write the time of each operator in each iteration (`lar report FILE` prints it)",
     IN_PROFILE,
-    parse_path,
-    "FILE",
     writes="file",
 )
-PROFILE_HOST = Option(
+PROFILE_HOST = PathOption(
     "profile_host",
     "write a profile as --profile does, with the time that the host dispatches each operator",
     IN_PROFILE,
-    parse_path,
-    "FILE",
     writes="file",
 )
-PROFILE_RAW = Option(
-    "profile_raw", "write the engine's own profile", IN_PROFILE, parse_path, "FILE", writes="file"
-)
+PROFILE_RAW = PathOption("profile_raw", "write the engine's own profile", IN_PROFILE, writes="file")
 PROFILE_MEMORY = Switch(
     "profile_memory",
     "record in the profile the memory that operators take and give back",
@@ -500,28 +455,20 @@ DISABLE_ASSERT_THROW = Switch(
 # Reports of a run
 
 MODEL_INFO = Switch("model_info", "print what the model holds before it runs", IN_REPORT)
-JSON = Option(
-    "json",
-    "write the whole result as JSON; - is standard output",
-    IN_REPORT,
-    parse_path,
-    "FILE",
-    writes="file",
+JSON = PathOption(
+    "json", "write the whole result as JSON; - is standard output", IN_REPORT, writes="file"
 )
-CSV = Option(
+CSV = PathOption(
     "csv",
     "write the whole result as CSV, a row an iteration; - is standard output",
     IN_REPORT,
-    parse_path,
-    "FILE",
     writes="file",
 )
 VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, purpose="setting")
-GET_STATIC_MEM_INFO = Option(
+GET_STATIC_MEM_INFO = PathOption(
     "get_static_mem_info",
     "write the plan of the static memory into this new folder",
     IN_REPORT,
-    parse_path,
     "DIR",
     writes="folder",
     purpose="setting",

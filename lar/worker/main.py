@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -136,8 +135,9 @@ def import_modules(task: str, engine: str, driver: str) -> None:
     if driver:
         engine_named(engine).driver_class(driver)
     if task == "run":
-        for name in ("lar.worker.execution", "lar.inputs.batching", "lar.inputs.feed"):
-            importlib.import_module(name)
+        import lar.inputs.batching
+        import lar.inputs.feed
+        import lar.worker.execution  # noqa: F401
 
 
 def end_with_parent() -> None:
