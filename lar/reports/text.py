@@ -147,13 +147,17 @@ class Drawing:
 
     def line(self, cells: Iterable[str], color: str = "") -> str:
         layout = self.layout
-        text = f"{layout.start}{layout.gap.join(cells)}{layout.end}"
-        return self.screen.paint(text.rstrip() if layout.is_stripped else text, color)
+        return self.finished(f"{layout.start}{layout.gap.join(cells)}{layout.end}", color)
+
+    def finished(self, line: str, color: str) -> str:
+        """Return a line in its colour; spaces at the end of one would begin another on a screen."""
+        is_stripped = self.layout.is_stripped or self.screen.width is not None
+        return self.screen.paint(line.rstrip() if is_stripped else line, color)
 
     def rule(self, rule: Rule | None) -> Iterator[str]:
         if rule is not None:
             pieces = (rule_piece(rule, width) for width in self.widths)
-            yield self.screen.paint(f"{rule.left}{rule.middle.join(pieces)}{rule.right}", DIM)
+            yield self.finished(f"{rule.left}{rule.middle.join(pieces)}{rule.right}", DIM)
 
     def head(self) -> Iterator[str]:
         """Yield the header between its rules."""

@@ -171,6 +171,14 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     assert "short" in lines[2]
 
 
+def test_spaces_that_end_a_line_are_no_part_of_a_screen() -> None:
+    layout = Layout(over=Rule(right="  "), end="  ")
+    paper = format_rows(HEADER, WIDE, layout)
+    assert paper[0].endswith("-  ")
+    assert max(map(len, paper)) == 96
+    assert format_rows(HEADER, WIDE, layout, Screen(94)) == [line.rstrip() for line in paper]
+
+
 @pytest.mark.parametrize("width", [80, 50])
 def test_cells_may_be_wrapped_instead(width: int) -> None:
     words = "some words of a sentence that is too long for one line of a narrow terminal"
