@@ -9,21 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lar.engines.megengine.options import ROWS
-from tests.engines.megengine.probed import DIGITS, MODELS, REPOSITORY
+from tests.engines.megengine.probed import DIGITS, MODELS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
-
-FORKS = Path(__file__).with_name("forks.py")
 
 
 # What the engine tells, and its environment
@@ -117,44 +113,20 @@ LEFT_OUT = (
 )
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[subprocess.Popen[str]]:
-    """The process in whose forks lar runs: the options make too many runs to start each anew."""
-    with subprocess.Popen(
-        [sys.executable, FORKS],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
 @pytest.mark.parametrize("key", [row.key for row in ROWS if row.key not in LEFT_OUT])
+@pytest.mark.parametrize("model", ["digits_cnn", "int8"])
 def test_each_option_ends_in_time_on_each_model(
-    forks: subprocess.Popen[str], tmp_path: Path, key: str
+    run_lar: RunLar, tmp_path: Path, key: str, model: str
 ) -> None:
     arguments = VALUES.get(key, ["--" + key.replace("_", "-")])
-    runs = []
-    for name in ("digits_cnn", "int8", "one_operator"):
-        folder = tmp_path / name
-        folder.mkdir()
-        words = ["run", str(MODELS / f"{name}.mge"), *arguments, "--iter", "2", "--in-process"]
-        runs.append((words, str(folder), 30))
-    assert forks.stdin is not None
-    assert forks.stdout is not None
-    forks.stdin.write(json.dumps(runs) + "\n")
-    forks.stdin.flush()
-    for code, (_, place, _) in zip(json.loads(forks.stdout.readline()), runs, strict=True):
-        said = Path(place, "output").read_text(errors="replace")
-        refused = key in NEED_A_FILE or (key in NOT_ON_INT8 and Path(place).name == "int8")
-        # One that hung was killed, one that crashed has a signal's code too.
-        assert code in ((0, 2) if key in NEED_CUDA else (2,) if refused else (0,)), (code, said)
-        assert "Traceback" not in said
-        assert ("lar: error: " in said) == bool(code)
-        assert "expected one argument" not in said
+    words = ["run", str(MODELS / f"{model}.mge"), *arguments, "--iter", "2"]
+    done = run_lar(*words, cwd=tmp_path, timeout=30)
+    refused = key in NEED_A_FILE or (key in NOT_ON_INT8 and model == "int8")
+    codes = (0, 2) if key in NEED_CUDA else (2,) if refused else (0,)
+    assert done.returncode in codes, done.stderr
+    assert "Traceback" not in done.stderr
+    assert ("lar: error: " in done.stderr) == bool(done.returncode)
+    assert "expected one argument" not in done.stderr
 
 
 # Options that cannot go together, or not here
