@@ -40,13 +40,14 @@ def main(arguments: argparse.Namespace) -> int:
         file = None
         if arguments.json is not None:
             file = stack.enter_context(OutputFile(arguments.json, "--json"))
+        from lar.cli.screen import screen_of_output
         from lar.records.run import record_to_json
         from lar.reports.info_text import format_info
         from lar.running.tasks import info_of
 
         info = info_of(spec)
         if file is None or not file.to_stdout:
-            print("\n".join(format_info(info)))
+            print("\n".join(format_info(info, screen_of_output())))
         if file is not None:
             file.write(record_to_json(info).decode() + "\n")
     return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from lar.engines import engine_named
 from lar.errors import printable
 from lar.records.run import ModelInfo, TensorInfo
-from lar.reports.text import format_bytes, format_count, format_rows
+from lar.reports.text import PAPER, Screen, format_bytes, format_count, format_rows
 
 
-def format_info(info: ModelInfo) -> list[str]:
+def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
     """Return the lines that describe a model."""
     unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
     facts = [
@@ -26,11 +26,11 @@ def format_info(info: ModelInfo) -> list[str]:
     counts = [[printable(name), str(count)] for name, count in info.operators.items()]
     total = sum(info.operators.values())
     return [
-        *facts,
+        *(line for fact in facts for line in screen.wrap(fact)),
         "",
-        *format_rows(["tensor", "name", "dtype", "shape"], tensors),
+        *format_rows(["tensor", "name", "dtype", "shape"], tensors, screen=screen),
         "",
-        *format_rows([f"operator ({total})", "count"], counts),
+        *format_rows([f"operator ({total})", "count"], counts, screen=screen),
     ]
 
 

@@ -88,9 +88,15 @@ def test_the_engines_are_listed_within_columns(
 
 @pytest.mark.parametrize("columns", ["60", "80"])
 @pytest.mark.parametrize(
-    "words", ["engines --quirks", "cache show tests/data/digits_cnn.cache"], ids=["quirks", "cache"]
+    "words",
+    [
+        "engines --quirks",
+        "cache show tests/data/digits_cnn.cache",
+        "info models/mobilenet_v2.onnx",
+    ],
+    ids=["quirks", "cache", "info"],
 )
-def test_defects_and_caches_are_listed_within_columns(
+def test_defects_caches_and_models_are_listed_within_columns(
     words: str,
     columns: str,
     root: Path,
