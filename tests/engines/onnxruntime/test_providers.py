@@ -138,8 +138,8 @@ def test_a_cache_for_tensorrt_needs_tensorrt_and_a_place(
     ("message", "hint"),
     [
         ("Unable to serialize model as it contains compiled nodes. Please ...", "leave out"),
-        ("INVALID_PROTOBUF : Protobuf serialization failed.", "make room on the disk"),
-        ('Failed to write external initializers to file: "x.data"', "make room on the disk"),
+        ("INVALID_PROTOBUF : Protobuf serialization failed.", "--model-dump can write 2 GiB"),
+        ('Failed to write external initializers to file: "x.data"', "--model-dump can write 2 GiB"),
     ],
 )
 def test_a_graph_that_cannot_be_saved_is_no_broken_model(message: str, hint: str) -> None:
