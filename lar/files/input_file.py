@@ -93,13 +93,16 @@ def read_input(
     """
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
-            return file.read()
+            content: bytes | None = file.read()
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
             problem = "does not fit into memory"
             hint = f"check that it is the right {what}"
             raise error(problem, hint, flag=flag, subject=path) from None
+    if content is None:  # some files of /proc wait for what comes
+        raise _not_regular(os.fspath(path), flag, what, error)
+    return content
 
 
 def read_input_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 from pathlib import Path
@@ -109,3 +110,15 @@ def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
     monkeypatch.setattr("lar.files.input_file.open", interrupt, raising=False)
     with pytest.raises(KeyboardInterrupt):
         open_input(path)
+
+
+def test_a_file_that_waits_for_its_content_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return None  # type: ignore[return-value]  # as /proc/kmsg does
+
+    monkeypatch.setattr("lar.files.input_file.open_input", lambda *_, **__: Waiting())
+    with pytest.raises(UsageError, match="is not a regular file"):
+        read_input(tmp_path / "file")

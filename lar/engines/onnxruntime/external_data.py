@@ -65,7 +65,7 @@ def check_tensor(
     """
     subject = f"{model}: tensor {printable(tensor.tensor)!r}"
     location = tensor.location
-    if not location or location == MEMORY:
+    if not location or "\0" in location or location == MEMORY:
         raise UsageError("its data is in a file without a name", BROKEN, subject=subject)
     folders = [os.path.realpath(folder) for folder in allowed]
     if not os.path.isabs(location) and ".." not in Path(location).parts:

@@ -173,6 +173,7 @@ def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
         ({"location": "pipe"}, "pipe: is not a regular file"),
         ({"location": "sub"}, "sub: is a folder"),
         ({"location": ""}, "in a file without a name"),
+        ({"location": "w.bin\0"}, "in a file without a name"),
         ({"location": "*/_ORT_MEM_ADDR_/*", "offset": "4096", "length": "16"}, "without a name"),
         ({"location": "w.bin", "offset": "0", "length": "17"}, "w.bin is cut short"),
         ({"location": "w.bin", "offset": "1", "length": "16"}, "w.bin is cut short"),
