@@ -137,7 +137,18 @@ def recorder_of(spec: RunSpec) -> Silent:
     return Recorder() if one_of(PROFILE_FILES, spec.settings) else SILENT
 
 
-def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[SampleRows]) -> None:
+def write_log(line: str) -> None:
+    """Write a line into the log of a worker, which is its standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def execute(
+    spec: RunSpec,
+    context: RunContext,
+    emit: Emit,
+    tables: Sequence[SampleRows],
+    log: Callable[[str], None] = write_log,
+) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
 
     Raises:
@@ -147,7 +158,8 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
     driver, recorder = copies.drivers[0], copies.recorder
     try:
         emit(EngineStarted(driver.facts()))
-        log_changes(spec)
+        for line in changes_of(spec):
+            log(line)
         emit(PhaseEntered("load"))
         load_seconds = copies.load()
         infos = driver.inputs()
@@ -213,12 +225,11 @@ def execute(spec: RunSpec, context: RunContext, emit: Emit, tables: Sequence[Sam
         raise explained from error
 
 
-def log_changes(spec: RunSpec) -> None:
-    """Write into the log which options change what is computed, as load_and_run prints it."""
+def changes_of(spec: RunSpec) -> Iterator[str]:
+    """Yield which options change what is computed, as load_and_run prints it."""
     for key in spec.settings:
         if key in CHANGES:
-            said = f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {CHANGES[key]}"
-            print(said, file=sys.stderr, flush=True)
+            yield f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {CHANGES[key]}"
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:

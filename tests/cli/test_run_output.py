@@ -187,9 +187,11 @@ def test_outputs_that_numpy_does_not_hold(run_lar: RunLar, tmp_path: Path, kind:
     assert first.outputs == second.outputs
 
 
+@pytest.mark.parametrize("runner", ["run_lar", "run_without_worker"])
 def test_what_an_option_changes_is_in_the_log_and_printed_with_verbose(
-    run_lar: RunLar, root: Path, tmp_path: Path
+    request: pytest.FixtureRequest, root: Path, tmp_path: Path, runner: str
 ) -> None:
+    run_lar: RunLar = request.getfixturevalue(runner)
     words = [str(root / "models/one_operator.mge"), "--enable-nchw44", "--winograd-transform"]
     words += ["--iter", "1", "--json", str(tmp_path / "result.json")]
     told = ["enable nchw44 optimization", "enable winograd transform"]
