@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import os
 from _thread import start_new_thread
+from importlib import import_module
 
 from lar.files.libraries import load_lazily
 
@@ -16,14 +17,25 @@ def start(argv: list[str], library: str) -> None:
     the thread computes; whoever imports a module that another thread imports waits for it.
     """
     if library:
-        # The system loads one library at a time: those that Python's modules need come first.
-        for name in ("json", "mmap", "resource", "shutil", "numpy"):
-            importlib.import_module(name)
+        import_libraries()
         start_new_thread(import_ahead, (argv,))
         load_lazily(library)
     from lar.worker.main import main
 
     main(argv)
+
+
+def import_libraries() -> None:
+    """Import what has libraries of its own: the system loads one at a time, so that these would
+    wait for the engine's."""
+    # The threads of NumPy's BLAS, which nothing needs here, keep the CPUs busy when they start.
+    threads = "OPENBLAS_NUM_THREADS"
+    is_given = threads in os.environ
+    os.environ.setdefault(threads, "1")
+    for name in ("json", "mmap", "resource", "shutil", "numpy"):
+        import_module(name)
+    if not is_given:
+        del os.environ[threads]
 
 
 def import_ahead(argv: list[str]) -> None:
