@@ -135,7 +135,7 @@ def files_of_all(paths: Sequence[str], action: str = "") -> CacheFiles:
         for kind, path in zip(kinds, paths, strict=True):
             kind.check_editable(path, action)
     if any(kind is not kinds[0] for kind in kinds):
-        raise UsageError(f"{', '.join(paths)}: these are caches of two engines")
+        raise UsageError("these are caches of two engines", subject=", ".join(paths))
     return kinds[0]
 
 

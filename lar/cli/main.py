@@ -165,7 +165,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser) -> NoReturn:
     if not word.startswith("-"):
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
-        raise UsageError(f"{flag}: stands after --, where no flags do", "leave the -- out")
+        raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
     raise UsageError(
         f"unknown flag {flag}",
         suggest_flag(flag, flags) or f"`{parser.prog} --help` lists the flags",

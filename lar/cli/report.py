@@ -102,12 +102,16 @@ def report(arguments: argparse.Namespace) -> int:
     name = arguments.style or ("diff" if arguments.other else "megengine")
     style = STYLES[name]
     if arguments.output:
-        raise UsageError("--output: goes with --export", "--csv, --json or --html write a report")
+        raise UsageError(
+            "goes with --export", "--csv, --json or --html write a report", flag="--output"
+        )
     paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
     if len(paths) not in style.profiles:
         if len(paths) == 1:
-            raise UsageError(f"--style {name}: compares two profiles", "give a second one")
-        raise UsageError(f"--style {name}: takes one profile", f"two: --style {styles_of_two()}")
+            raise UsageError("compares two profiles", "give a second one", flag=f"--style {name}")
+        raise UsageError(
+            "takes one profile", f"two: --style {styles_of_two()}", flag=f"--style {name}"
+        )
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
@@ -168,12 +172,12 @@ def export(arguments: argparse.Namespace) -> int:
     from lar.files.report_file import OutputFile, check_places
 
     if arguments.other:
-        raise UsageError("--export: takes one profile", f"leave {arguments.other} out")
+        raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
     keys = ("style", *RENDERINGS, *BY_KEY)
     if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
         raise UsageError(f"--export goes without {', '.join(refused)}", "leave that out")
     if not arguments.output:
-        raise UsageError("--export: where to is not said", "add -o FILE")
+        raise UsageError("where to is not said", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
         file.write(EXPORTS[arguments.export][0](open_profile(arguments.profile)))

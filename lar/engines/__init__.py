@@ -81,7 +81,7 @@ def engine_named(name: str) -> Engine:
     known = [engine.name for engine in all_engines()]
     near = nearest(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"
-    raise UsageError(f"--engine: there is no engine {name!r}", hint)
+    raise UsageError(f"there is no engine {name!r}", hint, flag="--engine")
 
 
 def find_engine(name: str) -> Engine | None:
@@ -129,8 +129,9 @@ def engine_for(model: Path, asked: str | None) -> Engine:
         if found is not None and found not in engine.formats:
             able = ", ".join(each.name for each in engines_for(found))
             raise UsageError(
-                f"{model}: a model in the {found.name} format, which {engine.title} does not read",
+                f"a model in the {found.name} format, which {engine.title} does not read",
                 f"leave out --engine, or give --engine {able}",
+                subject=model,
             )
         return engine
     found, named = format_in(head), format_named(model)
@@ -140,16 +141,17 @@ def engine_for(model: Path, asked: str | None) -> Engine:
         found, named = format_in(head, formats), format_named(model, formats)
     if found is not None and named is not None and found != named:
         raise UsageError(
-            f"{model}: named {model.suffix.lower()}, but its content is a model in the "
-            f"{found.name} format",
+            f"named {model.suffix.lower()}, but its content is a model in the {found.name} format",
             f"rename it to {found.suffixes[0]}, or give --engine {engines_for(found)[0].name}",
+            subject=model,
         )
     model_format = named or found
     if model_format is None:
         known = " ".join(suffix for engine in all_engines() for suffix in engine.suffixes)
         raise UsageError(
-            f"{model}: not a model that lar knows (suffix {model.suffix.lower() or 'none'})",
+            f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})",
             f"models end in {known}; --engine NAME says what it is all the same",
+            subject=model,
         )
     return engines_for(model_format)[0]
 
@@ -164,8 +166,9 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
         if key not in engine.rows:
             able = [other.name for other in ENGINES if key in other.rows]
             raise UsageError(
-                f"{flag_of(key)}: {engine.title} cannot do this",
+                f"{engine.title} cannot do this",
                 f"engines that can: {', '.join(able)}" if able else "no engine can",
+                flag=flag_of(key),
             )
 
 
@@ -179,7 +182,9 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
     names = [driver.name for driver in engine.drivers]
     if asked is not None and asked not in names:
         raise UsageError(
-            f"--driver: {engine.title} has no driver {asked!r}", f"drivers: {', '.join(names)}"
+            f"{engine.title} has no driver {asked!r}",
+            f"drivers: {', '.join(names)}",
+            flag="--driver",
         )
     for driver in engine.drivers:
         if asked in (None, driver.name) and all(driver.name in rows[key].drivers for key in keys):

@@ -28,20 +28,20 @@ def read_foreign(data: bytes, name: str) -> Profile:
     hint = "make it again with --profile-raw"
     engine = writer_of(data)
     if not data.strip():
-        raise UsageError(f"{name}: the profile is empty", hint)
+        raise UsageError("the profile is empty", hint, subject=name)
     if engine is None:
-        raise UsageError(f"{name}: is not a profile, or was cut short", hint)
+        raise UsageError("is not a profile, or was cut short", hint, subject=name)
     try:
         profile = engine.read_profile(data, name)
     except RecursionError:
-        raise UsageError(f"{name}: is not a profile: it is nested too deeply", hint) from None
+        raise UsageError("is not a profile: it is nested too deeply", hint, subject=name) from None
     except OverflowError:
-        raise UsageError(f"{name}: is damaged: it holds an infinite time", hint) from None
+        raise UsageError("is damaged: it holds an infinite time", hint, subject=name) from None
     except ValueError as error:  # in what is decoded where it is needed
-        raise UsageError(f"{name}: is damaged: {str(error).lower()}", hint) from None
+        raise UsageError(f"is damaged: {str(error).lower()}", hint, subject=name) from None
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
             operator = profile.operators[each.operator].name
             why = f"{operator} ends before it begins to compute, or computes before it begins"
-            raise UsageError(f"{name}: is damaged: {why}", hint)
+            raise UsageError(f"is damaged: {why}", hint, subject=name)
     return profile

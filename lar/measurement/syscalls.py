@@ -60,7 +60,7 @@ def require_strace() -> None:
         UsageError: strace is not installed, or may not trace.
     """
     if shutil.which("strace") is None:
-        raise UsageError(f"{FLAG}: strace is not installed", "install it, or leave the flag out")
+        raise UsageError("strace is not installed", "install it, or leave the flag out", flag=FLAG)
     done = subprocess.run(
         ["strace", "-qq", "-o", os.devnull, "true"],
         stdin=subprocess.DEVNULL,
@@ -77,8 +77,9 @@ def cannot_trace(said: str) -> UsageError:
     lines = said.strip().splitlines()
     why = lines[-1].removeprefix("strace: ") if lines else "it has not begun"
     return UsageError(
-        f"{FLAG}: strace cannot trace processes here: {why.lower()}",
+        f"strace cannot trace processes here: {why.lower()}",
         "allow ptrace (in a container, the capability SYS_PTRACE), or leave the flag out",
+        flag=FLAG,
     )
 
 

@@ -105,17 +105,17 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
         UsageError: it is empty, truncated, foreign or damaged.
     """
     if not data.strip():
-        raise UsageError(f"{name}: the profile is empty", "make it again")
+        raise UsageError("the profile is empty", "make it again", subject=name)
     try:
         raw = DECODER.decode(data)
     except msgspec.ValidationError as error:
         why = str(error).lower()
         raise UsageError(
-            f"{name}: is JSON, but not a profile that lar knows: {why}", HINT
+            f"is JSON, but not a profile that lar knows: {why}", HINT, subject=name
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error).lower()
-        raise UsageError(f"{name}: is not a profile, or was cut short: {why}", HINT) from None
+        raise UsageError(f"is not a profile, or was cut short: {why}", HINT, subject=name) from None
     graph, times = raw.graph_exec, raw.profiler
     for what, there, keys in (
         ("operator", graph.operator, [*graph.comp_seq, *times.device, *times.host]),
@@ -127,5 +127,5 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
         ("variable", graph.var, [chunk.owner_var for chunk in graph.mem_chunk.values()]),
     ):
         if missing := set(keys).difference(there):
-            raise UsageError(f"{name}: is damaged: {what} {min(missing)} is not in it", HINT)
+            raise UsageError(f"is damaged: {what} {min(missing)} is not in it", HINT, subject=name)
     return raw

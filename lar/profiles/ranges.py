@@ -146,7 +146,9 @@ def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
         write_with(trace, spans_of_ranges([named], t0_ns), {PYTHON_THREAD: "python"}, path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"{path}: the range {named.name!r} cannot be added: {reason}") from None
+        raise UsageError(
+            f"the range {named.name!r} cannot be added: {reason}", subject=path
+        ) from None
 
 
 def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:

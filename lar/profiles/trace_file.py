@@ -129,25 +129,28 @@ def decode_profile(data: bytes, name: str) -> Profile:
     """
     again = "make it again with --profile"
     if not data.strip():
-        raise UsageError(f"{name}: the profile is empty", again)
+        raise UsageError("the profile is empty", again, subject=name)
     try:
         schema = schema_in(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name}: is not a profile, or was cut short: {error}", again) from None
+        raise UsageError(
+            f"is not a profile, or was cut short: {error}", again, subject=name
+        ) from None
     except RecursionError:
-        raise UsageError(f"{name}: is not a profile: it is nested too deeply", again) from None
+        raise UsageError("is not a profile: it is nested too deeply", again, subject=name) from None
     if schema != PROFILE_SCHEMA:
         what = f"has the schema {schema!r}" if schema else "is JSON, but not a profile of lar"
         is_later = schema.startswith("lar.profile/")
         raise UsageError(
-            f"{name}: {what}; this lar reads {PROFILE_SCHEMA}",
+            f"{what}; this lar reads {PROFILE_SCHEMA}",
             "a later lar reads it" if is_later else FOREIGN_HINT,
+            subject=name,
         )
     try:
         file = msgspec.json.decode(data, type=TraceFile)
         return profile_of(file)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{name}: is damaged: {error}", again) from None
+        raise UsageError(f"is damaged: {error}", again, subject=name) from None
 
 
 def schema_in(data: bytes) -> str:

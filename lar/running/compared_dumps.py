@@ -109,12 +109,13 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
         return
     runs = [side for side in sides if isinstance(side, ModelRun) and side.has_testcases]
     if not runs:
-        raise UsageError(f"--case {case}: no side has testcases", "leave it out")
+        raise UsageError("no side has testcases", "leave it out", flag=f"--case {case}")
     for side in runs:
         if not 0 <= case < side.case_count:
             raise UsageError(
-                f"--case {case}: {side.model} has {side.case_count} testcases",
+                f"{side.model} has {side.case_count} testcases",
                 "they are counted from 0",
+                flag=f"--case {case}",
             )
 
 
@@ -135,11 +136,14 @@ def side_of(text: str) -> Side:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"{text}: {error}", "quote a model with its options as one word") from None
+        raise UsageError(
+            str(error), "quote a model with its options as one word", subject=text
+        ) from None
     if len(words) < 2:
         raise UsageError(
-            f"{text}: no such dump, tensor file or model",
+            "no such dump, tensor file or model",
             'give a folder, a file, or a model with its options: "model.mge --cpu"',
+            subject=text,
         )
     return model_run(text, words[0], parse_words(words[1:]))
 
@@ -188,7 +192,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if not equals:
             value = next(left, "")
         if not value:
-            raise UsageError(f"{flag_of(key)}: expected one argument")
+            raise UsageError("expected one argument", flag=flag_of(key))
         add_value(values, option, value)
     return values
 
@@ -245,10 +249,11 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     spec = plan_run(side.model, parse_values(values))
     if spec.items:
         raise UsageError(
-            f"{side.text}: --input {';'.join(spec.inputs)} is a data set of "
+            f"--input {';'.join(spec.inputs)} is a data set of "
             f"{len(spec.items)} items, and a comparison is of one run",
             "give one item; or run the data set with --bin-out-dump DIR for each side, and compare "
             "the folders",
+            subject=side.text,
         )
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
@@ -305,8 +310,9 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
     }
     if not inputs or len(fed) < len(inputs):
         raise UsageError(
-            f"{dump.source}: the dump does not hold what its run was fed with",
+            "the dump does not hold what its run was fed with",
             "give --input, with the same data",
+            subject=dump.source,
         )
     place = folder / "inputs"
     place.mkdir()

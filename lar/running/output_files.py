@@ -131,13 +131,13 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
         return
     if kind == "folder":
         if place.exists() and not place.is_dir():
-            raise UsageError(f"{flag}: {place}: is not a folder", "choose another name")
+            raise UsageError("is not a folder", "choose another name", flag=flag, subject=place)
         if place.is_dir() and any(place.iterdir()):
             check_overwritten(place, flag, overwrite)
     elif place.is_dir():
-        raise UsageError(f"{flag}: {place}: is a folder; give a file name")
+        raise UsageError("is a folder; give a file name", flag=flag, subject=place)
     elif place.exists() and not place.is_file():
-        raise UsageError(f"{flag}: {place}: is not a regular file", "give a file name")
+        raise UsageError("is not a regular file", "give a file name", flag=flag, subject=place)
     elif place.exists() and not os.access(place, os.W_OK):
         raise PermissionError(13, "permission denied")
 
@@ -150,15 +150,19 @@ def check_overwritten(place: Path, flag: str, overwrite: bool) -> None:
     """
     if not overwrite:
         raise UsageError(
-            f"{flag}: {place}: the folder is not empty",
+            "the folder is not empty",
             "give a new folder, or --overwrite to replace the dump in it",
+            flag=flag,
+            subject=place,
         )
     from lar.dumps.delivery import is_dump
 
     if not is_dump(place):
         raise UsageError(
-            f"{flag}: {place}: --overwrite replaces dumps only, and something else is in it",
+            "--overwrite replaces dumps only, and something else is in it",
             "give a new folder",
+            flag=flag,
+            subject=place,
         )
 
 
@@ -179,8 +183,10 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             if ok:
                 nothing_ran = spec.warmup_iterations + spec.iterations == 0
                 raise UsageError(
-                    f"{flag}: {place}: the engine has written nothing",
+                    "the engine has written nothing",
                     "it writes when it runs: --iter 1" if nothing_ran else "",
+                    flag=flag,
+                    subject=place,
                 )
             continue
         try:

@@ -226,14 +226,16 @@ def check_cache(path: Path, *, searching: bool) -> bool:
     known = path.exists()
     if not known and not searching:
         raise UsageError(
-            f"--fast-run-algo-policy: {path}: no such file",
+            "no such file",
             "make it with --fast-run, then run without",
+            flag="--fast-run-algo-policy",
+            subject=path,
         )
     if known:
         read_cache(path)  # refuses a damaged or foreign file before the engine sees it
     if searching and not os.access(path if known else path.absolute().parent, os.W_OK):
         raise UsageError(
-            f"--fast-run-algo-policy: {path}: cannot be written", "choose another file"
+            "cannot be written", "choose another file", flag="--fast-run-algo-policy", subject=path
         )
     return known
 

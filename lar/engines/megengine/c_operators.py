@@ -43,16 +43,22 @@ def load_library(path: str) -> None:
         library = ctypes.CDLL(os.path.abspath(path))
     except OSError as error:
         if not os.path.exists(path):
-            raise UsageError(f"--c-opr-lib: {path}: no such file", "check the path") from None
+            raise UsageError(
+                "no such file", "check the path", flag="--c-opr-lib", subject=path
+            ) from None
         reason = str(error).removeprefix(os.path.abspath(path)).lstrip(": ")
         raise UsageError(
-            f"--c-opr-lib: {path}: cannot be loaded: {reason}",
+            f"cannot be loaded: {reason}",
             "give a shared library (.so) that was built for this machine",
+            flag="--c-opr-lib",
+            subject=path,
         ) from None
     if not hasattr(library, ENTRY):
         raise UsageError(
-            f"--c-opr-lib: {path}: is not a library of operators: it has no function {ENTRY}",
+            f"is not a library of operators: it has no function {ENTRY}",
             "build it with MegEngine's extern_c_opr.h",
+            flag="--c-opr-lib",
+            subject=path,
         )
     register = getattr(library, ENTRY)
     register.argtypes, register.restype = [ctypes.c_void_p], None

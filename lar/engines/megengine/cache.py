@@ -332,8 +332,9 @@ def cache_of(data: bytes, name: str = "the cache") -> AlgorithmCache:
         refuse_repeats([category.name for category in categories])
     except ValueError as error:
         raise UsageError(
-            f"{name}: is not a fast-run cache of MegEngine, or is damaged: {error}",
+            f"is not a fast-run cache of MegEngine, or is damaged: {error}",
             "remove it and search again, or choose another; an empty cache has 4 bytes, all zero",
+            subject=name,
         ) from None
     return AlgorithmCache(categories)
 

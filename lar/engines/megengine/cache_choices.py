@@ -183,8 +183,9 @@ class AlgorithmCaches(CacheFiles):
         if operator and not operators:
             names = ", ".join(dict.fromkeys(each.name for each in operators_of(cache)))
             raise UsageError(
-                f"--operator: no operator of {path} holds {operator!r}",
+                f"no operator of {path} holds {operator!r}",
                 f"operators: {names or 'none'}",
+                flag="--operator",
             )
         lines = describe_cache(cache, operators, every_algorithm=every_algorithm)
         return CacheReport(lines, {"operators": [record_of(each) for each in operators]})

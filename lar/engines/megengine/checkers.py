@@ -178,6 +178,7 @@ class DispatchCheck:
             first, *others = self.found
             more = f", nor do {len(others)} others" if others else ""
             raise CheckFailed(
-                f"--check-dispatch: operator {first} gives the CPU no kernel to run{more}",
+                f"operator {first} gives the CPU no kernel to run{more}",
                 "it computes while it is dispatched, or has nothing to compute",
+                flag="--check-dispatch",
             )

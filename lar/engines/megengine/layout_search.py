@@ -66,8 +66,9 @@ def examine_layouts(driver: LiteDriver, place: str) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise LarError(
-            "--layout-transform: the model that the search made cannot be read",
+            "the model that the search made cannot be read",
             f"leave the flag out; MegEngine says: {said[-1][:300]}",
+            flag="--layout-transform",
         )
     names = json.loads(done.stdout.splitlines()[-1])
     if names:

@@ -92,8 +92,9 @@ class LiteDriver(Driver):
         devices = find_devices()
         if f"cuda:{device_id}" not in devices:
             raise UsageError(
-                f"--cuda: MegEngine finds no device cuda:{device_id} on this machine",
+                f"MegEngine finds no device cuda:{device_id} on this machine",
                 f"devices: {', '.join(devices)}; check the NVIDIA driver (`lar engines`)",
+                flag="--cuda",
             )
         self.config.device_type = self.lite.LiteDeviceType.LITE_CUDA
         self.config.device_id = device_id
@@ -147,9 +148,9 @@ class LiteDriver(Driver):
         device = names.get(number.value, f"device type {number.value}")
         if device != self.spec.device:
             raise UsageError(
-                f"{self.spec.model}: the model is on {device}, not on {self.spec.device}: its "
-                "file asks for that",
+                f"the model is on {device}, not on {self.spec.device}: its file asks for that",
                 "give --cuda" if device.startswith("cuda") else "pack it again for this device",
+                subject=self.spec.model,
             )
 
     def read_inputs(self) -> Iterator[TensorInfo]:
@@ -210,8 +211,9 @@ class LiteDriver(Driver):
         for core in cores:
             if core not in usable:
                 raise UsageError(
-                    f"--multi-thread-core-ids: there is no core {core} to use",
+                    f"there is no core {core} to use",
                     f"cores: {', '.join(map(str, sorted(usable)))}",
+                    flag="--multi-thread-core-ids",
                 )
 
         def bind(thread: int) -> int:

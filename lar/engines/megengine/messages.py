@@ -85,8 +85,9 @@ def explain_check(message: str) -> CheckFailed | None:
 def type_error(model: str, type_name: str) -> UsageError:
     """Return the error of a model with an input or output of a type that lite lacks."""
     return UsageError(
-        f"{model}: an input or output is of type {type_name}, which MegEngine's lite lacks",
+        f"an input or output is of type {type_name}, which MegEngine's lite lacks",
         "--driver graph takes it; or cast it to float32 or int32 in the model, and dump it again",
+        subject=model,
     )
 
 
@@ -112,7 +113,7 @@ def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]
         height, width = image_size(info.shape)
         hint += f", --resize {height}x{width} makes an image fit"
     return UsageError(
-        f"{model}: MegEngine cannot compute it with {fed}; it was dumped for {own}", hint
+        f"MegEngine cannot compute it with {fed}; it was dumped for {own}", hint, subject=model
     )
 
 
@@ -146,10 +147,11 @@ def explain_megengine(
     dump = next((each for each in OPERATOR_DUMPS if each.key in settings), None)
     if dump is not None and UNDUMPED.search(message):
         return UsageError(
-            f"{dump.flag}: {model} has a variable that MegEngine cannot dump, as batch "
+            f"{model} has a variable that MegEngine cannot dump, as batch "
             "normalisation has that is not folded",
             "dump the model with optimize_for_inference, which folds it; --bin-out-dump DIR writes "
             "the outputs alone",
+            flag=dump.flag,
         )
     # The engine's checks of shapes say so, or stand in functions that are called so.
     if resized and re.search("shape|layout", message):
@@ -159,32 +161,36 @@ def explain_megengine(
         return LarError(f"MegEngine cannot write a file: {why}", "make room on the disk")
     if "ExternCOprRunner::load" in message:
         return UsageError(
-            f"{model}: it has an operator in C that no loaded library has",
+            "it has an operator in C that no loaded library has",
             "name its library: lar run --c-opr-lib FILE",
+            subject=model,
         )
     if "`ch >= 1'" in message and "json.cpp" in message:
         asked = next((each for each in PROFILE_FILES if each.key in settings), PROFILE)
         return UsageError(
-            f"{asked.flag}: {model} has a name that is not ASCII, which MegEngine cannot "
-            "write into its profile",
+            f"{model} has a name that is not ASCII, which MegEngine cannot write into its profile",
             "export the model with other names, or leave the flag out",
+            flag=asked.flag,
         )
     said = message.strip().splitlines()[0] if message.strip() else "nothing"
     if "attempt to modify ExecutionPolicy" in message:
         return UsageError(
-            "--workspace-limit: MegEngine cannot set it on this model with these options",
+            "MegEngine cannot set it on this model with these options",
             "leave it or the layout out",
+            flag="--workspace-limit",
         )
     if "contain_attribute_all(positive_attr)" in message and FAST_RUN.key in settings:
         return UsageError(
-            f"--fast-run: an operator of {model} has naive algorithms alone with these options, "
+            f"an operator of {model} has naive algorithms alone with these options, "
             "and --fast-run takes none",
             "--full-run takes them too; or leave the layout out",
+            flag="--fast-run",
         )
     if CHECK_VAR_VALUE.key in settings and "param.mode == Param::Mode::" in message:
         return UsageError(
-            f"--check-var-value: {model} has quantised variables, which MegEngine cannot compare",
+            f"{model} has quantised variables, which MegEngine cannot compare",
             "--range looks at its floating-point values",
+            flag="--check-var-value",
         )
     if ENABLE_IOC16.key in settings:
         return UsageError(
@@ -200,12 +206,14 @@ def explain_megengine(
             )
         fold = ", or fold batch normalisation before the dump" if "batch_norm" in message else ""
         return UsageError(
-            f"{layout.flag}: MegEngine cannot run {model} in this layout",
+            f"MegEngine cannot run {model} in this layout",
             f"leave the flag out{fold}; it says: {said}",
+            flag=layout.flag,
         )
     if "map.find(desc) != map.end()" in message:
         return UsageError(
-            "--fast-run-algo-policy: the cache names an algorithm that is not here",
+            "the cache names an algorithm that is not here",
             "it was made on another machine or by another version: search again",
+            flag="--fast-run-algo-policy",
         )
     return None

@@ -157,7 +157,7 @@ def unpack_model(data: memoryview | bytes, name: str = "the file") -> PackedMode
     try:
         return read_buffer(memoryview(data)[len(PACKED_MAGIC) :])
     except ValueError as error:
-        raise UsageError(f"{name}: a packed model that is damaged: {error}", BROKEN) from None
+        raise UsageError(f"a packed model that is damaged: {error}", BROKEN, subject=name) from None
 
 
 def read_buffer(buffer: memoryview) -> PackedModel:
@@ -201,7 +201,9 @@ def plain_graph(packed: PackedModel, name: str) -> memoryview:
         UsageError: it is encrypted.
     """
     if packed.graph_encrypted:
-        raise UsageError(f"{name}: the model in it is encrypted", "give the model it was made of")
+        raise UsageError(
+            "the model in it is encrypted", "give the model it was made of", subject=name
+        )
     return packed.graph
 
 
@@ -223,7 +225,9 @@ def write_packed(
     except ImportError as error:
         raise LarError(f"flatbuffers cannot be imported: {first_line(error)}") from error
     if len(graph) > LARGEST_MODEL:
-        raise UsageError("--packed-model-dump: the model is too large, a file holds 2 GiB at most")
+        raise UsageError(
+            "the model is too large, a file holds 2 GiB at most", flag="--packed-model-dump"
+        )
     builder: Any = flatbuffers.Builder(len(graph) + len(info or b"") + len(cache or b"") + 4096)
 
     def add_table(*fields: int | None) -> int:
@@ -297,7 +301,7 @@ def dump_packed(driver: Driver, _: str) -> None:
         info, cache = packed.info, packed.cache
         if packed.info_encrypted:
             raise UsageError(
-                f"{driver.spec.model}: its settings are encrypted", "pack the plain model"
+                "its settings are encrypted", "pack the plain model", subject=driver.spec.model
             )
     else:
         graph = model.read_bytes()
@@ -375,8 +379,9 @@ def refuse_lost_options(
     kind = "CUDA" if CUDA.is_given(settings) else "CPU"
     if device.get("type", kind) != kind:
         raise UsageError(
-            f"{model}: it is packed for the device {device['type']}, not for {kind}",
+            f"it is packed for the device {device['type']}, not for {kind}",
             "give --cuda" if device["type"] == "CUDA" else "pack it again for this device",
+            subject=model,
         )
     threads = device.get("number_threads", 1)
     if threads > 1 and any((option.of(settings) or threads) != threads for option in THREADS):

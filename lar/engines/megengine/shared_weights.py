@@ -55,8 +55,9 @@ def map_graph(model: str) -> memoryview:
     packed = open_packed(model)
     if packed.info is not None or packed.cache is not None:
         raise UsageError(
-            f"--share-param-mem: {model}: of a packed model with settings or a cache MegEngine "
-            "makes a copy",
+            "of a packed model with settings or a cache MegEngine makes a copy",
             "run the model that it was packed from, or leave the flag out",
+            flag="--share-param-mem",
+            subject=model,
         )
     return plain_graph(packed, model)

@@ -43,6 +43,7 @@ def find_address(flag: str, symbol: str) -> int:
 
 def another_build(flag: str, lacking: str) -> UsageError:
     return UsageError(
-        f"{flag}: this is another build of MegEngine, it has no {lacking}",
+        f"this is another build of MegEngine, it has no {lacking}",
         "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out",
+        flag=flag,
     )

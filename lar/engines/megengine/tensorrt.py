@@ -31,7 +31,7 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
     """
     if find_function("--tensorrt", VERSION, [], ctypes.c_int)() < 0:
         raise UsageError(
-            "--tensorrt: this MegEngine is built without TensorRT", "leave the flag out"
+            "this MegEngine is built without TensorRT", "leave the flag out", flag="--tensorrt"
         )
     driver.network_setup.append(lambda network: network.use_tensorrt())
 
@@ -50,7 +50,9 @@ def use_cache(driver: LiteDriver, path: str) -> None:
     if place.exists():
         copy.write_bytes(read_cache(place))
     if not os.access(place if place.exists() else place.absolute().parent, os.W_OK):
-        raise UsageError(f"--tensorrt-cache: {path}: cannot be written", "choose another file")
+        raise UsageError(
+            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=path
+        )
     set_cache = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(
         ("LITE_set_tensor_rt_cache", driver.lite.base._lib.lib)
     )
@@ -100,4 +102,4 @@ def read_cache(path: Path) -> bytes:
         problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
     else:
         return data
-    raise UsageError(f"--tensorrt-cache: {path}: {problem}", "choose another file")
+    raise UsageError(f"{problem}", "choose another file", flag="--tensorrt-cache", subject=path)

@@ -67,7 +67,9 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
         return unpack_graphs(context, first, others)
     # Damage shows as the engine's own error, or in names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError) as error:
-        damage = UsageError(f"{spec.model}: its testcases are damaged: {first_line(error)}", BROKEN)
+        damage = UsageError(
+            f"its testcases are damaged: {first_line(error)}", BROKEN, subject=spec.model
+        )
         raise explain_megengine(str(error), spec.model, loading=True) or damage from error
 
 

@@ -101,11 +101,11 @@ def read_cache(path: str | Path) -> ModelCache:
     """
     real = Path(os.path.realpath(path))
     if real.is_dir():
-        raise UsageError(f"{path}: is a folder; give a file name")
+        raise UsageError("is a folder; give a file name", subject=path)
     if real.exists() and not real.is_file():  # opening a pipe would wait for its writer
-        raise UsageError(f"{path}: is not a regular file", "give a file name")
+        raise UsageError("is not a regular file", "give a file name", subject=path)
     foreign = UsageError(
-        f"{path}: is not a cache that lar made for ONNX Runtime, or is damaged", ANOTHER_FILE
+        "is not a cache that lar made for ONNX Runtime, or is damaged", ANOTHER_FILE, subject=path
     )
     try:
         with mapped(real) as data:
@@ -119,7 +119,7 @@ def read_cache(path: str | Path) -> ModelCache:
         if any(each.location != record.data for each in external_data_in(model)):
             raise foreign
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {reason_of(error)}") from None
+        raise UsageError(f"cannot be read: {reason_of(error)}", subject=path) from None
     except (ValueError, TypeError, LookupError):
         raise foreign from None
     cache = ModelCache(model, record, real.parent)
@@ -156,10 +156,12 @@ def check_data(path: str | Path, cache: ModelCache) -> None:
         size = (cache.folder / record.data).stat().st_size
     except OSError as error:
         raise UsageError(
-            f"{path}: its file {record.data} cannot be read: {reason_of(error)}", ANOTHER_FILE
+            f"its file {record.data} cannot be read: {reason_of(error)}", ANOTHER_FILE, subject=path
         ) from None
     if size != record.data_bytes:
-        raise UsageError(f"{path}: its file {record.data} is cut short or changed", ANOTHER_FILE)
+        raise UsageError(
+            f"its file {record.data} is cut short or changed", ANOTHER_FILE, subject=path
+        )
 
 
 def with_record(model: bytes, record: CacheRecord) -> bytes:
@@ -222,8 +224,9 @@ class ModelCaches(CacheFiles):
     def check_editable(self, path: str, action: str) -> NoReturn:
         read_cache(path)  # a damaged one is refused for that
         raise UsageError(
-            f"{path}: a cache of ONNX Runtime holds one model and no algorithms to {action}",
+            f"a cache of ONNX Runtime holds one model and no algorithms to {action}",
             "`lar cache show` and `diff` print what it was made for",
+            subject=path,
         )
 
     def merge(self, paths: Sequence[str], output: str) -> NoReturn:
@@ -258,7 +261,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
         cache = read_if_there(path)
         if cache is None and not FAST_RUN.is_given(driver.spec.settings):
             raise UsageError(
-                f"{FLAG}: {path}: no such file", "make it with --fast-run, then run without"
+                "no such file", "make it with --fast-run, then run without", flag=FLAG, subject=path
             )
         key = key_of(driver, cache)
         if cache is not None and cache.record.key == key:
@@ -267,7 +270,9 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
                 return open_for_good(driver, SavedModel(cache.model, cache.folder))
             except Exception as error:  # the engine has no one kind for these
                 raise UsageError(
-                    f"{path}: ONNX Runtime cannot load it: {one_line(str(error))}", ANOTHER_FILE
+                    f"ONNX Runtime cannot load it: {one_line(str(error))}",
+                    ANOTHER_FILE,
+                    subject=path,
                 ) from error
     refuse_unwritable(path)
     if cache is not None:
@@ -501,4 +506,4 @@ def verify_data(driver: SessionDriver) -> None:
     driver.unverified = None
     if checksum != record.data_crc32:
         place = driver.spec.settings[FAST_RUN_ALGO_POLICY.key]
-        raise UsageError(f"{place}: its file {record.data} is damaged", ANOTHER_FILE)
+        raise UsageError(f"its file {record.data} is damaged", ANOTHER_FILE, subject=place)

@@ -81,14 +81,17 @@ def explain_onnxruntime(
         return lacking
     if loading and "fallback to CPU EP has been explicitly disabled" in message:
         return UsageError(
-            f"{model}: the provider cannot run it, or not all of its operators",
+            "the provider cannot run it, or not all of its operators",
             "lar does not fall back to the CPU; check the device's driver and libraries "
             "(--verbose shows what ONNX Runtime says), or choose another provider",
+            subject=model,
         )
     for pattern, what, hint in WHILE_LOADING if loading else ():
         if found := re.search(pattern, message):
             return UsageError(
-                f"{model}: {found.expand(what)}", f"{hint} (ONNX Runtime: {one_line(message)})"
+                f"{found.expand(what)}",
+                f"{hint} (ONNX Runtime: {one_line(message)})",
+                subject=model,
             )
     if re.search(r"bad_alloc|Failed to allocate|out of memory|bad allocation", message):
         return LarError("out of memory in ONNX Runtime", "a smaller batch or model, or more memory")

@@ -202,8 +202,9 @@ def check_format(path: Path) -> None:
     """
     if begins_like_ort(read_head(path)):
         raise UsageError(
-            f"{path}: a model in the ORT format, which only ONNX Runtime itself reads",
+            "a model in the ORT format, which only ONNX Runtime itself reads",
             "give the .onnx file that it was made from",
+            subject=path,
         )
     require_format(path, (ONNX,), "ONNX Runtime")
 
@@ -223,7 +224,7 @@ def check_external_weights(model: Any, path: Path) -> None:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", 0))
             if not file.is_file():
                 raise UsageError(
-                    f"{path}: its weights file {file} is missing", "keep it beside the model"
+                    f"its weights file {file} is missing", "keep it beside the model", subject=path
                 )
             if file.stat().st_size < offset + length:
                 raise UsageError(f"its weights file {file} is cut short", BROKEN, subject=path)

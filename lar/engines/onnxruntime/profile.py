@@ -169,7 +169,7 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
         UsageError: it is empty, truncated, foreign or damaged.
     """
     if not data.strip():
-        raise UsageError(f"{name}: the profile is empty", "make it again")
+        raise UsageError("the profile is empty", "make it again", subject=name)
     try:
         try:
             events = DECODER.decode(data)
@@ -179,11 +179,11 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
     except msgspec.ValidationError as error:
         why = str(error).lower()
         raise UsageError(
-            f"{name}: is JSON, but not a profile that lar knows: {why}", HINT
+            f"is JSON, but not a profile that lar knows: {why}", HINT, subject=name
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error).lower()
-        raise UsageError(f"{name}: is not a profile, or was cut short: {why}", HINT) from None
+        raise UsageError(f"is not a profile, or was cut short: {why}", HINT, subject=name) from None
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
@@ -799,7 +799,7 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
     """
     raw = decode_raw(data, name)
     if not raw.runs:
-        raise UsageError(f"{name}: no run of a model is in it", HINT)
+        raise UsageError("no run of a model is in it", HINT, subject=name)
     table = OperatorTable(raw, None)
     providers = {node.event.args.provider for run in raw.runs for node in run.nodes}
     events = RunEvents(table, "cuda" if providers & set(DEVICE_PROVIDERS) else "cpu")

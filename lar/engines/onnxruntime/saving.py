@@ -152,6 +152,7 @@ def finish_model_dump(driver: SessionDriver) -> None:
         onnx.save(model, path)
     except (ValueError, EncodeError) as error:
         raise UsageError(
-            f"--model-dump: the model cannot stand in one file: {error}",
+            f"the model cannot stand in one file: {error}",
             "an ONNX file holds 2 GiB at most",
+            flag="--model-dump",
         ) from error

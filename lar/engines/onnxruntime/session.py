@@ -212,8 +212,9 @@ def refuse_unknown_ranks(model: str, names: Sequence[str]) -> None:
     for name in names:
         if name in without:
             raise UsageError(
-                f"{model}: it does not say how many axes its input {name} has, which lar must know",
+                f"it does not say how many axes its input {name} has, which lar must know",
                 "export it with the shapes of its inputs",
+                subject=model,
             )
 
 
@@ -260,8 +261,9 @@ def use_device(driver: SessionDriver, providers: list[str], device_id: int) -> N
     if providers[0] not in driver.onnxruntime.get_available_providers():
         what = "TensorRT" if providers[0] == TENSORRT else "CUDA"
         raise UsageError(
-            f"{flag_for(driver.spec.settings)}: the installed ONNX Runtime has no {what} provider",
+            f"the installed ONNX Runtime has no {what} provider",
             f"pip install {PACKAGES[providers[0]]} in its place; `lar engines` lists the devices",
+            flag=flag_for(driver.spec.settings),
         )
     forbid_fallback(driver)
     driver.providers = providers
@@ -279,9 +281,10 @@ def choose_provider(driver: SessionDriver, name: str) -> None:
     if provider not in installed:
         package = PACKAGES.get(provider)
         raise UsageError(
-            f"--provider: the installed ONNX Runtime has no provider {name!r}",
+            f"the installed ONNX Runtime has no provider {name!r}",
             f"installed: {', '.join(map(short_name, installed))}"
             + (f"; pip install {package} in its place" if package else ""),
+            flag="--provider",
         )
     if provider == CPU:
         return
@@ -303,7 +306,9 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
     """
     folder, name = os.path.split(os.path.abspath(file))
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--tensorrt-cache: {file}: cannot be written", "choose another file")
+        raise UsageError(
+            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
+        )
     driver.provider_options[TENSORRT] = {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,

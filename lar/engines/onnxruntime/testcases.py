@@ -56,8 +56,9 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     with mapped(source) as data:
         if is_ort_format(data):
             raise UsageError(
-                f"{source}: a model in the ORT format, which a folder of testcases does not hold",
+                "a model in the ORT format, which a folder of testcases does not hold",
                 "give the .onnx file that it was made from",
+                subject=source,
             )
     if optimize:
         options = driver.onnxruntime.SessionOptions()
@@ -73,8 +74,9 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     for name in names:
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
-                f"{source}: its weights are in {name}, outside its folder",
+                f"its weights are in {name}, outside its folder",
                 "export it with the weights beside it",
+                subject=source,
             )
         target = place.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,9 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
             shutil.copyfile(source.parent / name, target)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise UsageError(f"{source}: its weights {name} cannot be copied: {reason}") from None
+            raise UsageError(
+                f"its weights {name} cannot be copied: {reason}", subject=source
+            ) from None
 
 
 def write_tensor(path: Path, name: str, array: Array, note: str) -> None:
