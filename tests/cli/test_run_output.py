@@ -187,12 +187,12 @@ def test_outputs_that_numpy_does_not_hold(run_lar: RunLar, tmp_path: Path, kind:
     assert first.outputs == second.outputs
 
 
-@pytest.mark.parametrize("runner", ["run_lar", "run_without_worker"])
+@pytest.mark.parametrize("where", [[], ["--in-process"]])
 def test_what_an_option_changes_is_in_the_log_and_printed_with_verbose(
-    request: pytest.FixtureRequest, root: Path, tmp_path: Path, runner: str
+    run_lar: RunLar, root: Path, tmp_path: Path, where: list[str]
 ) -> None:
-    run_lar: RunLar = request.getfixturevalue(runner)
     words = [str(root / "models/one_operator.mge"), "--enable-nchw44", "--winograd-transform"]
+    words += where
     words += ["--iter", "1", "--json", str(tmp_path / "result.json")]
     told = ["enable nchw44 optimization", "enable winograd transform"]
     log = re.compile(r"\[\d\d \d\d:\d\d:\d\d lar\]\[warn\] (.*)")
