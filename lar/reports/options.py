@@ -123,8 +123,9 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
         if key not in style.options:
             able = [other for other, each in STYLES.items() if key in each.options]
             raise UsageError(
-                f"{flag_of(key)}: the style {name} does not know this",
+                f"the style {name} does not know this",
                 f"styles that do: {', '.join(able)}",
+                flag=flag_of(key),
             )
     check_choice("--sort", given.get("sort"), style.sorts, name)
     check_choice("--group-by", given.get("group_by"), style.groups, name)
@@ -140,4 +141,4 @@ def check_choice(flag: str, value: str | None, known: tuple[str, ...], name: str
         UsageError: listing those that it knows.
     """
     if value is not None and known and re.sub(r"^[+-]", "", value) not in known:
-        raise UsageError(f"{flag} {value}: the style {name} has {', '.join(known)}")
+        raise UsageError(f"the style {name} has {', '.join(known)}", flag=f"{flag} {value}")

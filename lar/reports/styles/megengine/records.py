@@ -253,7 +253,7 @@ def select_records(
     how, by = options.get("aggregate"), options.get("aggregate_by")
     if by and not how:
         raise UsageError(
-            f"--aggregate-by {by}: how is not said", "add --aggregate sum, mean, max or min"
+            "how is not said", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
         )
     if how:
         timed = aggregate_records(timed, how, by)

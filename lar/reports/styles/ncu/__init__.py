@@ -56,7 +56,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     pattern, group_by = options.get("filter", ""), options.get("group_by", "operator")
     rows = rows_of(profile, group_by, pattern)
     if not rows and pattern:
-        raise UsageError(f"--filter {pattern}: no operator, kernel or range of that name ran")
+        raise UsageError(
+            "no operator, kernel or range of that name ran", flag=f"--filter {pattern}"
+        )
     if not rows:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
     peak = host_peak_of(profile)

@@ -26,8 +26,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     unit, views = options.get("time_unit"), options.get("view")
     if unit and not views:
         raise UsageError(
-            f"--time-unit {unit}: the sections are in nanoseconds",
+            "the sections are in nanoseconds",
             "name a report: --view cuda_api_sum --time-unit us",
+            flag=f"--time-unit {unit}",
         )
     if views:
         body, tables = build_reports(profile, views, sort, top, pattern, unit or "ns")

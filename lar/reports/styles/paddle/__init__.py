@@ -56,7 +56,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not sections:
         asked = ", ".join(f"--view {view}" for view in settings.views)
-        raise UsageError(f"{asked}: the profile has nothing of it", "leave --view out")
+        raise UsageError("the profile has nothing of it", "leave --view out", flag=asked)
     return Report(
         style="paddle",
         body=tuple(part for each in sections for part in each.body or (each.table,)),

@@ -153,8 +153,9 @@ def operator_blocks(run: TimedRun, settings: Settings) -> list[OperatorBlock]:
     tallies = tally_operators(run, settings)
     if settings.filter is not None and run.executions and not any(each.keys for each in tallies):
         raise UsageError(
-            f"--filter {settings.filter}: no operator has such a name or type",
+            "no operator has such a name or type",
             "--style paddle --group-by name lists them",
+            flag=f"--filter {settings.filter}",
         )
     blocks = []
     for each in tallies:

@@ -242,8 +242,9 @@ def chosen_sort(profile: Profile, sort: str | None) -> str:
     key = (sort or "").lstrip("+-") or (SORTS[0] if profile.on_device else "host_self_duration")
     if key.startswith("device") and not profile.on_device:
         raise UsageError(
-            f"--sort {key}: this profile is of a CPU, so it has no device times",
+            "this profile is of a CPU, so it has no device times",
             f"sort by {', '.join(name for name in SORTS if not name.startswith('device'))}",
+            flag=f"--sort {key}",
         )
     return key
 

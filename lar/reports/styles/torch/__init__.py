@@ -63,7 +63,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     if pattern := options.get("filter"):
         calls = matching_calls(profile, calls, pattern)
         if not calls:
-            raise UsageError(f"--filter {pattern}: nothing matches", "leave it out to see all")
+            raise UsageError(
+                "nothing matches", "leave it out to see all", flag=f"--filter {pattern}"
+            )
         rows = key_averages_of(profile, calls, group)
     rows = sort_averages(rows, options.get("sort"), profile.on_device)
     device = device_kind(profile.facts.device).upper() if profile.on_device else ""
@@ -87,7 +89,9 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
     name = key.lstrip("+-").replace("cuda", "device")
     value: Callable[[KeyAverage], Any] = operator.attrgetter(SORT_FIELDS[name])
     if "device" in name and not on_device:
-        raise UsageError(f"--sort {key}: the operators ran on the CPU", "sort by a cpu key")
+        raise UsageError("the operators ran on the CPU", "sort by a cpu key", flag=f"--sort {key}")
     if rows and all(value(row) is None for row in rows):
-        raise UsageError(f"--sort {key}: the profile does not know this", "sort by another key")
+        raise UsageError(
+            "the profile does not know this", "sort by another key", flag=f"--sort {key}"
+        )
     return sort_rows(rows, key, value)
