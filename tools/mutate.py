@@ -282,7 +282,7 @@ def run_pytest(tree: Path, files: Sequence[str]) -> NoReturn:
         sys.path.insert(0, str(tree))
         import pytest
 
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files]))
+        status = int(pytest.main(["-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files]))
     except BaseException:
         status = 1
     os._exit(status)

@@ -18,7 +18,7 @@ from lar.records.run import ImageSettings, TensorInfo
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
 WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
-AGAIN = "copy or save the file again"
+AGAIN = "copy or save it again"
 NUMBERS = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 
