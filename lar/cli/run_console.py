@@ -48,6 +48,10 @@ FORMATS: Mapping[str, Callable[[RunResult], str | bytes]] = {
 }
 
 
+# What a row of CSV takes to format and to write: it repeats the facts of the run.
+CSV_SECONDS = 5e-6
+
+
 class Console:
     """The output of a run: its lines while it goes on, its warnings, its reports."""
 
@@ -69,6 +73,8 @@ class Console:
             on_stdout = any(file.to_stdout for file in self.reports.values())
             lines = sys.stderr if on_stdout else sys.stdout
             self.printer = LinePrinter(spec, lines, may_fail=bool(self.reports))
+            if "csv" in self.reports:
+                self.printer.report_seconds += CSV_SECONDS
             if values["model_info"]:
                 from lar.reports.info_text import format_info  # few runs need it
 

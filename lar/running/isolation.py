@@ -43,8 +43,6 @@ from lar.running.worker_process import WorkerProcess, start_worker
 POLL_SECONDS = 0.02
 # After passing on so many samples, a few milliseconds, it looks at the time.
 ROWS_AT_ONCE = 1000
-# The time to report an iteration afterwards: it counts towards the time limit too.
-REPORT_SECONDS = 1.5e-6
 # For so long it passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
 # The system counts towards its limit of CPU time in ticks, and so sooner than it reports.
@@ -199,6 +197,8 @@ class Watch:
         self._log_bytes = 0
         self._ended = False
         self._signs_of_life: tuple[object, ...] = ()
+        # Others may hold the CPUs when the time has come to report.
+        self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         self._alive_at = time.monotonic()
 
     def follow(self) -> None:
@@ -330,7 +330,8 @@ class Watch:
         """
         if self.deadline is None:
             return
-        reporting = REPORT_SECONDS * sum(rows.count for rows in self.worker.tables)
+        seconds = self.listener.report_seconds * self.slowdown
+        reporting = seconds * sum(rows.count for rows in self.worker.tables)
         if time.monotonic() + reporting > self.deadline:
             limit = self.spec.timeout_seconds
             what = "interrupted" if limit is None else f"timed out after {limit:g} s"

@@ -240,6 +240,14 @@ def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: Write
     assert reader.told == list(range(2501))
 
 
+def test_the_time_to_report_counts_towards_the_limit(write_script: WriteScript) -> None:
+    listener = Listener()
+    listener.report_seconds = 1000.0
+    script = write_script(times=[[0.05, 0.01, None]], real_time=True)
+    spec = plan_run(script, {"iter": 100, "timeout": 900.0})
+    assert make_run(spec, RunContext(), listener).status == "timed_out"
+
+
 @pytest.mark.parametrize(("timeout", "status"), [(None, "interrupted"), (1.0, "timed_out")])
 def test_a_listener_without_room_holds_up_no_end(
     write_script: WriteScript, timeout: float | None, status: str
