@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeVar
 
 from lar.records.comparison import (
     Comparison,
@@ -19,6 +20,8 @@ from lar.reports.csv import format_table
 from lar.reports.model import Cell, Column, Table
 
 Side = Literal["actual", "expected"]
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Row(NamedTuple):
@@ -65,30 +68,32 @@ def main_facts_of(row: Row) -> TensorFacts | None:
     return facts_of(row, "expected") or facts_of(row, "actual")
 
 
+def within(outer: Callable[[Row], T | None], inner: Callable[[T], V]) -> Callable[[Row], V | None]:
+    """Return what takes a value from a part of a row, None if the row does not have the part."""
+    return lambda row: None if (part := outer(row)) is None else inner(part)
+
+
 def fact_column(
     key: str, value: Callable[[TensorFacts], Cell], side: Side | None = None
 ) -> Column[Row]:
     """Return a column of one fact of a tensor; without a side, of the expected one."""
-
-    def cell(row: Row) -> Cell:
-        facts = facts_of(row, side) if side else main_facts_of(row)
-        return None if facts is None else value(facts)
-
-    return Column(key, cell)
+    return Column(
+        key, within(lambda row: facts_of(row, side) if side else main_facts_of(row), value)
+    )
 
 
 def pair_column(key: str, value: Callable[[TensorComparison], Cell]) -> Column[Row]:
     """Return a column of pairs alone."""
-    return Column(key, lambda row: None if row.pair is None else value(row.pair))
+    return Column(key, within(lambda row: row.pair, value))
+
+
+def figures_of(row: Row) -> Figures | None:
+    return None if row.pair is None else row.pair.figures
 
 
 def figure_column(key: str, value: Callable[[Figures], Cell]) -> Column[Row]:
     """Return a column of one figure, of pairs that could be compared."""
-
-    def cell(pair: TensorComparison) -> Cell:
-        return None if pair.figures is None else value(pair.figures)
-
-    return pair_column(key, cell)
+    return Column(key, within(figures_of, value))
 
 
 def element_columns(
@@ -96,28 +101,12 @@ def element_columns(
 ) -> tuple[Column[Row], ...]:
     """Return the columns of one element: its place and its two values."""
 
-    def column(part: str, value: Callable[[Element], Cell]) -> Column[Row]:
-        def cell(figures: Figures) -> Cell:
-            element = element_of(figures)
-            return None if element is None else value(element)
-
-        return figure_column(f"{name}_{part}", cell)
-
+    element = within(figures_of, element_of)
     return (
-        column("index", lambda it: format_index(it.index)),
-        column("actual", lambda it: it.actual),
-        column("expected", lambda it: it.expected),
+        Column(f"{name}_index", within(element, lambda it: format_index(it.index))),
+        Column(f"{name}_actual", within(element, lambda it: it.actual)),
+        Column(f"{name}_expected", within(element, lambda it: it.expected)),
     )
-
-
-def algorithm_column(side: Side) -> Column[Row]:
-    def cell(row: Row) -> Cell:
-        if row.culprit is None:
-            return None
-        operators = row.culprit.actual if side == "actual" else row.culprit.expected
-        return algorithms_of(operators)
-
-    return Column(f"algorithm_{side}", cell)
 
 
 def problem_of(row: Row) -> Cell:
@@ -136,6 +125,7 @@ def format_index(index: Sequence[int]) -> str:
     return "x".join(map(str, index))
 
 
+CULPRIT: Callable[[Row], Culprit | None] = attrgetter("culprit")
 COLUMNS: tuple[Column[Row], ...] = (
     fact_column("actual", lambda it: it.name, "actual"),
     fact_column("expected", lambda it: it.name, "expected"),
@@ -171,6 +161,6 @@ COLUMNS: tuple[Column[Row], ...] = (
     figure_column("inf_expected", lambda it: it.infinity_counts[1]),
     *element_columns("first", lambda it: it.first),
     *element_columns("worst", lambda it: it.worst),
-    algorithm_column("actual"),
-    algorithm_column("expected"),
+    Column("algorithm_actual", within(CULPRIT, lambda it: algorithms_of(it.actual))),
+    Column("algorithm_expected", within(CULPRIT, lambda it: algorithms_of(it.expected))),
 )
