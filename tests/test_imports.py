@@ -107,3 +107,24 @@ def test_a_refusal_imports_only_what_it_needs() -> None:
     assert "lar.engines.megengine.options" in modules
     # Of no use to it: the tables of other engines, and what reads stacks of items.
     assert not modules & {"lar.engines.onnxruntime.options", "zipfile", "ast"}
+
+
+def test_a_worker_is_started_before_records_are_imported() -> None:
+    code = (
+        "import os, sys\n"
+        "def spawn(*_, **__): os.write(1, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "os.posix_spawn = spawn\n"
+        "from lar.cli.main import main\n"
+        "main(['models/one_operator.onnx', '--iter', '1'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    modules = set(done.stdout.split())
+    assert "lar.running.worker_process" in modules
+    assert not modules & {"dataclasses", "lar.records.run", "lar.running.isolation", "numpy"}

@@ -108,7 +108,6 @@ if TYPE_CHECKING:
         shared_weights,
         static_memory,
         tensorrt,
-        x2apic,
     )
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
@@ -124,7 +123,6 @@ else:
     shared_weights = LazyModule("lar.engines.megengine.shared_weights")
     static_memory = LazyModule("lar.engines.megengine.static_memory")
     tensorrt = LazyModule("lar.engines.megengine.tensorrt")
-    x2apic = LazyModule("lar.engines.megengine.x2apic")
 
 LITE: Drivers[LiteDriver] = Drivers(("lite",))
 GRAPH: Drivers[GraphDriver] = Drivers(("graph",))
@@ -142,7 +140,9 @@ def show_engine_log(driver: LiteDriver | GraphDriver, _: bool) -> None:
 
 
 def fix_engine(_: LiteDriver | GraphDriver, name: str) -> None:
-    x2apic.apply_fix()
+    from lar.engines.megengine.x2apic import apply_fix
+
+    apply_fix()
 
 
 def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
