@@ -218,11 +218,7 @@ def sum_of_samples(parts: Sequence[Samples], profile: Profile) -> Samples:
     zeros = [0.0] * len(profile.timed_steps())
     if not parts:
         device = zeros if profile.on_device else None
-        return {
-            **dict.fromkeys(METRICS, zeros),
-            "device": device,
-            "self_device": device,
-        }
+        return {**dict.fromkeys(METRICS, zeros), "device": device, "self_device": device}
     return {metric: add_samples([part[metric] for part in parts]) for metric in METRICS}
 
 

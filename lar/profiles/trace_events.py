@@ -121,9 +121,7 @@ def events_of_spans(
         if span.category == "phase":
             enclosing.append((span.end_ns, number))
         args = TraceArgs(
-            id=number,
-            parent=parent,
-            **dict(zip(SPAN_FACTS, facts_of(span), strict=True)),
+            id=number, parent=parent, **dict(zip(SPAN_FACTS, facts_of(span), strict=True))
         )
         yield OWN.complete(span.name, span.category, 0, span.thread, span.interval, args)
 

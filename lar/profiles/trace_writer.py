@@ -53,14 +53,7 @@ class TraceWriter(NamedTuple):
         return self._finish(event, process, thread, args)
 
     def point(
-        self,
-        kind: str,
-        name: str,
-        process: int,
-        thread: int,
-        at_ns: int,
-        args: Any,
-        **more: str,
+        self, kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
     ) -> Event:
         """Return what happens at a time: `kind` is C for a counter, i for an instant."""
         event: Event = {"ph": kind, **({"s": more.pop("scope")} if "scope" in more else {})}

@@ -235,11 +235,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     number_column("max rel", lambda it: it.max_relative, 6),
     number_column("rel l2", lambda it: it.relative_l2, 3),
     figure_column(
-        "ulp",
-        lambda it: it.max_ulp,
-        lambda it: "" if it.max_ulp is None else str(it.max_ulp),
-        7,
-        0,
+        "ulp", lambda it: it.max_ulp, lambda it: "" if it.max_ulp is None else str(it.max_ulp), 7, 0
     ),
     figure_column(
         "cosine",
@@ -258,10 +254,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     ),
     replace(
         figure_column(
-            "NaN or inf on one side",
-            lambda it: it.nonfinite_mismatches or None,
-            lambda it: "",
-            1,
+            "NaN or inf on one side", lambda it: it.nonfinite_mismatches or None, lambda it: "", 1
         ),
         in_text=False,
     ),

@@ -9,11 +9,7 @@ Row = TypeVar("Row")
 
 
 def sort_rows(
-    rows: Iterable[Row],
-    sort: str,
-    value_of: Callable[[Row], Any],
-    *,
-    smallest_first: bool = False,
+    rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
     """Sort rows: `+KEY` asks for the smallest first, `-KEY` for the largest, KEY for the largest
     unless `smallest_first`. Those whose value is None come last, equals stay in their order."""

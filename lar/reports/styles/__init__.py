@@ -219,8 +219,5 @@ STYLES: Mapping[str, Style] = {
 EXPORTS: Mapping[str, tuple[Callable[[Profile], str], str]] = {
     "chrome": (export_chrome, "for chrome://tracing"),
     "perfetto": (export_chrome, "the same, for ui.perfetto.dev"),
-    "tensorboard": (
-        export_tensorboard,
-        "for torch-tb-profiler; name it RUN/NAME.pt.trace.json",
-    ),
+    "tensorboard": (export_tensorboard, "for torch-tb-profiler; name it RUN/NAME.pt.trace.json"),
 }

@@ -146,11 +146,7 @@ def format_change(change: Difference, unit: str) -> str:
 
 
 def operator_table(
-    diff: Diff,
-    rows: Sequence[DiffRow],
-    main: Metric,
-    unit: str,
-    shown: Sequence[Metric] = METRICS,
+    diff: Diff, rows: Sequence[DiffRow], main: Metric, unit: str, shown: Sequence[Metric] = METRICS
 ) -> Table[DiffRow]:
     """Return all metrics of the rows and of the total; the text shows those of `shown`."""
 

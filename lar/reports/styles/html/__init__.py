@@ -19,18 +19,8 @@ from lar.reports.pages.tables import PageTable
 from lar.reports.report import Report
 from lar.reports.styles.html.comparison import comparison_of
 from lar.reports.styles.html.facts import format_cards, format_overview, format_recommendations
-from lar.reports.styles.html.series import (
-    breakdowns_of,
-    latency_of,
-    memory_curves,
-    roofline_of,
-)
-from lar.reports.styles.html.tables import (
-    kernel_table,
-    operator_table,
-    range_table,
-    type_table,
-)
+from lar.reports.styles.html.series import breakdowns_of, latency_of, memory_curves, roofline_of
+from lar.reports.styles.html.tables import kernel_table, operator_table, range_table, type_table
 from lar.reports.styles.html.timeline import timeline_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
@@ -45,16 +35,8 @@ VIEWS = (
         "Recommendations",
         "Each rests on a figure of this profile beyond the limit of its rule.",
     ),
-    Section(
-        "latency",
-        "Iterations",
-        "How long each timed iteration took.",
-    ),
-    Section(
-        "breakdown",
-        "Where the time went",
-        "The parts sum to the iteration exactly.",
-    ),
+    Section("latency", "Iterations", "How long each timed iteration took."),
+    Section("breakdown", "Where the time went", "The parts sum to the iteration exactly."),
     Section(
         "operators",
         "Operators",

@@ -24,11 +24,7 @@ from lar.reports.styles.megengine.records import (
     records_of,
     select_records,
 )
-from lar.reports.styles.megengine.table import (
-    CONFLUENCE,
-    names_of,
-    operators_table_of,
-)
+from lar.reports.styles.megengine.table import CONFLUENCE, names_of, operators_table_of
 
 # What is a copy from one device to another, for MegEngine and for ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})

@@ -174,9 +174,7 @@ def dispatch_interval(execution: Execution) -> Interval | None:
 
 
 def mean_seconds(
-    executions: Sequence[Execution],
-    interval_of: Callable[[Execution], Interval | None],
-    steps: int,
+    executions: Sequence[Execution], interval_of: Callable[[Execution], Interval | None], steps: int
 ) -> float | None:
     """Return the mean time of an iteration; None without an execution or such a time.
 

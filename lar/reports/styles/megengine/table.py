@@ -108,10 +108,7 @@ def operators_table_of(
         rank=4,
     )
     info = Column[Row](
-        "operator info",
-        parts=tuple(map(info_column, keys_of(selected))),
-        align="point",
-        rank=0,
+        "operator info", parts=tuple(map(info_column, keys_of(selected))), align="point", rank=0
     )
     amounts = (
         amount_column(
@@ -160,11 +157,7 @@ def info_column(key: str) -> Column[Row]:
 
 
 def amount_column(
-    title: str,
-    key: str,
-    amount: Callable[[Row], float | None],
-    unit: Unit,
-    rank: int,
+    title: str, key: str, amount: Callable[[Row], float | None], unit: Unit, rank: int
 ) -> Column[Row]:
     return Column(
         title,
