@@ -1,9 +1,10 @@
 """A whole run of a `.mge` without lar: the other side of the bench.
 
-    python tools/bare_run.py MODEL COUNT
+    python tools/bare_run.py MODEL COUNT [WARMUP [FOLDER]]
 
 loads the model through lite's C functions, feeds float32 ones, and prints the milliseconds of each
-iteration after one that warms up, and what the outputs begin with.
+iteration after those that warm up, one by default, and what the outputs begin with. With a folder
+the engine computes in the calling thread and, unless it is `-`, dumps each tensor there.
 """
 
 from __future__ import annotations
@@ -53,19 +54,24 @@ def tensors_of(
         yield np.ctypeslib.as_array(floats)
 
 
-def main(model: str, count: int) -> NoReturn:
+def main(model: str, count: int, warmup: int, folder: str) -> NoReturn:
     lite, network = load_library(), c_void_p()
     check(lite.LITE_make_default_network(byref(network)))
+    if folder:
+        check(lite.LITE_set_cpu_inplace_mode(network))
     check(lite.LITE_load_model_from_path(network, c_char_p(model.encode())))
     for tensor in tensors_of(lite, network, "input"):
         tensor[:] = 1
+    if folder not in ("", "-"):
+        os.mkdir(folder)
+        check(lite.LITE_enable_io_bin_dump(network, c_char_p(folder.encode())))
     times = []
-    for _ in range(1 + count):
+    for _ in range(warmup + count):
         began = time.perf_counter()
         check(lite.LITE_forward(network))
         check(lite.LITE_wait(network))
         times.append(time.perf_counter() - began)
-    for seconds in times[1:]:
+    for seconds in times[warmup:]:
         print(f"{1e3 * seconds:.3f} ms")
     for tensor in tensors_of(lite, network, "output"):
         print(tensor[:4])
@@ -74,4 +80,5 @@ def main(model: str, count: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    model, count, warmup, folder = [*sys.argv[1:], *["1", ""][len(sys.argv) - 3 :]]
+    main(model, int(count), int(warmup), folder)

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from bench import (
+    BARE_RUN,
     LAR,
     PYTHON,
     RESNET50,
@@ -94,6 +95,14 @@ def time_added_by_dump() -> float:
     return dumped - plain
 
 
+def time_added_by_bare_dump() -> float:
+    """Seconds that the engine's own dump adds to a whole process without lar."""
+    plain = time_process(*BARE_RUN, RESNET50, "1", "0", "-")()
+    with tempfile.TemporaryDirectory() as folder:
+        dumped = time_process(*BARE_RUN, RESNET50, "1", "0", f"{folder}/dump")()
+    return dumped - plain
+
+
 def time_writing() -> float:
     """Seconds to write as many bytes from NumPy, into as many files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -157,6 +166,15 @@ CASES = (
         2,
         time_added_by_dump,
         time_writing,
+        11,
+    ),
+    ratio_case(
+        "dump-bare",
+        "time that `--bin-io-dump` adds, ResNet50 .mge",
+        "what the engine's own dump adds to a bare script",
+        1.2,
+        time_added_by_dump,
+        time_added_by_bare_dump,
         11,
     ),
     ratio_case(
