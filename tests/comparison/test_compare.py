@@ -92,19 +92,26 @@ def test_sides_that_were_fed_with_other_data_are_told_so_alone() -> None:
     assert comparison.notes == ("the input data differs: the sides were fed with other data",)
 
 
-def test_missing_files_are_told() -> None:
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ("a", "1 file that its index names: a"),
+        ("ab", "2 files that its index names: a, b"),
+        ("abcde", "5 files that its index names: a, b, c, d, e"),
+        ("abcdefg", "7 files that its index names: a, b, c, d, e, ..."),
+    ],
+)
+def test_missing_files_are_named(missing: str, named: str) -> None:
     x = np.ones((2, 20), np.float32)
     whole = dump_of(Step("data", "Input", (), x), Step("a", "Tanh", ("data",), x))
     part = Dump(
         "part",
         replace(whole.index, tensors=whole.index.tensors[:1]),
         lambda tensor: whole.read(tensor.key),
-        missing=tuple("abcdefg"),
+        missing=tuple(missing),
     )
     comparison = compare_dumps(part, whole)
-    assert comparison.notes == (
-        "the actual dump lacks 7 files that its index names: a, b, c, d, e, ...",
-    )
+    assert comparison.notes == (f"the actual dump lacks {named}",)
     assert [each.tensor.name for each in comparison.unmatched] == ["a"]
 
 

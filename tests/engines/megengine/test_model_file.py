@@ -224,6 +224,11 @@ def test_what_depends_on_the_data_has_no_shape_and_no_flops(read_model: Read, du
     assert info.outputs[0].shape == ()
 
 
+@pytest.mark.parametrize("shape", [None, (1, None, 4, 4)])
+def test_what_has_no_whole_shape_has_no_channels(shape: tuple[int | None, ...] | None) -> None:
+    assert model_file.channels_first(shape, "NCHW") is None
+
+
 def test_an_operator_without_a_formula_is_named(read_model: Read, dumped: Path) -> None:
     info = read_model(dumped / "regions.mge")
     assert info.flops is None
