@@ -226,12 +226,10 @@ class TestChooser:
             self.tests_named(folder / "test_"),
         )
         known = [[test for test in group if test in self.tests] for group in groups]
-        near, everything = (
-            dict.fromkeys(test for group in some for test in group) for some in (known[:4], known)
-        )
+        everything = dict.fromkeys(test for group in known for test in group)
         fast = [test for test in everything if test not in self.slow][:FAST_FILES]
         # Of those that start processes, only the nearest are worth their time.
-        slow = [test for test in near or everything if test in self.slow][: self.slow_files]
+        slow = [test for test in everything if test in self.slow][: self.slow_files]
         return fast + slow
 
     def tests_named(self, beginning: Path) -> list[str]:
@@ -403,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=45, help="seconds of one file of tests")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds to begin changes")
-    parser.add_argument("--slow-files", type=int, default=1, help="files that start processes")
+    parser.add_argument("--slow-files", type=int, default=6, help="files that start processes")
     parser.add_argument("--wanted", type=float, default=85, help="per cent to be noticed")
     parser.add_argument("--list", action="store_true", help="print the changes, run no tests")
     options = parser.parse_args(arguments)
@@ -433,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def preload() -> None:
     """Import what tests of all modules import, so that forks need not."""
-    for name in ("hypothesis", "msgspec", "numpy", "pytest"):
+    for name in ("hypothesis", "msgspec", "numpy", "onnx", "pytest"):
         importlib.import_module(name)
 
 
