@@ -131,6 +131,14 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
             lar.load_tensor_binary(path)
 
 
+def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:
+    """Files that are there already have them."""
+    dtypes = (np.int64, np.uint32, np.uint64, np.float64, np.complex128)
+    for number, dtype in enumerate(dtypes, 200000):
+        write_tensor(tmp_path / "tensor", np.ones(3, dtype), "x")
+        assert struct.unpack_from("<I", (tmp_path / "tensor").read_bytes(), 4) == (number,)
+
+
 # Bytes behind the names in files that MegEngine 1.13 wrote, of known values.
 BY_MEGENGINE = {
     "QuantizedS4": ((2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),

@@ -33,6 +33,7 @@ from lar.reports.run_text import (
     format_finish,
     format_ms,
     format_note,
+    format_profile,
     format_row,
     format_summary,
 )
@@ -188,6 +189,25 @@ def test_percentiles_are_told_where_the_samples_support_them(count: int, line: s
 def test_the_summary_tells_throughput_and_memory() -> None:
     lines = format_summary(result_of(0.1, 0.3, peak_memory_bytes=3 * 2**20))
     assert lines[1:] == ["throughput: 5.000 iterations/s", "peak memory: 3.0 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "line"),
+    [
+        ((0.004, 0.005, 0.006), "median 6.000ms with the profiler, 5.000ms without (+20.0 %)"),
+        ((0.0,), "median 6.000ms with the profiler, 0.000ms without (+0.0 %)"),
+        ((), None),
+    ],
+)
+@pytest.mark.parametrize("key", ["profile", "profile_host"])
+def test_a_profiled_run_says_what_the_profiler_cost(
+    key: str, plain: tuple[float, ...], line: str | None
+) -> None:
+    spec = replace(SPEC, settings={key: "p.json"})
+    result = replace(result_of(0.006), spec=spec, unprofiled=Samples(end_to_end=plain))
+    assert format_profile(result) == [f"profile: p.json; {line}" if line else "profile: p.json"]
+    assert format_profile(replace(result, status="failed")) == []
+    assert format_profile(result_of(0.006)) == []
 
 
 def test_iterations_that_took_no_time_have_no_throughput() -> None:
