@@ -37,15 +37,26 @@ WHILE_LOADING: tuple[tuple[str, str, str], ...] = (
         "keep the weight files beside the model",
     ),
     (
+        r"No opset import for domain '(.*)'",
+        r"it uses operators of the domain '\1' and does not say of which version",
+        "export it again",
+    ),
+    (
         r"opset|Unsupported model IR version",
         "it needs a newer ONNX Runtime",
         "export it for an older opset, or upgrade onnxruntime",
     ),
     (
         r"ModelProto does not have a graph|Load model from .* failed|INVALID_GRAPH",
-        "its content is damaged",
-        BROKEN,
+        "it is not a valid model",
+        "export it again",
     ),
+)
+
+# What stands before what the engine has to say.
+PREAMBLE = re.compile(
+    r"^\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?"
+    r"(This is an invalid model\. )?(In Node, .* , Error )?"
 )
 
 # What the engine says of an operator that it lacks: its name, and the version or domain.
@@ -99,6 +110,6 @@ def explain_onnxruntime(
 
 
 def one_line(message: str) -> str:
-    """Return the first line of a message, without the engine's prefix, at most 160 characters."""
+    """Return what the first line of a message says, at most 160 characters."""
     line = message.strip().splitlines()[0] if message.strip() else ""
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)[:160]
+    return PREAMBLE.sub("", line)[:160]

@@ -49,6 +49,29 @@ def save_model(path: Path, operator: str, opset: int, domain: str = "", **attrib
 
 
 @pytest.mark.parametrize(
+    ("attributes", "domain", "problem", "reason"),
+    [
+        ({"nope": 1}, "", "it is not a valid model", "Unrecognized attribute: nope for operator"),
+        ({}, "a.b", "it uses operators of the domain 'a.b' and does not say", "No opset import"),
+    ],
+)
+def test_why_a_model_is_not_valid_stands_in_the_hint(
+    run_lar: RunLar,
+    tmp_path: Path,
+    attributes: dict[str, int],
+    domain: str,
+    problem: str,
+    reason: str,
+) -> None:
+    save_model(tmp_path / "m.onnx", "Relu", 17, domain, **attributes)
+    model = onnx.load(tmp_path / "m.onnx")
+    del model.opset_import[1:]
+    onnx.save(model, tmp_path / "m.onnx")
+    done = run_lar("m.onnx", cwd=tmp_path)
+    check_error(done, 2, f"m.onnx: {problem}", f"export it again (ONNX Runtime: {reason}")
+
+
+@pytest.mark.parametrize(
     ("operator", "opset", "domain", "named"),
     [
         ("AveragePool", 1, "", "AveragePool-1"),
