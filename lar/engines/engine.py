@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
+# For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
+# when they start, while the engine's own library loads.
+ONE_BLAS_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1"}
+
+
 class DriverEntry(NamedTuple):
     """One way into an engine; `load` imports its class. An engine's first one is the default.
 
@@ -179,6 +184,9 @@ class Engine(abc.ABC):
 
     settles: tuple[Option[Any], ...] = ()
     """Options of runs that `settle` is called for."""
+
+    environment: Mapping[str, str] = {}
+    """Variables that are set for its workers where the user has not set them."""
 
     packing: CasePacker | None = None
     staged: StagedRun | None = None

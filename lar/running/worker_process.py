@@ -118,12 +118,13 @@ def start_python(
     arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
 ) -> int:
     """Start Python on the worker's code in a group of its own, with files under those numbers."""
-    _, engine, driver, *_ = arguments
-    code = CODE.format(path=module_path(), library=engine_named(engine).library_of(driver))
+    _, name, driver, *_ = arguments
+    engine = engine_named(name)
+    code = CODE.format(path=module_path(), library=engine.library_of(driver))
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-S", "-c", code, *arguments],
-        {**os.environ, **environment},
+        {**engine.environment, **os.environ, **environment},
         file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()],
         setpgroup=0,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from _thread import start_new_thread
 from importlib import import_module
 
@@ -28,14 +27,8 @@ def start(argv: list[str], library: str) -> None:
 def import_libraries() -> None:
     """Import what has libraries of its own: the system loads one at a time, so that these would
     wait for the engine's."""
-    # The threads of NumPy's BLAS, which nothing needs here, keep the CPUs busy when they start.
-    threads = "OPENBLAS_NUM_THREADS"
-    is_given = threads in os.environ
-    os.environ.setdefault(threads, "1")
     for name in ("json", "mmap", "resource", "shutil", "numpy"):
         import_module(name)
-    if not is_given:
-        del os.environ[threads]
 
 
 def import_ahead(argv: list[str]) -> None:

@@ -10,14 +10,30 @@ import pytest
 
 from lar.engines import ENGINES
 from lar.files.libraries import load_lazily
-from lar.worker import start
-from lar.worker.start import import_ahead, import_libraries
+from lar.running.worker_process import start_python
+from lar.worker.start import import_ahead
 
 
 def test_each_library_that_a_driver_names_is_in_its_package() -> None:
     named = [each for engine in ENGINES if engine.is_installed for each in engine.drivers]
     for library in [each.library for each in named if each.library]:
         assert any(list(Path(folder).glob(library)) for folder in sys.path if folder)
+
+
+def test_numpy_starts_no_threads_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def spawn(program: str, words: list[str], environment: dict[str, str], **_: object) -> int:
+        seen.append(environment["OPENBLAS_NUM_THREADS"])
+        return 0
+
+    monkeypatch.setattr(os, "posix_spawn", spawn)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    start_python(["run", "onnxruntime", "session"], {}, {})
+    start_python(["run", "onnxruntime", "session"], {"OPENBLAS_NUM_THREADS": "2"}, {})
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    start_python(["run", "onnxruntime", "session"], {}, {})
+    assert seen == ["1", "2", "3"]
 
 
 def test_a_library_that_is_missing_or_damaged_is_left_to_its_package(
@@ -27,24 +43,6 @@ def test_a_library_that_is_missing_or_damaged_is_left_to_its_package(
     monkeypatch.syspath_prepend(str(tmp_path))
     load_lazily("libdamaged*")
     load_lazily("no/such/lib*")
-
-
-@pytest.mark.parametrize("given", [None, "3"])
-def test_numpy_starts_no_threads_unless_asked(
-    given: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = set()
-
-    def note(name: str) -> None:
-        seen.add(os.environ["OPENBLAS_NUM_THREADS"])
-
-    monkeypatch.setattr(start, "import_module", note)
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    if given:
-        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
-    import_libraries()
-    assert seen == {given or "1"}
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == given
 
 
 def test_what_cannot_be_imported_ahead_is_left_to_the_worker() -> None:

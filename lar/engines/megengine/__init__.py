@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun
+from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, DriverEntry, Engine, StagedRun
 from lar.engines.formats import MEGENGINE
 from lar.engines.megengine.lean_import import LITE_LIBRARY
 from lar.options.table import (
@@ -95,6 +95,7 @@ class MegEngine(Engine):
     title = "MegEngine"
     distribution = "megengine"
     formats = (MEGENGINE,)
+    environment = ONE_BLAS_THREAD
     drivers = (
         DriverEntry("lite", "fast to load, the default", lite_driver, LITE_LIBRARY),
         DriverEntry("graph", "the engine's device time", graph_driver),

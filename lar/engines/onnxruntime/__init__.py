@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import CasePacker, DriverEntry, Engine
+from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, DriverEntry, Engine
 from lar.engines.formats import ONNX, ORT
 from lar.options.table import (
     BATCH_SIZE,
@@ -63,6 +63,7 @@ class OnnxRuntime(Engine):
     title = "ONNX Runtime"
     distribution = "onnxruntime"
     formats = (ONNX, ORT)
+    environment = ONE_BLAS_THREAD
     drivers = (DriverEntry("session", "IOBinding", session_driver),)
     settles = (
         *(FAST_RUN_ALGO_POLICY, RANGE),
