@@ -2,7 +2,7 @@
 
 MegEngine runs in processes of its own, which may hang or crash. In these this file is the program:
 
-    python tests/engines/megengine/test_quirks.py MODEL LAYOUT FIX OUTPUT.npy
+    python tests/engines/megengine/test_defects.py MODEL LAYOUT FIX OUTPUT.npy
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 MegEngine changes how a process computes, so its drivers run in one of their own, in which this
 file is the program:
 
-    python tests/engines/megengine/test_dumping.py FOLDER
+    python tests/engines/megengine/test_dumps.py FOLDER
 
 It prints, for each model and setting, what differs between a run with a dump and one without.
 """
