@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled modules in pytest's cache folder where the environment forbids to write them
     beside their sources: the tests start hundreds of processes, each of which would compile lar,
     NumPy and its engine anew, for three times their CPU time."""
-    os.environ.pop("COLUMNS", None)  # of the terminal of who runs them
+    # Of the terminal of who runs them, or set beside `os.environ` by readline, which pytest imports.
+    os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")
     # MegEngine's two threads wait for each other by asking without a pause. Where the tests keep
     # all CPUs busy, that is most of what a short run costs.
     os.environ.setdefault("MGB_WORKER_MAX_SPIN", "0")

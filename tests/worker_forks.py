@@ -24,7 +24,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lar.engines import ENGINES
+from lar.engines import ENGINES, engine_named
 from lar.running.worker_process import module_path
 
 SET_CHILD_SUBREAPER = 36
@@ -93,6 +93,7 @@ class WorkerForks:
             code = CODE.format(path=[self.root, *module_path()])
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", code, str(there.fileno()), engine, driver],
+                env={**engine_named(engine).environment, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

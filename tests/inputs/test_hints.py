@@ -18,7 +18,7 @@ from lar.records.run import ImageSettings, TensorInfo
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
 WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
-AGAIN = "copy or save it again"
+AGAIN = "copy or save the file again"
 NUMBERS = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 
@@ -39,7 +39,7 @@ def json_of(**entry: Any) -> bytes:
 FILES: dict[str, tuple[bytes, str]] = {
     "cut.npy": (npy_bytes(np.zeros(4, np.float32))[:-4], AGAIN),
     "junk.npy": (b"junk", AGAIN),
-    "junk.npz": (b"junk", AGAIN),
+    "junk.npz": (b"junk", "copy or save it again"),
     "empty.npy": (b"", AGAIN),
     "broken.pgm": (b"P5\n2\n", AGAIN),
     "cut.ppm": (b"P6\n9 9\n255\n123", AGAIN),
