@@ -36,6 +36,9 @@ MEMORY_REFUSED = (
     "failed to map segment",
     "cannot allocate memory",
     "out of memory",
+    # A thread's stack is memory too.
+    "pthread_create failed",
+    "can't start new thread",
 )
 
 # For an engine that fails for a reason of its own.

@@ -13,7 +13,7 @@ NAMES = re.compile(r"megengine|onnx ?runtime|\blite\b", re.IGNORECASE)
 # What has the name of an engine and is none: the formats that MegEngine has given to files of
 # tensors and profiles, which others read and write too, and the style of reports named after its
 # tool `profile_analyze`.
-STYLE = r"megengine|lar\.reports\.styles\.megengine(\.\w+)?(:build)?"
+STYLE = r"(build_)?megengine|lar\.reports\.styles\.megengine(\.\w+)?"
 ALLOWED = {
     "lar/dumps/binary.py": r".*MegEngine's tensor files hold no ",
     "lar/profiles/megengine_file.py": "MegEngine's file is what --profile-raw wrote.*",

@@ -116,7 +116,8 @@ def failure_of(error: BaseException) -> Failure:
             f"no memory to load a library: {first_line(error)}",
             "free memory, or raise its limit: ulimit -v unlimited",
         )
-    if (limit := address_space_limit()) and says_out_of_memory(f"{type(error).__name__}: {error}"):
+    # What an error was raised from counts too: NumPy and the engines explain it away.
+    if (limit := address_space_limit()) and says_out_of_memory(detail):
         error = out_of_address_space(limit)
     if isinstance(error, ImportError):
         error = EngineMissing(

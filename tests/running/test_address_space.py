@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("kib", [150_000])
+# NumPy does not load, ONNX Runtime does not, or its threads do not start.
+@pytest.mark.parametrize("kib", [60_000, 90_000, 120_000])
 def test_a_limit_of_the_address_space_is_named(root: Path, kib: int) -> None:
     command = f"ulimit -v {kib}; exec {sys.executable} -m lar models/one_operator.onnx --iter 2"
     done = subprocess.run(
