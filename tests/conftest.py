@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled modules in pytest's cache folder where the environment forbids to write them
     beside their sources: the tests start hundreds of processes, each of which would compile lar,
     NumPy and its engine anew, for three times their CPU time."""
-    # Of the terminal of who runs them, or set beside `os.environ` by readline, which pytest imports.
+    # Of the terminal of who runs them, or set beside `os.environ` by readline: pytest imports it.
     os.environ.pop("COLUMNS", None)
     os.unsetenv("COLUMNS")
     # MegEngine's two threads wait for each other by asking without a pause. Where the tests keep
@@ -54,9 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
-def pytest_collection_finish() -> None:
-    """Spare the tests themselves from collections of garbage: lar collects before it measures, and
-    looking at some thousand tests takes longer than what most of them do."""
+@pytest.fixture(scope="module", autouse=True)
+def spare_collections() -> None:
+    """Leave what there is out of collections of garbage: lar collects before it measures, and to
+    look at some thousand tests takes longer than what most of them do."""
     gc.collect()
     gc.freeze()
 
