@@ -58,7 +58,7 @@ ENDS = {
 # Limits of what would never end; a busy machine may take longer to come to the point.
 LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
     "hang": ({"stall_timeout": 0.5}, {"stall_timeout": 10}),
-    "spin": ({"timeout": 1.5}, {"timeout": 15}),
+    "spin": ({"timeout": 0.6}, {"timeout": 15}),
 }
 
 

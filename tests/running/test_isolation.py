@@ -145,7 +145,7 @@ def test_the_engines_last_words_are_kept(write_script: WriteScript) -> None:
 class Recorder(Listener):
     """Writes down what it hears, as words, and dawdles where told to."""
 
-    def __init__(self, dawdle_at: str = "", seconds: float = 1) -> None:
+    def __init__(self, dawdle_at: str = "", seconds: float = 0.4) -> None:
         self.heard: list[str] = []
         self.dawdle_at = dawdle_at
         self.seconds = seconds
@@ -196,8 +196,12 @@ def test_events_and_rows_come_in_order_however_late_they_are_heard(
 def test_a_run_that_finished_in_time_is_ok_however_late_that_is_heard(
     write_script: WriteScript,
 ) -> None:
-    spec = plan_run(write_script(), {"iter": 2, "timeout": 3.0})
-    result = make_run(spec, RunContext(), Recorder("EngineStarted", seconds=3.1))
+    # A busy machine may take longer than the first limit to start the worker.
+    for seconds in (0.6, 5.0):
+        spec = plan_run(write_script(), {"iter": 2, "timeout": seconds})
+        result = make_run(spec, RunContext(), Recorder("EngineStarted", seconds=seconds + 0.1))
+        if result.status == "ok":
+            break
     assert (result.status, result.failure) == ("ok", None)
 
 
@@ -230,7 +234,7 @@ def test_the_deadline_holds_while_many_samples_are_told(write_script: WriteScrip
 
 def test_all_samples_of_a_run_that_finished_in_time_are_told(write_script: WriteScript) -> None:
     # The reader takes longer than the limit; a busy machine may take that long to start the worker.
-    for seconds in (2, 10):
+    for seconds in (0.8, 10):
         reader = SlowReader(seconds / 2000)
         spec = plan_run(write_script(), {"iter": 2500, "timeout": float(seconds)})
         result = make_run(spec, RunContext(), reader)
