@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +11,9 @@ from lar.cli.run_console import LinePrinter
 from lar.measurement.rows import NAN, SampleRows
 from lar.records.dataset import Item
 from lar.records.run import RunResult, RunSpec
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar, WriteScript
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,11 @@ def test_items_done_are_counted_by_their_iterations(
     printer.on_rows(table, 0, rows, result)
     assert shown == [f"{done} of 4 items"]
     assert printer.printed_rows == rows
+
+
+def test_a_run_for_which_the_engine_has_no_advice_prints_no_hint(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    done = run_lar(write_script(), "--iter", "1")
+    assert done.returncode == 0
+    assert "hint" not in done.stdout + done.stderr

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +51,8 @@ def dumps(run_lar: RunLar, root: Path, tmp_path_factory: pytest.TempPathFactory)
         done = run_lar(*command, *once, "--bin-io-dump", str(folder / f"{model}.{run}"), cwd=root)
         assert done.returncode == 0, done.stderr
 
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(lambda case: make(*case), [(it, run) for it in INPUTS for run in RUNS]))
+    for model, run in itertools.product(INPUTS, RUNS):
+        make(model, run)
     return lambda model, run: open_dump(folder / f"{model}.{run}")
 
 
