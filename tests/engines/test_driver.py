@@ -45,3 +45,11 @@ def test_the_meter_reads_other_threads_too_unless_they_may_be_of_other_runners(
     stay.set()
     other.join()
     assert (busiest > 0.025) == seen
+
+
+def test_a_driver_that_knows_no_reason_says_so(root: Path) -> None:
+    spec = RunSpec(
+        model=str(root / "models/one_operator.onnx"), engine="onnxruntime", driver="session"
+    )
+    failure = engine_named("onnxruntime").make_driver(spec).failure()
+    assert str(failure) == "the engine reported no reason"

@@ -329,7 +329,7 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
     return bytes_of(merge_caches(cache_of(known), cache) if known else cache)
 
 
-def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> PackedModel:
+def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> None:
     """Read the packed model that is to be run, and refuse options that would be lost on it.
 
     Raises:
@@ -353,13 +353,12 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> Packe
                 flag=option.flag if option else "",
             )
     if packed.info is None or packed.info_encrypted:
-        return packed
+        return
     try:
         info = check_info(packed.info)
     except ValueError as error:
         raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
     refuse_lost_options(model, settings, lite_options, info)
-    return packed
 
 
 def refuse_lost_options(

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -18,6 +19,9 @@ from lar.cli.main import main
 from lar.engines.onnxruntime.cache import read_cache, with_record
 from lar.engines.onnxruntime.external_data import check_external_data
 from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 SECRET = np.arange(4, dtype=np.float32)
 FLOATS = TensorProto.FLOAT
@@ -291,3 +295,17 @@ def test_a_cache_names_no_file_but_its_own(
     capsys.readouterr()
     assert main(words) == 2
     assert "cache: is not a cache that lar made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("location", ["{}/secret.bin", "../secret.bin"])
+def test_weights_that_a_testcase_folder_cannot_hold_are_not_packed(
+    run_lar: RunLar, folder: Path, location: str
+) -> None:
+    model = write(folder, as_weight(external(location.format(folder.parent))))
+    done = run_lar(
+        *("pack", str(model), "-d", "#rand(0,1)", "-o", str(folder / "packed")),
+        *("--allow-external-data", str(folder.parent)),
+    )
+    assert done.returncode == 2
+    assert "outside its folder" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["m.onnx"]
