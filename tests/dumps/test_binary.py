@@ -21,6 +21,8 @@ from lar.dumps.binary import (
     BY_DTYPE,
     ELEMENT_TYPES,
     ElementType,
+    decode_name,
+    encode_name,
     make_readable,
     read_array,
     read_header,
@@ -129,6 +131,25 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     for path, problem in ((tmp_path, "is a folder"), (tmp_path / "missing", "no such file")):
         with pytest.raises(DumpError, match=problem):
             lar.load_tensor_binary(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("\uffff", rb"\uffff"),
+        ("\U00010000", rb"\U00010000"),
+        ("\U0010ffff", rb"\U0010ffff"),
+        ("\ue000", rb"\ue000"),
+        # No characters: they stay as they are written.
+        (r"\U00110000", rb"\U00110000"),
+        (r"\ud800", rb"\ud800"),
+        (r"\udfff", rb"\udfff"),
+    ],
+)
+def test_characters_of_names_are_written_as_numbers(name: str, written: bytes) -> None:
+    assert decode_name(written) == name
+    if len(name) == 1:
+        assert encode_name(name) == written
 
 
 def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lar.reports.json import format_json
 from lar.reports.options import collect_report_options
 from lar.reports.styles import STYLES
 from lar.reports.styles.megengine import build
-from lar.reports.styles.megengine.records import sum_pairwise
+from lar.reports.styles.megengine.records import is_single, sum_pairwise
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.styles.megengine_sample import SAMPLE, profile_of_sample
 
@@ -397,3 +397,13 @@ def test_what_cannot_be_is_told(
     done = run_lar("report", str(DATA), *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_the_engines_own_file_is_of_the_only_timed_iteration() -> None:
+    times = [{"a": 1}, {"a": 1}, {"a": 1}]
+    of_one, of_two = (
+        profile_of_times({"a": "Relu"}, times, step_us=10, warmup=warmup) for warmup in (2, 1)
+    )
+    assert is_single(of_one)
+    assert not is_single(of_two)
+    assert is_single(replace(of_two, steps=()))
