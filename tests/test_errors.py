@@ -13,6 +13,7 @@ from lar.errors import (
     LarError,
     UsageError,
     error_with_code,
+    first_line,
     nearest,
 )
 from lar.records.run import Status
@@ -55,3 +56,10 @@ def test_each_status_of_a_run_has_an_exit_code() -> None:
 )
 def test_nearest_word(word: str, known: list[str], found: str) -> None:
     assert nearest(word, known) == found
+
+
+def test_an_error_is_one_line() -> None:
+    assert first_line(ValueError("one\ntwo")) == "one"
+    assert first_line(ValueError(" padded ")) == "padded"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(ValueError("x" * 400)) == "x" * 300

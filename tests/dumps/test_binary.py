@@ -112,6 +112,8 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
         (struct.pack("<3I", 0, 0, 2**31), "not a dumped tensor"),
         (struct.pack("<3I", 2**32 - 1, 0, 7) + bytes(28), "not a dumped tensor"),
         (struct.pack("<3I", 2**20, 0, 7) + bytes(28), "damaged or cut off"),
+        (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
+        (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "not a dumped tensor"),
         (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
@@ -140,6 +142,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         ("\U00010000", rb"\U00010000"),
         ("\U0010ffff", rb"\U0010ffff"),
         ("\ue000", rb"\ue000"),
+        ("\ud7ff", rb"\ud7ff"),
         # No characters: they stay as they are written.
         (r"\U00110000", rb"\U00110000"),
         (r"\ud800", rb"\ud800"),

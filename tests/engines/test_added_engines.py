@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,3 +145,19 @@ def test_an_engine_that_cannot_be_used_gives_the_reason(
     assert "lar: warning: " in done.stderr
     assert reason in done.stderr
     assert "onnxruntime" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "twice"])
+def test_a_name_is_that_of_the_first_engine(
+    monkeypatch: pytest.MonkeyPatch, site: Path, name: str
+) -> None:
+    engines = [copy.copy(engine_named("fake")) for _ in range(2)]
+    for engine in engines:
+        engine.name = name
+    points = [
+        SimpleNamespace(name=name, value="x:y", load=lambda each=each: each) for each in engines
+    ]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    added_engines.cache_clear()
+    expected = {} if name == "onnxruntime" else {name: engines[0]}
+    assert added_engines() == (expected, {})

@@ -288,3 +288,15 @@ def test_the_systems_figures_are_read_where_they_are() -> None:
     assert 0 <= busy <= every
     held = read_resident_bytes()
     assert held is None or held > 1e6
+
+
+@pytest.mark.parametrize(("every", "machine"), [(0.0, None), (40.0, 75.0)])
+def test_the_machines_part_is_unknown_where_the_system_counts_nothing(
+    monkeypatch: pytest.MonkeyPatch, every: float, machine: float | None
+) -> None:
+    times = iter([(0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (2.0, 1.0, 30.0, every)])
+    monkeypatch.setattr("lar.worker.recorder.read_times", lambda: next(times))
+    meter = CpuMeter()
+    meter.begin_iteration()
+    meter.end_iteration(timed=True)
+    assert meter.percents() == (50.0, machine)
