@@ -17,6 +17,7 @@ import pytest
 
 from lar.errors import LarError, UsageError
 from lar.files.report_file import OutputFile
+from tests.running.isolated_runs import eventually
 
 not_as_root = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere"
@@ -136,9 +137,18 @@ def test_a_named_pipe_gives_its_reader_the_text(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     texts = []
+    opened: list[OutputFile] = []
+
+    def open_pipe() -> bool:
+        try:
+            opened.append(OutputFile(str(path), "--json"))
+        except UsageError:  # the reader is not there yet
+            return False
+        return True
 
     def write_after_a_run() -> None:
-        with OutputFile(str(path), "--json") as file:
+        assert eventually(open_pipe)
+        with opened[0] as file:
             time.sleep(0.3)
             file.write("text")
 
