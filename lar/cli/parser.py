@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 from lar.cli.commands import COMMANDS, load_command
 from lar.errors import UsageError
 
-# argparse looks in the file system for a translation of each of its texts: there is none.
+# argparse searches the file system for a translation of each of its texts. lar has no translations,
+# so the search is left out.
 vars(argparse)["_"] = str
 
 

@@ -190,8 +190,11 @@ def name_of(part: str) -> str:
 
 
 def stack_in(parts: Sequence[str]) -> int:
-    """Return how many items a stack holds, or each of several; 0 for what is none: one item alone
-    is one run, and so are stacks that differ in length."""
+    """Return how many items a stack holds, or each of several stacks.
+
+    0 if they are not the items of a data set: one item alone is one run, and so are stacks that
+    differ in length.
+    """
     paths = list(map(path_of, parts))
     if not all(path.lower().endswith(".npz") and os.path.isfile(path) for path in paths):
         return 0
@@ -211,7 +214,7 @@ def count_stack(path: str) -> int:
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a .npz's arrays by name, none of a file that is no .npz."""
+    """Return the shapes of a .npz's arrays by name; an empty mapping if the file is not a .npz."""
     import zipfile  # slow to import, and few runs have a stack
 
     shapes = {}
@@ -245,7 +248,7 @@ def shape_in(head: bytes) -> tuple[int, ...]:
     """Return the shape in the header of an .npy file.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the header is not that of an .npy file.
     """
     if head[:6] != b"\x93NUMPY":
         raise ValueError("no npy header")

@@ -48,7 +48,7 @@ class DriverEntry(NamedTuple):
     name: str
     what: str
     load: Callable[[], type[Driver]]
-    library: str = ""
+    shared_library: str = ""
 
 
 class CasePacker(abc.ABC):
@@ -251,9 +251,9 @@ class Engine(abc.ABC):
         """Import a driver."""
         return next(each for each in self.drivers if each.name == name).load()
 
-    def library_of(self, driver: str) -> str:
+    def shared_library_of(self, driver: str) -> str:
         """Return the library that a driver needs, empty if it names none."""
-        return next((each.library for each in self.drivers if each.name == driver), "")
+        return next((each.shared_library for each in self.drivers if each.name == driver), "")
 
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
         """Return a driver for a spec; nothing is loaded by it yet."""

@@ -120,7 +120,8 @@ def start_python(
     """Start Python on the worker's code in a group of its own, with files under those numbers."""
     _, name, driver, *_ = arguments
     engine = engine_named(name)
-    code = CODE.format(path=module_path(), library=engine.library_of(driver))
+    shared_library = engine.shared_library_of(driver)
+    code = CODE.format(path=module_path(), library=shared_library)
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-S", "-c", code, *arguments],

@@ -16,7 +16,7 @@ from lar.worker.start import import_ahead
 
 def test_each_library_that_a_driver_names_is_in_its_package() -> None:
     named = [each for engine in ENGINES if engine.is_installed for each in engine.drivers]
-    for library in [each.library for each in named if each.library]:
+    for library in [each.shared_library for each in named if each.shared_library]:
         assert any(list(Path(folder).glob(library)) for folder in sys.path if folder)
 
 

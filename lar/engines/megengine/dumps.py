@@ -148,7 +148,7 @@ def algorithms_of(folder: Path) -> dict[Kernel, str]:
 def operators_of(folder: Path) -> list[OperatorFact]:
     """Return the operators whose tensors are in a folder, in their order.
 
-    There are none where no iteration has ended, since the engine then has written no profile.
+    The list is empty if no iteration has ended: the engine has not written its profile then.
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
