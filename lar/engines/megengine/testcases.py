@@ -162,10 +162,10 @@ def read_check(assertion: Any) -> Check:
 
     Where 0 is expected each value is its own error. Given values that grow up to the largest, the
     engine names the first that is not below what it allows. All float32 in steps of 2**15 are
-    tried, then those of one step.
+    tried and the largest, then those of one step.
     """
     printed, _ = capture_output(lambda: first_refused(assertion, np.zeros(1, np.float32)))
-    coarse = np.arange(0, LARGEST_BITS, STEP)
+    coarse = np.append(np.arange(0, LARGEST_BITS, STEP), LARGEST_BITS)
     refused = first_refused(assertion, floats_of(coarse))
     if refused is None:
         return Check(float(floats_of(coarse)[-1]), bool(printed))
