@@ -79,9 +79,7 @@ class SampleRows:
             whole[self._rows_at : end] as body,
             body.cast("d") as values,
         ):
-            columns = [
-                tuple(values[4 * first + column : 4 * last : 4].tolist()) for column in range(4)
-            ]
+            columns = [tuple(values[4 * first + column :: 4].tolist()) for column in range(4)]
         return Samples(
             end_to_end=columns[0],
             host=columns[1],

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lar.cli import run_console
 from lar.cli.run_console import LinePrinter
 from lar.measurement.rows import NAN, SampleRows
 from lar.records.dataset import Item
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import RunResult, RunSpec, Status
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar, WriteScript
@@ -50,3 +51,24 @@ def test_a_run_without_trouble_prints_no_note_and_no_hint(
     done = run_lar(write_script(), "--iter", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line for line in done.stdout.splitlines() if "hint" in line or "note" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "warned"),
+    [("ok", False), ("failed", False), ("interrupted", True), ("timed_out", True)],
+)
+def test_a_run_that_ended_early_waits_shortly_for_its_reader_any_other_to_the_end(
+    status: Status,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spec = RunSpec(model="m", engine="fake", driver="script")
+    printer = LinePrinter(spec, io.StringIO(), may_fail=False)
+    rooms = iter([False, False, False, True])
+    monkeypatch.setattr(run_console, "LAST_SECONDS", 0)
+    monkeypatch.setattr(printer, "has_room", lambda seconds: next(rooms))
+    printer.finish(
+        RunResult(spec=spec, status=status, phase="iterations", lar_version="", started_at="")
+    )
+    assert ("nobody reads the rest" in capsys.readouterr().err) == warned

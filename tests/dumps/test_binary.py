@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 import lar
 from lar.dumps.binary import (
     BY_DTYPE,
+    BY_NAME,
     ELEMENT_TYPES,
     ElementType,
+    TensorHeader,
     decode_name,
     encode_name,
     make_readable,
@@ -309,3 +311,21 @@ def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(2))
     with pytest.raises(DumpError, match="do not make an array"):
         lar.load_tensor_binary(path)
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "dtype"),
+    [
+        *[("Int32", wider, wider.lower()) for wider in ("Int64", "Uint32", "Uint64")],
+        ("Int32", "Int32", "int32"),
+        ("Int32", "Float32", "int32"),
+        ("Int32", "Unheard", "int32"),
+        ("Float32", "Int64", "float32"),
+    ],
+)
+def test_only_integers_of_another_width_are_stored_in_32_bits(
+    stored: str, declared: str, dtype: str
+) -> None:
+    name = format_name(Variable(id=3, dtype=declared))
+    assert TensorHeader(Path("t"), name, BY_NAME[stored], (), 0, 4).dtype == dtype
+    assert TensorHeader(Path("t"), "no variable", BY_NAME[stored], (), 0, 4).dtype != "int64"

@@ -15,7 +15,7 @@ from lar.engines.fake.script import FAULTS, FakeDriver, Script, read_model, read
 from lar.errors import UsageError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
-from lar.records.run import RunSpec, Samples, TensorInfo
+from lar.records.run import RunContext, RunSpec, Samples, TensorInfo
 
 WriteScript = Callable[..., str]
 INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
@@ -101,6 +101,16 @@ def test_load_and_prepare_take_the_scripts_time(write_script: WriteScript) -> No
     assert driver.clock() == 0.5
     driver.feed({})
     assert driver.clock() == 0.75
+    driver = driver_of(write_script())
+    driver.load()
+    driver.feed({})
+    assert driver.clock() == 0
+
+
+def test_progress_is_the_scripts(write_script: WriteScript) -> None:
+    for script, text in ((write_script(progress="3 of 4"), "3 of 4"), (write_script(), "")):
+        spec = RunSpec(model=script, engine="fake", driver="script")
+        assert engine_named("fake").describe_progress(spec, RunContext()) == text
 
 
 def test_values_are_the_outputs(write_script: WriteScript) -> None:

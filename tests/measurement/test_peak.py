@@ -206,3 +206,14 @@ def test_the_process_ends_by_the_deadline(
     monkeypatch.setattr(peak, "monotonic", lambda: 100.0)
     assert measure_peak(1, None if left is None else 100.0 + left) is None
     assert limits == [limit]
+
+
+def test_the_process_that_measures_is_bound_to_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[tuple[int, list[int]]] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *given: bound.append(given), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
+    monkeypatch.setattr(peak, "siblings_of", pairs)
+    monkeypatch.setattr(peak, "measure_flops", lambda: 5.0)
+    monkeypatch.setattr(peak, "measure_bytes", lambda threads: 7.0)
+    assert peak.measure_here(2) == Peak(5.0, 7.0, 2, peak.SOURCE)
+    assert bound == [(0, [0, 2])]  # 0 is the process itself

@@ -36,6 +36,7 @@ from lar.options.rules import (
     fact,
     having,
     needs,
+    typed,
 )
 from lar.options.table import (
     BY_KEY,
@@ -376,3 +377,16 @@ def test_a_rule_is_declared_once() -> None:
 def test_the_samples_are_of_options() -> None:
     assert set(SAMPLES) <= set(BY_KEY)
     assert ITER.key in SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("value", "default", "holds"),
+    [(None, None, False), (False, None, False), (0, None, True), (7, 7, False), (8, 7, True)],
+)
+def test_a_flag_of_a_command_is_typed_unless_it_has_its_default(
+    value: object, default: object, holds: bool
+) -> None:
+    condition = typed("--max-err", default)
+    asked = Asked(values={"max_err": value})
+    assert condition.holds(asked) == holds
+    assert condition.name(asked) == "--max-err"

@@ -113,6 +113,9 @@ def test_the_table_names_flags_that_there_are() -> None:
         ("abc", "abx", 1),
         ("ca", "abc", 3),
         ("kitten", "sitting", 3),
+        ("tiers", "iters", 1),
+        ("ab", "ba", 1),
+        ("iters", "itesr", 1),
     ],
 )
 def test_typing_mistakes(word: str, other: str, mistakes: int) -> None:

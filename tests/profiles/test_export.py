@@ -199,6 +199,16 @@ def test_utilization_is_told_in_at_most_100_parts() -> None:
     assert utilization_of(profile_of([CONV], [step_of(0, 0, 10)], device="cuda0")) == []
 
 
+def test_utilization_is_a_counter_of_the_devices_process() -> None:
+    executions = [execution_of(0, 0, 150)]
+    profile = profile_of([CONV], [step_of(0, 0, 200)], executions, device="cuda1")
+    events = [e for e in events_of(profile, "C") if "utilization" in e["args"]]
+    assert [event["ts"] for event in events] == [at / 1000 for at, _ in utilization_of(profile)]
+    assert {(event["name"], event["pid"], event["tid"]) for event in events} == {
+        ("GPU 1 Utilization", 1, 0)
+    }
+
+
 def test_an_empty_profile_has_a_trace_too() -> None:
     assert json.loads(export_chrome(Profile()))["traceEvents"]
 

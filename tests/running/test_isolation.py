@@ -20,6 +20,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
+from lar.running import isolation
 from lar.running.isolation import run_isolated
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
@@ -369,3 +370,25 @@ def test_nothing_in_the_current_folder_stands_in_for_a_library(
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "prints", "message"),
+    [
+        (1 << 30, "std::bad_alloc", "out of memory: the limit of the address space is reached"),
+        (1 << 30, "hello", "the engine crashed in phase load: killed by SIGABRT"),
+        (0, "std::bad_alloc", "the engine crashed in phase load: killed by SIGABRT"),
+    ],
+)
+def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_refused(
+    write_script: WriteScript,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    prints: str,
+    message: str,
+) -> None:
+    monkeypatch.setattr(isolation, "address_space_limit", lambda: limit)
+    failure = lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure
+    assert failure is not None
+    assert failure.message == message
+    assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")

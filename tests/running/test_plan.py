@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from lar.errors import EngineMissing, UsageError
 from lar.options.table import OPTIONS
 from lar.records.run import ImageSettings, RunSpec
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import is_writable, parse_values, plan_run
 
 WriteScript = Callable[..., str]
 
@@ -226,3 +227,16 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_its_flag(
 def test_names_that_no_result_can_hold_are_refused(root: Path, key: str, value: Any) -> None:
     with pytest.raises(UsageError, match="is not UTF-8"):
         plan_run(str(root / "models" / "digits_cnn.onnx"), {key: value})
+
+
+def test_a_report_can_be_written_where_permissions_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "there.json"
+    file.write_text("")
+    assert is_writable(str(file))
+    assert is_writable(str(tmp_path / "new.json"))
+    assert not is_writable(str(tmp_path))  # a folder
+    monkeypatch.setattr(os, "access", lambda name, mode: False)  # root may write everywhere
+    assert not is_writable(str(file))
+    assert not is_writable(str(tmp_path / "new.json"))

@@ -13,8 +13,9 @@ import pytest
 
 import lar
 from lar.engines.driver import SILENT
+from lar.measurement import syscalls
 from lar.records.profile import Profile, Span, Step
-from lar.records.run import RunSpec
+from lar.records.run import RunContext, RunSpec
 from lar.worker.recorder import (
     SHORTEST_CPU_SECONDS,
     CpuMeter,
@@ -300,3 +301,18 @@ def test_the_machines_part_is_unknown_where_the_system_counts_nothing(
     meter.begin_iteration()
     meter.end_iteration(timed=True)
     assert meter.percents() == (50.0, machine)
+
+
+@pytest.mark.parametrize("kind", ["profile", "profile_host"])
+def test_system_calls_are_traced_beside_the_profile(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[str] = []
+    monkeypatch.setattr(syscalls, "SyscallTrace", folders.append)
+    settings: dict[str, bool | int | float | str] = {"profile_syscalls": True, kind: "p.json"}
+    driver: Any = SimpleNamespace(
+        spec=RunSpec(model="m", engine="fake", driver="script", settings=settings),
+        context=RunContext(written={"bin_out_dump": "/b/out", kind: "/a/p.json"}),
+    )
+    Recorder().attach(driver)
+    assert folders == ["/a"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lar.cli.main import dispatch
+from lar.engines.megengine.algorithms import use_cache, work_copy
+from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.errors import UsageError
+from lar.records.run import RunContext
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -83,3 +87,15 @@ def test_what_is_written_does_not_take_the_place_of_the_cache(
     with pytest.raises(UsageError, match=f"this is the file of {POLICY}|is inside d, where "):
         dispatch(words)
     assert [*tmp_path.rglob("w")] == []
+
+
+def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> None:
+    given: list[tuple[str, bool]] = []
+    library = SimpleNamespace(set_persistent_cache=lambda *asked: given.append(asked))
+    context = RunContext(work_folder=str(tmp_path))
+    driver: Any = SimpleNamespace(
+        runner=0, context=context, lite=SimpleNamespace(LiteGlobal=library)
+    )
+    use_cache(driver, None, searching=True)
+    assert given == [(str(work_copy(context)), True)]
+    assert read_cache(work_copy(context)) == AlgorithmCache()

@@ -23,6 +23,7 @@ from lar.records.profile import (
     ModelFacts,
     Profile,
     ProfileFacts,
+    Span,
     Step,
 )
 from lar.reports.csv import format_csv
@@ -31,6 +32,7 @@ from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.html import VIEWS, build
 from lar.reports.styles.html.series import bins_of, breakdowns_of, memory_curves
+from lar.reports.styles.html.tables import range_table
 from lar.reports.styles.html.timeline import Bar, median_step_of, place_bars, timeline_of
 from tests.profiles.browser import CHROMIUM, open_page
 from tests.profiles.layers import profile_of_layers, span_of
@@ -362,3 +364,22 @@ def test_a_browser_sorts_filters_and_zooms(page: Report, tmp_path: Path) -> None
     assert seen["filtered"] == 1
     assert seen["type"] == "Convolution"
     assert 0 < seen["zoomed"] < seen["bars"] == seen["again"]
+
+
+def test_a_range_has_a_share_of_the_iterations_if_all_of_it_is_in_them() -> None:
+    profile = profile_of_times({"a": "A"}, [{"a": 10}] * 2, step_us=20)
+    first, second = profile.timed_steps()
+
+    def range_of(name: str, step: Step, number: int | None) -> Span:
+        end_ns = step.start_ns + 5_000
+        return span_of("user_annotation", name, step.start_ns, end_ns, 1, step=number)
+
+    inside = (range_of("inside", first, 0), range_of("inside", second, 1))
+    outside, half = range_of("outside", first, None), range_of("half", first, None)
+    spans = (*inside, outside, half, range_of("half", second, 1))
+    figures = range_table(replace(profile, spans=spans), 9).figures()
+    share = [column[0] for column in figures["columns"]].index("share")
+    shares = {row[0]: row[share] for row in figures["rows"]}
+    assert shares == {"inside": 25, "outside": None, "half": None}
+    figures = range_table(replace(profile, steps=(), spans=inside), 9).figures()
+    assert figures["missing"] == ("share (%)",)

@@ -1,0 +1,24 @@
+"""A worker and its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+
+import pytest
+
+from lar.worker.main import end_with_parent
+
+SET_PARENT_DEATH_SIGNAL, GET_PARENT_DEATH_SIGNAL = 1, 2  # of linux/prctl.h
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_worker_is_killed_when_its_parent_dies() -> None:
+    prctl, found = ctypes.CDLL(None).prctl, ctypes.c_int(-1)
+    try:
+        end_with_parent()
+        assert prctl(GET_PARENT_DEATH_SIGNAL, ctypes.byref(found), 0, 0, 0) == 0
+    finally:
+        prctl(SET_PARENT_DEATH_SIGNAL, 0, 0, 0, 0)
+    assert found.value == signal.SIGKILL
