@@ -79,6 +79,11 @@ class CaseStarted:
 
 
 @dataclass(frozen=True)
+class TurnEnded:
+    """The iterations of a turn are done; their rows stand already."""
+
+
+@dataclass(frozen=True)
 class Judged:
     """An iteration of a testcase is done and its outputs are compared; its row stands already.
 
@@ -154,6 +159,7 @@ Event = (
     | Prepared
     | CasesFound
     | CaseStarted
+    | TurnEnded
     | Judged
     | Classified
     | Finished
@@ -175,6 +181,7 @@ EVENTS: Mapping[str, type[Any]] = {
         Prepared,
         CasesFound,
         CaseStarted,
+        TurnEnded,
         Judged,
         Classified,
         Finished,

@@ -121,6 +121,8 @@ class RunContext:
         work_folder: a folder of the parent's, for what must outlive a worker that is killed.
         written: where the engine writes the files that options ask for, by key: they are moved
             to their places when the run has ended well.
+        turns: the timed iterations are made in turns with other processes, when the parent says so;
+            the spec's are the most that there is room for.
         keep_outputs: the outputs of the last iteration are written into the work folder.
         ranges: the ranges of `lar.range` that the parent is in.
         packing: how to pack testcases, one for each of the spec's `inputs`; the worker then packs
@@ -138,6 +140,7 @@ class RunContext:
     model_file: str = ""
     work_folder: str = ""
     written: dict[str, str] = field(default_factory=dict)
+    turns: bool = False
     keep_outputs: bool = False
     ranges: tuple[str, ...] = ()
     packing: Packing | None = None

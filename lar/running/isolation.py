@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -66,9 +67,7 @@ def run_isolated(
     known of a run beforehand is read while the worker loads its libraries and before it may begin,
     so that this disturbs nothing that is timed.
     """
-    result = new_result(spec)
     with contextlib.ExitStack() as stack:
-        capacity = spec.sample_count
         if early is not None and early.is_free:
             worker = early
         else:
@@ -77,36 +76,12 @@ def run_isolated(
             worker = stack.enter_context(
                 start_worker(task, spec.engine, spec.driver, spec.environment)
             )
-        worker.make_room(capacity, spec.runners)
-        watch = Watch(worker, spec, context, listener, result)
-        try:
-            if task == "run":
-                context = with_model(spec, context)
-                watch.result = with_facts(result, context)
-            worker.send(request_to_json(spec, context))
+        watch = Watch(worker, spec, context, listener)
+        with watch.ending():
+            watch.send(task)
             import_for_dumps(spec)
             watch.follow()
-        except KeyboardInterrupt:
-            watch.give_up(
-                "interrupted", Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
-            )
-        except OutOfTime as error:
-            watch.give_up("timed_out", Failure.of(error))
-        watch.progress.end()
-        if watch.result.status == "ok":
-            worker.end()  # all that is left to do is done while its memory is freed
-        else:
-            worker.kill()
-        failure = watch.result.failure
-        warmups = spec.warmup_iterations
-        return replace(
-            watch.result,
-            failure=failure and failure.called(context.names),
-            warmup=join_samples([rows.samples(0, warmups) for rows in worker.tables]),
-            samples=join_samples([rows.samples(warmups, capacity) for rows in worker.tables]),
-            wall_seconds=time.monotonic() - context.began,
-            log_tail=watch.log_tail(),
-        )
+        return watch.finish()
 
 
 def new_result(spec: RunSpec) -> RunResult:
@@ -181,12 +156,13 @@ class Watch:
         spec: RunSpec,
         context: RunContext,
         listener: Listener,
-        result: RunResult,
     ) -> None:
+        self.result = new_result(spec)
+        worker.make_room(spec.sample_count, spec.runners)
         self.worker = worker
         self.spec = spec
+        self.context = context
         self.listener = listener
-        self.result = result
         self.deadline = context.deadline(spec)
         self.progress = Progress(spec, context, listener)
         self.engine = engine_named(spec.engine)
@@ -196,10 +172,36 @@ class Watch:
         self._log = b""
         self._log_bytes = 0
         self._ended = False
+        self._poll = select.poll()
+        for file in (worker.events, worker.log):
+            self._poll.register(file, select.POLLIN)
+        self._closed = False  # the events have come to their end
         self._signs_of_life: tuple[object, ...] = ()
         # Others may hold the CPUs when the time has come to report.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         self._alive_at = time.monotonic()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the worker's last event has come, or it was given up."""
+        return self._ended
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """End the run where it is interrupted or out of time inside: that is its status then."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.give_up("interrupted", Failure("interrupted", exit_code=EXIT_CODES["interrupted"]))
+        except OutOfTime as error:
+            self.give_up("timed_out", Failure.of(error))
+
+    def send(self, task: str = "run") -> None:
+        """Read the facts that are known before a run, and send the worker what it shall do."""
+        if task == "run":
+            self.context = with_model(self.spec, self.context)
+            self.result = with_facts(self.result, self.context)
+        self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
 
     def follow(self) -> None:
         """Read events, samples and log until the end.
@@ -207,37 +209,63 @@ class Watch:
         Raises:
             OutOfTime: the run is past its deadline, or has stood still for too long.
         """
-        poll = select.poll()
-        for file in (self.worker.events, self.worker.log):
-            poll.register(file, select.POLLIN)
-        closed = False
         while not self._ended:
-            busy = closed or self.result.phase in ("warmup", "iterations")
-            ready = {file for file, _ in poll.poll(1000 * (POLL_SECONDS if busy else 0.1))}
-            if self.worker.log in ready:
-                self.await_room()
-                if not self.read_log():
-                    poll.unregister(self.worker.log)
-            self.take_rows()
-            if self.worker.events in ready and not self.read_events():
-                poll.unregister(self.worker.events)
-                closed = True
-            if self._ended:
-                break
-            self.report_progress()
-            if failure := self.explain_log():
-                self.give_up("crashed", failure)
-            elif (closed or not ready) and self.worker.poll_exit() is not None:
-                self.read_events()  # its last event may come after the poll and before its exit
-                if not self._ended:
-                    self.explain_exit()
-            else:
-                self.check_deadline()
-                self.check_stall()
-        self.deadline = None  # it has ended in time: the rest is passed on, however long that takes
+            busy = self._closed or self.result.phase in ("warmup", "iterations")
+            self.attend(POLL_SECONDS if busy else 0.1)
+        self.take_rest()
+
+    def attend(self, seconds: float) -> None:
+        """Wait up to so long until something comes, take it, and look at the time.
+
+        Raises:
+            OutOfTime: the run is past its deadline, or has stood still for too long.
+        """
+        ready = {file for file, _ in self._poll.poll(1000 * seconds)}
+        if self.worker.log in ready:
+            self.await_room()
+            if not self.read_log():
+                self._poll.unregister(self.worker.log)
+        self.take_rows()
+        if self.worker.events in ready and not self.read_events():
+            self._poll.unregister(self.worker.events)
+            self._closed = True
+        if self._ended:
+            return
+        self.report_progress()
+        if failure := self.explain_log():
+            self.give_up("crashed", failure)
+        elif (self._closed or not ready) and self.worker.poll_exit() is not None:
+            self.read_events()  # its last event may come after the poll and before its exit
+            if not self._ended:
+                self.explain_exit()
+        else:
+            self.check_deadline()
+            self.check_stall()
+
+    def take_rest(self) -> None:
+        """Take what has come of a run that has ended, however long that takes."""
+        self.deadline = None  # it has ended in time
         self.take_rows()
         self.drain_log()
         self.await_room()
+
+    def finish(self) -> RunResult:
+        """End the worker and return the result."""
+        self.progress.end()
+        if self.result.status == "ok":
+            self.worker.end()  # all that is left to do is done while its memory is freed
+        else:
+            self.worker.kill()
+        failure, tables = self.result.failure, self.worker.tables
+        warmups, capacity = self.spec.warmup_iterations, self.spec.sample_count
+        return replace(
+            self.result,
+            failure=failure and failure.called(self.context.names),
+            warmup=join_samples([rows.samples(0, warmups) for rows in tables]),
+            samples=join_samples([rows.samples(warmups, capacity) for rows in tables]),
+            wall_seconds=time.monotonic() - self.context.began,
+            log_tail=self.log_tail(),
+        )
 
     def drain_log(self) -> None:
         """Take what still stands in the log's pipe; bounded, as an engine's child may go on."""

@@ -51,11 +51,28 @@ class WorkerProcess:
         """Make room for that many samples of each runner, before it is asked to take any."""
         self.tables = make_rows(self._samples, capacity, runners)
 
-    def send(self, request: bytes) -> None:
-        """Write what it shall do, and close the pipe; if it has died, that is seen later."""
+    def send(self, request: bytes, *, more: bool = False) -> None:
+        """Write a line of what it shall do, and close the pipe unless more comes; if it has died,
+        that is seen later."""
         with contextlib.suppress(BrokenPipeError):
-            self._request.write(request)
-        self._request.close()
+            left = memoryview(request + b"\n")
+            while left:
+                left = left[self._request.write(left) :]
+        if not more:
+            self._request.close()
+
+    def pause(self) -> None:
+        """Stop all of its threads, those that wait by asking without a pause too."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Have a paused worker go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._reaped is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
 
     def poll_exit(self, block: bool = False) -> tuple[int, Any] | None:
         """Return the exit status and resource usage once the process has ended."""

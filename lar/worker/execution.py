@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from lar.records.events import (
     Loaded,
     PhaseEntered,
     Prepared,
+    TurnEnded,
 )
 from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.worker.feeding import Look, feeds_of
@@ -148,8 +149,12 @@ def execute(
     emit: Emit,
     tables: Sequence[SampleRows],
     log: Callable[[str], None] = write_log,
+    turns: Iterable[int] | None = None,
 ) -> None:
     """Run a spec from load to outputs, emitting what happens; each runner has a table.
+
+    With `turns`, the timed iterations are made in turns with other processes: so many in each,
+    when it comes.
 
     Raises:
         LarError: with the engine's message made clear where it is known.
@@ -188,7 +193,11 @@ def execute(
             emit(PhaseEntered("iterations"))
             # Once for all feeds: a collection before each takes longer than some runs.
             with no_garbage_collection():
-                for number, feed in enumerate(chain([first], recorder.each_feed(feeds))):
+                for count in turns or ():
+                    copies.run(count)
+                    emit(TurnEnded())
+                rest = () if turns is not None else chain([first], recorder.each_feed(feeds))
+                for number, feed in enumerate(rest):
                     batches.add(batch_of(feed.fed))
                     if number:
                         emit(Fed(feed.fed if spec.cases else (), feed.warnings))

@@ -14,9 +14,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import (
@@ -46,11 +46,12 @@ from lar.records.run import Failure, RunContext, RunSpec, read_request
 
 
 class Task(NamedTuple):
-    """A task of the parent: its spec, and the file for the samples."""
+    """A task of the parent: its spec, the file for the samples, and the turns that it gives."""
 
     spec: RunSpec
     context: RunContext
     tables: Sequence[SampleRows]
+    turns: Iterable[int] | None = None
 
 
 def execute_run(task: Task, emit: Emit) -> None:
@@ -71,7 +72,7 @@ def execute_run(task: Task, emit: Emit) -> None:
             emit(event)
 
         chosen = emit_outside if task.context.ranges else emit
-        execute(task.spec, task.context, chosen, task.tables)
+        execute(task.spec, task.context, chosen, task.tables, turns=task.turns)
 
 
 def read_model(task: Task, emit: Emit) -> None:
@@ -106,6 +107,12 @@ TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
     "unpack": unpack_cases,
     "pack": pack_cases,
 }
+
+
+def read_turns(requests: BinaryIO) -> Iterator[int]:
+    """Yield the number of iterations of each turn that the parent gives, when it comes."""
+    for line in iter(requests.readline, b""):
+        yield int(line)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -166,9 +173,12 @@ def main(argv: list[str]) -> None:
         import_modules(task, engine, driver)
         gc.freeze()  # what was imported stays: collections need not look at it again
         gc.enable()
-        spec, context = read_request(sys.stdin.buffer.read())
+        # The parent sends a line, after which turns may come.
+        requests = sys.stdin.buffer
+        spec, context = read_request(requests.readline() if descriptors else requests.read())
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
-        TASKS[task](Task(spec, context, tables), emit)
+        turns = read_turns(requests) if context.turns else None
+        TASKS[task](Task(spec, context, tables, turns), emit)
         status = 0
     except KeyboardInterrupt:
         status = 130

@@ -27,6 +27,7 @@ from lar.records.events import (
     Packed,
     PhaseEntered,
     Prepared,
+    TurnEnded,
     Unpacked,
     apply_event,
     event_of,
@@ -94,6 +95,7 @@ CASES: list[tuple[Event, dict[str, Any]]] = [
     (Prepared(0.25, SOURCES), {"prepare_seconds": 0.25, "sources": SOURCES}),
     (CasesFound(("assert_eq(prob:expect,prob)[7]{}",)), {}),
     (CaseStarted(1), {}),
+    (TurnEnded(), {}),
     (
         Judged(0, "testcase 0", (VERDICT,)),
         {"cases": (CaseResult(name="testcase 0", passed=False, verdicts=(VERDICT,)),)},
