@@ -52,4 +52,4 @@ def add_option(
         keywords |= {"choices": option.choices} if option.choices else {}
         keywords |= {"metavar": option.metavar} if option.metavar else {}
         keywords |= {"action": "append", "default": None} if option.repeatable else {}
-    parser.add_argument(option.flag, **keywords)
+    parser.add_argument(*option.flags, **keywords)

@@ -56,6 +56,7 @@ class Option(Generic[T]):
         joined_by: what stands between the values of a repeatable option in the settings.
         writes: what is written there, or the stream on which it is printed in the end.
         reads: the value names a file that is read.
+        alias: a second key, for a flag that means the same.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Option(Generic[T]):
         joined_by: str = "\n",
         writes: Writes = "",
         reads: bool = False,
+        alias: str = "",
     ) -> None:
         self.key = key
         self.help = help
@@ -86,6 +88,7 @@ class Option(Generic[T]):
         self.joined_by = joined_by
         self.writes = writes
         self.reads = reads
+        self.alias = alias
 
     def __repr__(self) -> str:
         return self.flag
@@ -94,6 +97,11 @@ class Option(Generic[T]):
     def flag(self) -> str:
         """The flag on the command line."""
         return flag_of(self.key)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flag, and the one of the alias if there is one."""
+        return (self.flag, flag_of(self.alias)) if self.alias else (self.flag,)
 
     @property
     def usage(self) -> str:

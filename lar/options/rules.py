@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from lar.errors import UsageError
 from lar.options.option import Option, is_set
 from lar.options.table import (
+    ARRIVALS,
     BGR,
     BIN_OUT_DUMP,
     C_OPR_LIB,
@@ -26,8 +27,10 @@ from lar.options.table import (
     CUDA,
     DUMP_FILTER,
     DUMPS,
+    DURATION,
     FAKE_FIRST,
     GET_STATIC_MEM_INFO,
+    IDLE_MS,
     IN_PROCESS,
     INPUT,
     INPUT_LAYOUT,
@@ -36,7 +39,9 @@ from lar.options.table import (
     JSON,
     LABELS,
     LAYOUT_CHOICES,
+    MAX_TIME,
     MEAN,
+    MIN_TIME,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
@@ -52,6 +57,7 @@ from lar.options.table import (
     PROVIDER,
     RANGE,
     RANGE_BY,
+    RATE,
     RECORD_COMP_SEQ,
     RECORD_COMP_SEQ2,
     RESIZE,
@@ -59,6 +65,7 @@ from lar.options.table import (
     RGB,
     SCALE,
     SEARCHES,
+    TARGET_CI,
     TEXT_DUMPS,
     THREAD,
     TIMEOUT,
@@ -337,7 +344,84 @@ SEVERAL_RUNNERS = having(THREAD, lambda count: count > 1)
 ONE_CHANNEL_ORDER = exclude_each_other(BGR, RGB, why="the channels of an image have one order")
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
+OPEN_END = (DURATION, TARGET_CI)
+
+
+def late_minimum(asked: Asked) -> tuple[str, str] | None:
+    """Return what is wrong with a --min-time that --max-time comes before."""
+    least, most = MIN_TIME.of(asked.values), MAX_TIME.of(asked.values)
+    if least is None or most is None or least <= most:
+        return None
+    return f"{least:g} s is more than --max-time {most:g}", "give --max-time more"
+
+
+def early_timeout(asked: Asked) -> tuple[str, str] | None:
+    """Return what is wrong with a --timeout that comes before the end of measuring."""
+    limit = TIMEOUT.of(asked.values)
+    for option in (DURATION, MIN_TIME):
+        seconds = option.of(asked.values)
+        if limit is not None and seconds is not None and limit <= seconds:
+            return f"{limit:g} s is no more than {option.flag} {seconds:g}", "give --timeout more"
+    return None
+
+
 RULES: tuple[Rule, ...] = (
+    # End and pace of measuring
+    excludes(
+        ITER,
+        *OPEN_END,
+        why="--iter N times exactly N iterations, however long they take",
+    ),
+    excludes(
+        DURATION,
+        TARGET_CI,
+        MIN_TIME,
+        MAX_TIME,
+        why="--duration S measures for S seconds, however well the median is known then",
+        hint="leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
+    ),
+    excludes(RATE, IDLE_MS, why="each says when an iteration begins"),
+    excludes(
+        RATE,
+        TARGET_CI,
+        why="how long a request waits depends on many before it, and no interval is known for that",
+        hint="give --duration S instead of --target-ci",
+    ),
+    excludes(
+        (*OPEN_END, RATE),
+        TESTCASES,
+        why="each testcase is run --iter times",
+        hint=WITHOUT_TESTCASES,
+    ),
+    excludes(
+        (*OPEN_END, RATE),
+        DATASET,
+        why="each item of a data set is run --iter times",
+        hint="leave {first} out",
+    ),
+    excludes(
+        (*OPEN_END, RATE),
+        *DUMPS,
+        why="a dump takes longer than what is measured, and grows with each iteration",
+        hint="run twice",
+    ),
+    excludes(
+        OPEN_END,
+        *PROFILE_FILES,
+        why="a profile grows with each iteration",
+        hint="give --iter N instead of {first}",
+    ),
+    excludes(
+        (RATE, IDLE_MS),
+        *PROFILE_FILES,
+        why="a profile counts what the CPU does between iterations as theirs",
+        hint="run twice",
+    ),
+    excludes(RATE, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
+    needs((MIN_TIME, MAX_TIME), any_of=(TARGET_CI,), why="they bound the time that it takes"),
+    needs(ARRIVALS, any_of=(RATE,), why="no request arrives"),
+    Limit(MIN_TIME, late_minimum, "measuring would end before it may"),
+    Limit(TIMEOUT, early_timeout, "the run would be ended before it has measured"),
     # Device and threads
     excludes(CUDA, CPU, CPU_DEFAULT, PROVIDER, why="they name different devices"),
     excludes(

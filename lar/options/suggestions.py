@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 _SHAPE = "--input 'NAME:{1,3,224,224}' gives the shape of an input"
 _MODEL = "the model is given without a flag: `lar MODEL`"
 _DEVICE = "--cpu and --cuda:0 choose the device"
-_DURATION = "--iter N says how many iterations are timed, --timeout S ends a run"
+_WINDOWS = "--target-ci 1% measures until the median is known so well, --duration S for S seconds"
 _PERCENTILES = "the summary of every run has percentiles, --csv FILE each iteration"
 _LAYERS = "`lar info MODEL` prints the operators, --profile FILE records what each takes"
 
@@ -17,11 +17,11 @@ OTHER_RUNNERS: Mapping[str, str] = {
     # trtexec
     "iterations": "--iter",
     "warmup": "--warmup-iter",
-    "duration": _DURATION,
+    "idletime": "--idle-ms",
     "avgruns": "the summary of every run has the mean of all iterations",
     "percentile": _PERCENTILES,
-    "streams": "--thread",
-    "infstreams": "--thread",
+    "streams": "--runners",
+    "infstreams": "--runners",
     "threads": "--thread",
     "batch": "--batch-size",
     "maxbatch": "--batch-size",
@@ -65,16 +65,17 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "targetdevice": _DEVICE,
     "niter": "--iter",
     "numberiterations": "--iter",
-    "t": _DURATION,
-    "time": _DURATION,
+    "t": "--duration",
+    "time": "--duration",
+    "maxirate": "--rate",
     "b": "--batch-size",
     "shape": _SHAPE,
     "datashape": _SHAPE,
     "layout": "--input-layout",
-    "nstreams": "--thread",
-    "numberstreams": "--thread",
-    "nireq": "--thread",
-    "numberinferrequests": "--thread",
+    "nstreams": "--runners",
+    "numberstreams": "--runners",
+    "nireq": "--runners",
+    "numberinferrequests": "--runners",
     "nthreads": "--multithread",
     "numberthreads": "--multithread",
     "pin": "--multi-thread-core-ids",
@@ -100,7 +101,7 @@ OTHER_RUNNERS: Mapping[str, str] = {
     # onnxruntime_perf_test
     "r": "--iter",
     "x": "--multithread",
-    "c": "--thread",
+    "c": "--runners",
     "e": "--provider",
     "o": "--graph-optimization-level",
     "u": "--model-dump",
@@ -116,6 +117,33 @@ OTHER_RUNNERS: Mapping[str, str] = {
     "F": _SHAPE,
     "I": "without --input the data is generated: --fill and --seed say how",
     "n": "--iter 0 loads and prepares the model, and runs no timed iteration",
+    # perf_analyzer of Triton
+    "requestraterange": "--rate",
+    "requestrate": "--rate",
+    "requestdistribution": "--arrivals",
+    "concurrencyrange": "--runners",
+    "concurrency": "--runners",
+    "measurementinterval": _WINDOWS,
+    "measurementmode": _WINDOWS,
+    "stabilitypercentage": "--target-ci",
+    "requestcount": "--iter",
+    "measurementrequestcount": "--iter",
+    "warmuprequestcount": "--warmup-iter",
+    "modelname": _MODEL,
+    "inputdata": "--input",
+    "profileexportfile": "--json",
+    "latencyreportfile": "--csv",
+    # benchmark_model of TensorFlow Lite, nvbench, Google Benchmark
+    "numruns": "--iter",
+    "warmupruns": "--warmup-iter",
+    "warmupminsecs": "--warmup-iter",
+    "minsecs": "--min-time",
+    "maxsecs": "--max-time",
+    "rundelay": "--idle-ms",
+    "runfrequency": "--rate",
+    "benchmarkmintime": "--min-time",
+    "minnoise": "--target-ci",
+    "maxnoise": "--target-ci",
     # hyperfine
     "w": "--warmup-iter",
     "runs": "--iter",

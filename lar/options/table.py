@@ -18,18 +18,23 @@ from lar.options.values import (
     parse_count,
     parse_device_id,
     parse_limit,
+    parse_milliseconds,
     parse_pattern,
     parse_positive,
     parse_range,
+    parse_rate,
     parse_seconds,
     parse_seed,
+    parse_share,
     parse_size,
+    parse_span,
     parse_stall,
     parse_threads,
     parse_variable,
 )
 
 IN_RUN = Group("run", "run", "run")
+IN_MEASURING = Group("measuring", "end and pace of measuring", "run")
 IN_INPUT = Group("input", "inputs", "input")
 IN_DATASET = Group("dataset", "data sets", "dataset")
 IN_DEVICE = Group("device", "device and threads")
@@ -96,6 +101,56 @@ ENGINE_FIX = Option(
     purpose="setting",
 )
 
+# End and pace of measuring
+
+DURATION = Option("duration", "measure for S seconds", IN_MEASURING, parse_span, "S")
+TARGET_CI = Option(
+    "target_ci",
+    "warm up until times settle, and measure until the 95 % interval of the median is within this "
+    "share of it, as 1% or 0.01",
+    IN_MEASURING,
+    parse_share,
+    "SHARE",
+)
+MIN_TIME = Option(
+    "min_time",
+    "with --target-ci, measure for at least S seconds (default 0.5)",
+    IN_MEASURING,
+    parse_span,
+    "S",
+)
+MAX_TIME = Option(
+    "max_time",
+    "with --target-ci, measure for at most S seconds (default 60)",
+    IN_MEASURING,
+    parse_span,
+    "S",
+)
+IDLE_MS = Option(
+    "idle_ms",
+    "sleep MS milliseconds before each iteration, outside its time",
+    IN_MEASURING,
+    parse_milliseconds,
+    "MS",
+)
+RATE = Option(
+    "rate",
+    "have R requests a second arrive, whether or not the model is free, and report how long they "
+    "wait",
+    IN_MEASURING,
+    parse_rate,
+    "R",
+)
+ARRIVALS = Option(
+    "arrivals",
+    "with --rate, the times between requests: those of a Poisson process (the default; drawn with "
+    "--seed), or all the same",
+    IN_MEASURING,
+    str,
+    default="poisson",
+    choices=("poisson", "fixed"),
+)
+
 # Inputs
 
 INPUT = Option(
@@ -137,7 +192,14 @@ FILL = Option(
     default="uniform",
     choices=("uniform", "normal", "zeros", "ones"),
 )
-SEED = Option("seed", "seed of generated data (default 0)", IN_INPUT, parse_seed, "N", default=0)
+SEED = Option(
+    "seed",
+    "seed of generated data, and of the arrivals of --rate (default 0)",
+    IN_INPUT,
+    parse_seed,
+    "N",
+    default=0,
+)
 
 # Data sets
 
@@ -179,6 +241,7 @@ THREAD = Option(
     IN_DEVICE,
     parse_threads,
     "N",
+    alias="runners",
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
@@ -484,6 +547,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
     *(ENGINE_FIX,),
+    *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
@@ -505,10 +569,12 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(IN_PROCESS, DEBUG),
 )
 
-# The twenty that `lar run --help` shows.
+# The twenty-two that `lar run --help` shows.
 COMMON: tuple[Option[Any], ...] = (
     ITER,
     WARMUP_ITER,
+    DURATION,
+    TARGET_CI,
     ENGINE,
     TIMEOUT,
     INPUT,
@@ -530,6 +596,8 @@ COMMON: tuple[Option[Any], ...] = (
 )
 
 BY_KEY: Mapping[str, Option[Any]] = {option.key: option for option in OPTIONS}
+BY_ALIAS: Mapping[str, Option[Any]] = {option.alias: option for option in OPTIONS if option.alias}
+FLAGS: tuple[str, ...] = tuple(flag for option in OPTIONS for flag in option.flags)
 
 LAYOUTS: tuple[Switch, ...] = (
     *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
@@ -553,6 +621,11 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         for option in OPTIONS
         if option.by_engine and option.is_given(values)
     }
+
+
+def option_of(key: str) -> Option[Any] | None:
+    """Return the option of a key or an alias, None if there is none."""
+    return BY_KEY.get(key) or BY_ALIAS.get(key)
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:

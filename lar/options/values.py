@@ -50,6 +50,46 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_span(text: str, unit: str = "seconds") -> float:
+    """Parse a time to measure or to wait for: a positive number."""
+    try:
+        time = float(plain_number(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit}") from None
+    if not 0 < time < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time to wait for; give {unit} above 0")
+    return time
+
+
+def parse_milliseconds(text: str) -> float:
+    """Parse a time in milliseconds: a positive number."""
+    return parse_span(text, "milliseconds")
+
+
+def parse_rate(text: str) -> float:
+    """Parse a number of requests in a second: a positive number."""
+    try:
+        rate = float(plain_number(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests") from None
+    if not 0 < rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a rate; give requests a second above 0")
+    return rate
+
+
+def parse_share(text: str) -> float:
+    """Parse a share below the whole: `1%` or `0.01`."""
+    number = text.strip()
+    percent = number.endswith("%")
+    try:
+        share = float(plain_number(number.removesuffix("%"))) / (100 if percent else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; give 1% or 0.01") from None
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1; give 1% or 0.01")
+    return share
+
+
 def parse_stall(text: str) -> float | None:
     """Parse the stall limit in seconds; 0 turns it off."""
     return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)

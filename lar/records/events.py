@@ -23,6 +23,7 @@ from lar.records.run import (
     TensorInfo,
     TimeSources,
 )
+from lar.records.stopping import Stopped
 from lar.records.testcase import Case, Verdict, add_verdicts
 
 
@@ -104,6 +105,7 @@ class Finished:
     iterations_seconds: float | None = None
     warnings: tuple[str, ...] = ()
     uncached_operators: int = 0
+    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
         case Prepared(seconds, sources):
             return replace(result, prepare_seconds=seconds, sources=sources)
-        case Finished(outputs, peak, seconds, warnings, uncached):
+        case Finished(outputs, peak, seconds, warnings, uncached, stopped):
             return replace(
                 result,
                 status="ok",
@@ -241,6 +243,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
                 peak_memory_bytes=peak,
                 iterations_seconds=seconds,
                 uncached_operators=uncached,
+                stopped=stopped,
                 warnings=result.warnings + warnings,
             )
         case Judged(number, name, verdicts):

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from lar.errors import LarError, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
+from lar.records.stopping import Pacing, Stopped, Stopping
 from lar.records.testcase import Case, CaseResult, Packing, case_of
 
 # History of the result format (`RunResult.format`):
@@ -69,6 +70,9 @@ class RunSpec:
     output taken for scores of classes, which `class_names` names.
 
     With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
+
+    Where `stopping` leaves the number of iterations open, `iterations` is the most that a runner
+    has room for, and `warmup_iterations` the fewest where the warm-up goes on until it settles.
     """
 
     model: str
@@ -92,6 +96,8 @@ class RunSpec:
     tell_classes: bool = False
     class_names: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
+    stopping: Stopping = field(default_factory=Stopping)
+    pacing: Pacing = field(default_factory=Pacing)
 
     @property
     def runners(self) -> int:
@@ -100,7 +106,8 @@ class RunSpec:
 
     @property
     def sample_count(self) -> int:
-        """The number of samples that each runner takes, warm-up included."""
+        """The number of samples that each runner takes, warm-up included; the most that it may
+        take where that is open."""
         return self.warmup_iterations + self.iterations * max(1, len(self.cases), len(self.items))
 
 
@@ -351,7 +358,9 @@ class RunResult:
     """Everything known about one run, whether it ended well or not.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners; it is known where there are several and all have ended. `algorithms`
+    last, over all runners; it is known where there are several, or requests arrive at a rate, and
+    all have ended. `stopped` says how measuring ended where the number of iterations was open or
+    requests arrived at a rate. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
     were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
     the samples of the same run without the profiler, made before it. `uncached_operators` counts
@@ -377,6 +386,7 @@ class RunResult:
     unprofiled: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
     iterations_seconds: float | None = None
+    stopped: Stopped | None = None
     algorithms: tuple[AlgorithmChoice, ...] = ()
     numeric_errors: tuple[NumericError, ...] = ()
     cases: tuple[CaseResult, ...] = ()
@@ -448,8 +458,16 @@ def spec_of(fields: dict[str, Any]) -> RunSpec:
         Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
         for each in fields.pop("items", ())
     )
+    stopping, pacing = Stopping(**fields.pop("stopping", {})), Pacing(**fields.pop("pacing", {}))
     others = {key: tuplify(value) for key, value in fields.items()}
-    return RunSpec(image=ImageSettings(**image), cases=cases, items=items, **others)
+    return RunSpec(
+        image=ImageSettings(**image),
+        cases=cases,
+        items=items,
+        stopping=stopping,
+        pacing=pacing,
+        **others,
+    )
 
 
 def tuplify(value: Any) -> Any:

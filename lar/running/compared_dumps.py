@@ -19,7 +19,7 @@ from lar.errors import UsageError
 from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY
+from lar.options.table import FLAGS, option_of
 from lar.records.comparison import Comparison, Tolerance
 from lar.records.run import TensorInfo
 from lar.testcases.paths import source_of
@@ -180,14 +180,14 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
             flag, _, number = flag.partition(":")
             equals, value = "=", value or number or "0"
         key = flag.replace("-", "_")
-        option = BY_KEY.get(key)
+        option = option_of(key)
         if option is None:
-            hint = suggest_flag(flag_of(key), map(flag_of, BY_KEY))
+            hint = suggest_flag(flag_of(key), FLAGS)
             raise UsageError(
                 f"unknown flag {flag_of(key)}", hint or "`lar run --help all` lists the flags"
             )
         if option.parse is None:
-            values[key] = True
+            values[option.key] = True
             continue
         if not equals:
             value = next(left, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,17 +17,37 @@ from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, CUDA, OPTIONS, collect_settings, one_of
+from lar.options.table import (
+    BY_ALIAS,
+    BY_KEY,
+    CUDA,
+    DURATION,
+    IDLE_MS,
+    MAX_TIME,
+    MIN_TIME,
+    OPTIONS,
+    TARGET_CI,
+    THREAD,
+    collect_settings,
+    one_of,
+    option_of,
+)
 from lar.options.values import MOST_ITERATIONS
 from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
     from lar.records.run import ImageSettings, RunSpec
+    from lar.records.stopping import Pacing, Stopping
 
 
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 """The names of the items of a data set, each with the files of its inputs."""
+
+# How long a run with --target-ci measures, if nothing else is asked for.
+MIN_SECONDS, MAX_SECONDS = 0.5, 60.0
+# More iterations than these are not made in a second: lar's own loop takes about a microsecond.
+MOST_IN_A_SECOND = 500_000
 
 Start = Callable[[str, str, Mapping[str, str]], None]
 """Starts the worker of a run, with its engine, its driver and the variables to set."""
@@ -80,7 +101,10 @@ def plan_run(
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
-    if iterations is None:
+    stopping = stopping_of(values)
+    if stopping.is_open:
+        iterations = room_for(stopping, THREAD.of(values) or 1)
+    elif iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
         warmups = 1 if iterations or one_of(engine.searches, values) else 0
@@ -93,6 +117,42 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
         testcases=testcases if source.case_count else "",
         input_is_testcase=source.is_input,
         environment={**os.environ, **environment_of(values)},
+    )
+
+
+def stopping_of(values: Mapping[str, Any]) -> Stopping:
+    """Return what is asked for as the end of measuring."""
+    from lar.records.stopping import Stopping
+
+    target = TARGET_CI.of(values)
+    if target is None:
+        return Stopping(duration_seconds=DURATION.of(values))
+    least, most = MIN_TIME.of(values), MAX_TIME.of(values)
+    if most is None:
+        most = max(MAX_SECONDS, least or 0.0)
+    return Stopping(
+        target_interval=target,
+        min_seconds=min(MIN_SECONDS, most) if least is None else least,
+        max_seconds=most,
+        settle=values["warmup_iter"] is None,
+    )
+
+
+def room_for(stopping: Stopping, runners: int) -> int:
+    """Return how many iterations each runner has room for where their number is open."""
+    seconds = stopping.most_seconds or MAX_SECONDS
+    return max(1, min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND)))
+
+
+def pacing_of(values: Mapping[str, Any]) -> Pacing:
+    """Return what is asked for as the pace of iterations."""
+    from lar.records.stopping import Pacing
+
+    idle_ms = IDLE_MS.of(values)
+    return Pacing(
+        idle_seconds=None if idle_ms is None else idle_ms * 1e-3,
+        rate=values["rate"],
+        arrivals=values["arrivals"],
     )
 
 
@@ -235,6 +295,8 @@ def make_spec(
         tell_classes=values["labels"] is not None,
         class_names=labels.names,
         cases=tuple(cases_of(source)),
+        stopping=stopping_of(values),
+        pacing=pacing_of(values),
     )
 
 
@@ -302,16 +364,18 @@ def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
-        option = BY_KEY.get(key)
+        option = option_of(key)
         if option is None:
-            hint = suggest_flag(key, BY_KEY)
+            hint = suggest_flag(key, (*BY_KEY, *BY_ALIAS))
             raise UsageError(
                 f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
                 "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
             )
         if option.is_for_command_line and is_set(value):
             raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
-        values[key] = parse_value(option, value)
+        if option.key in values:
+            raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
+        values[option.key] = parse_value(option, value)
     return values
 
 

@@ -43,10 +43,12 @@ from lar.options.table import (
     CPU,
     CUDA,
     DISABLE_OPTIMIZER,
+    DURATION,
     ENABLE_NCHW44,
     IN_RUN,
     ITER,
     JSON,
+    MAX_TIME,
     OPTIONS,
     PROFILE,
     THREAD,
@@ -71,6 +73,13 @@ SAMPLES: Mapping[str, tuple[Any, ...]] = {
     "iter": (0, 3),
     "warmup_iter": (0, 1),
     "thread": (1, 2),
+    "duration": (2.0,),
+    "target_ci": (0.01,),
+    "min_time": (3.0,),
+    "max_time": (2.0,),
+    "timeout": (2.0,),
+    "idle_ms": (2.0,),
+    "rate": (2.0,),
     "disable_optimizer": (["NchwcTransformer"], ["no such one"]),
     "engine_env": (["A=1"],),
     "engine_fix": ("x2apic",),
@@ -139,7 +148,7 @@ def breaches_of(rule: Rule) -> Iterator[tuple[Asked, tuple[str, ...]]]:
             asked = holding(term)
             yield asked, (term.name(asked),)
     elif isinstance(rule, Limit):
-        cases = cases_with([rule.option, THREAD])
+        cases = cases_with([rule.option, THREAD, MAX_TIME, DURATION])
         yield next(asked for asked in cases if rule.refusal(asked)), (rule.option.flag,)
     else:
         assert isinstance(rule, (Presence, Content))

@@ -6,16 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.options.option import flag_of
 from lar.options.suggestions import (
     OTHER_RUNNERS,
     nearest_spelling,
     suggest_flag,
     typing_mistakes,
 )
-from lar.options.table import BY_KEY
-
-FLAGS = [flag_of(key) for key in BY_KEY]
+from lar.options.table import BY_KEY, FLAGS
 
 
 @pytest.mark.parametrize(
@@ -42,7 +39,12 @@ def test_a_typing_mistake(typed: str, meant: str) -> None:
         ("--warmUp", "--warmup-iter"),
         ("--warm_up", "--warmup-iter"),
         ("-niter", "--iter"),
-        ("-nstreams", "--thread"),
+        ("-nstreams", "--runners"),
+        ("--streams", "--runners"),
+        ("--idleTime", "--idle-ms"),
+        ("-t", "--duration"),
+        ("--request-rate-range", "--rate"),
+        ("--stability-percentage", "--target-ci"),
         ("--exportTimes", "--csv"),
         ("--exportProfile", "--profile"),
         ("-x", "--multithread"),
@@ -61,7 +63,7 @@ def test_a_flag_of_another_runner(typed: str, meant: str) -> None:
     [
         ("--output", "--bin-out-dump DIR"),
         ("--shapes", "--input 'NAME:{1,3,224,224}'"),
-        ("--duration", "--iter N"),
+        ("--measurement-interval", "--duration S"),
         ("-m", "`lar MODEL`"),
         ("-s", "percentiles"),
     ],

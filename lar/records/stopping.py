@@ -1,0 +1,78 @@
+"""When measuring ends and when iterations begin: what is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Arrivals = Literal["poisson", "fixed"]
+Ending = Literal["iterations", "duration", "target", "max_time", "room"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """What ends measuring, besides the number of iterations; None: not asked for.
+
+    Attributes:
+        duration_seconds: how long to measure.
+        target_interval: measure until half the width of the 95 % interval of the median is at
+            most this share of the median; 0.01 is 1 %.
+        min_seconds: with a target, measure for at least so long.
+        max_seconds: with a target, measure for at most so long.
+        settle: warm up until two windows of iterations agree.
+    """
+
+    duration_seconds: float | None = None
+    target_interval: float | None = None
+    min_seconds: float | None = None
+    max_seconds: float | None = None
+    settle: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of iterations is not known beforehand."""
+        return self.duration_seconds is not None or self.target_interval is not None
+
+    @property
+    def most_seconds(self) -> float | None:
+        """How long is measured at most, None if nothing limits it."""
+        return self.max_seconds if self.duration_seconds is None else self.duration_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pacing:
+    """When an iteration begins, if not as soon as the one before it has ended.
+
+    Attributes:
+        idle_seconds: how long a runner sleeps before each iteration.
+        rate: how many requests arrive in a second, whether or not a runner is free.
+        arrivals: the times between arrivals are those of a Poisson process, or all the same.
+    """
+
+    idle_seconds: float | None = None
+    rate: float | None = None
+    arrivals: Arrivals = "poisson"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """How measuring ended, where that was not by the number of iterations alone.
+
+    Attributes:
+        ending: what ended it: `room` is that no more samples could be held.
+        met: whether what was asked for was reached.
+        seconds: how long was measured, the warm-up left out.
+        reached: half the width of the 95 % interval of the median, as a share of the median; None
+            where it was not asked for, or the samples were too few.
+        settled: whether two windows of the warm-up agreed; None where that was not asked for.
+        offered: how many requests had arrived, with a rate.
+        unserved: how many of these no runner had begun when measuring ended.
+    """
+
+    ending: Ending
+    met: bool
+    seconds: float
+    reached: float | None = None
+    settled: bool | None = None
+    offered: int | None = None
+    unserved: int = 0
