@@ -23,6 +23,7 @@ from lar.records.run import (
     TensorInfo,
     TimeSources,
 )
+from lar.records.scenario import ScenarioResult
 from lar.records.stopping import Stopped
 from lar.records.testcase import Case, Verdict, add_verdicts
 
@@ -97,6 +98,13 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class ScenarioEnded:
+    """MLPerf's load generator has asked for its last query."""
+
+    result: ScenarioResult
+
+
+@dataclass(frozen=True)
 class Finished:
     """All iterations are done."""
 
@@ -164,6 +172,7 @@ Event = (
     | TurnEnded
     | Judged
     | Classified
+    | ScenarioEnded
     | Finished
     | ModelRead
     | DevicesFound
@@ -186,6 +195,7 @@ EVENTS: Mapping[str, type[Any]] = {
         TurnEnded,
         Judged,
         Classified,
+        ScenarioEnded,
         Finished,
         ModelRead,
         DevicesFound,
@@ -250,6 +260,8 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
         case Classified(classes):
             return replace(result, items=(*result.items, classes))
+        case ScenarioEnded(scenario):
+            return replace(result, scenario=scenario)
         case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):

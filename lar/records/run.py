@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from lar.errors import LarError, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
+from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Stopped, Stopping
 from lar.records.testcase import Case, CaseResult, Packing, case_of
 
@@ -73,6 +74,8 @@ class RunSpec:
 
     Where `stopping` leaves the number of iterations open, `iterations` is the most that a runner
     has room for, and `warmup_iterations` the fewest where the warm-up goes on until it settles.
+    So it does where a `scenario` is given: MLPerf's load generator then decides how many iterations
+    there are, and when.
     """
 
     model: str
@@ -98,6 +101,7 @@ class RunSpec:
     cases: tuple[Case, ...] = ()
     stopping: Stopping = field(default_factory=Stopping)
     pacing: Pacing = field(default_factory=Pacing)
+    scenario: Scenario | None = None
 
     @property
     def runners(self) -> int:
@@ -391,6 +395,7 @@ class RunResult:
     numeric_errors: tuple[NumericError, ...] = ()
     cases: tuple[CaseResult, ...] = ()
     items: tuple[ItemClasses, ...] = ()
+    scenario: ScenarioResult | None = None
     uncached_operators: int = 0
     wall_seconds: float = 0.0
     peak_memory_bytes: int | None = None
@@ -454,6 +459,7 @@ def spec_of(fields: dict[str, Any]) -> RunSpec:
     """
     image = {key: tuplify(value) for key, value in fields.pop("image", {}).items()}
     cases = tuple(case_of(case) for case in fields.pop("cases", ()))
+    scenario = fields.pop("scenario", None)
     items = tuple(
         Item(**{**each, "inputs": tuple(map(tuple, each["inputs"]))})
         for each in fields.pop("items", ())
@@ -466,6 +472,7 @@ def spec_of(fields: dict[str, Any]) -> RunSpec:
         items=items,
         stopping=stopping,
         pacing=pacing,
+        scenario=Scenario(**scenario) if scenario else None,
         **others,
     )
 

@@ -27,9 +27,11 @@ from lar.records.events import (
     Loaded,
     PhaseEntered,
     Prepared,
+    ScenarioEnded,
     TurnEnded,
 )
 from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
+from lar.records.scenario import Scenario, ScenarioResult
 from lar.worker.feeding import Look, feeds_of
 from lar.worker.recorder import Recorder
 
@@ -132,6 +134,26 @@ class Copies:
             times = self.threads.together(run)
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
+    def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
+        """Run what MLPerf's load generator asks for, with that many of its samples at once."""
+        from lar.worker.load_generator import LoadGenerator  # few runs need it
+
+        generator = LoadGenerator(scenario, batch, len(self.drivers), log_folder)
+
+        def run(runner: int) -> None:
+            driver, rows = self.drivers[runner], self.tables[runner]
+            for samples in generator.batches():
+                take_samples(driver, 1, rows, None)  # to read the noise would delay the next
+                generator.complete(samples)
+
+        with no_garbage_collection():
+            generator.start(fastest_of(self.tables))
+            if self.threads is None:
+                run(0)
+            else:
+                self.threads.together(run)
+        return generator.finish()
+
 
 def recorder_of(spec: RunSpec) -> Silent:
     """Return the recorder of a profiled run, None for others."""
@@ -189,7 +211,11 @@ def execute(
                 driver.run_number = None  # the run that this one goes on with has dumped it
             with recorder.warming_up():
                 copies.run(spec.warmup_iterations, first.look)
-        if spec.iterations:
+        if spec.scenario is not None:
+            emit(PhaseEntered("iterations"))
+            items = batch_of(first.fed) or 1
+            emit(ScenarioEnded(copies.serve(spec.scenario, items, context.work_folder)))
+        elif spec.iterations:
             emit(PhaseEntered("iterations"))
             # Once for all feeds: a collection before each takes longer than some runs.
             with no_garbage_collection():
@@ -211,7 +237,7 @@ def execute(
         emit(PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         notes += driver.notes
-        ran = spec.warmup_iterations + spec.iterations > 0
+        ran = any(rows.count for rows in tables)
         peak = read_peak_memory()  # what is written of a profile after this takes more
         if ran:
             batch = batches.pop() if len(batches) == 1 else None
@@ -239,6 +265,11 @@ def changes_of(spec: RunSpec) -> Iterator[str]:
     for key in spec.settings:
         if key in CHANGES:
             yield f"{time.strftime('[%d %H:%M:%S lar]')}[warn] {CHANGES[key]}"
+
+
+def fastest_of(tables: Sequence[SampleRows]) -> float:
+    """Return the seconds of the fastest iteration of the warm-up."""
+    return min(rows.row(index)[0] for rows in tables for index in range(rows.count))
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:

@@ -1,0 +1,124 @@
+"""A run that MLPerf's load generator drives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lar.errors import UsageError, error_of_write
+from lar.files.work_folders import work_folder
+from lar.measurement.listener import Listener
+from lar.options.option import flag_of
+from lar.options.table import BY_KEY, ITER
+from lar.options.values import MOST_ITERATIONS
+from lar.records.run import RunContext, RunResult, RunSpec
+from lar.records.scenario import Scenario
+from lar.running.plan import plan_run
+from lar.running.steps import make_run
+
+# LoadGen makes its queries beforehand, of the time that the fastest of these takes.
+WARMUP_ITERATIONS = 5
+LOG_FILES = "mlperf_log_*"
+# Options of these purposes are about single iterations, of which there are thousands.
+REFUSED = ("dataset", "dump", "profile", "check")
+
+
+def run_scenario(
+    model: str,
+    scenario: Scenario,
+    values: Mapping[str, Any],
+    listener: Listener | None = None,
+    *,
+    log_folder: str = "",
+) -> RunResult:
+    """Run a model as MLPerf's load generator asks for it, in a worker process.
+
+    `values` are option values of a run by key; LoadGen's own logs are copied into `log_folder`.
+
+    Raises:
+        UsageError: the model, an option or the folder cannot be used.
+    """
+    began = time.monotonic()
+    spec = plan_scenario(model, scenario, values)
+    if log_folder:
+        make_folder(log_folder)
+    with work_folder() as folder:
+        context = RunContext(began=began, work_folder=folder)
+        result = make_run(spec, context, listener)
+        if log_folder:
+            for log in sorted(Path(folder).glob(LOG_FILES)):
+                copy_log(log, log_folder)
+    return result
+
+
+def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
+    """Return the spec of a scenario.
+
+    Raises:
+        UsageError: an option does not go with it, or the scenario lacks a setting.
+    """
+    if scenario.name == "server" and scenario.target_rate is None:
+        raise UsageError(
+            "the scenario server needs the rate at which queries arrive",
+            "give it, in queries a second: --target-rate 20",
+            flag="--scenario",
+        )
+    if values.get(ITER.key) is not None:
+        raise UsageError(
+            "does not go with --scenario: LoadGen decides how many iterations there are",
+            "leave it out; --min-queries is the least number of queries",
+            flag=ITER.flag,
+        )
+    for key, option in BY_KEY.items():
+        if option.purpose in REFUSED and option.is_given(values):
+            raise UsageError(
+                "does not go with --scenario, which runs the model thousands of times",
+                "use it in a run of its own: `lar run`",
+                flag=flag_of(key),
+            )
+    if values.get("warmup_iter") == 0:
+        raise UsageError(
+            "a scenario needs a warm-up, which shows how many queries there can be",
+            "leave it out, or give 1 or more",
+            flag="--warmup-iter",
+        )
+    warmup = values.get("warmup_iter") or WARMUP_ITERATIONS
+    spec = plan_run(model, {**values, "iter": 0, "warmup_iter": warmup})
+    if spec.items or spec.cases:
+        what = "a data set" if spec.items else "testcases"
+        raise UsageError(
+            f"does not go with {what}: each query is fed the same input",
+            "give the input of one iteration",
+            flag="--scenario",
+        )
+    most = MOST_ITERATIONS // spec.runners
+    return replace(spec, scenario=scenario, iterations=most)
+
+
+def make_folder(folder: str) -> None:
+    """Make the folder of LoadGen's logs.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None
+
+
+def copy_log(log: Path, folder: str) -> None:
+    """Copy a log of LoadGen.
+
+    Raises:
+        LarError: it cannot be written.
+    """
+    try:
+        shutil.copy(log, folder)
+    except OSError as error:
+        raise error_of_write(error, flag="--loadgen-logs", subject=folder) from None

@@ -1,0 +1,214 @@
+"""MLPerf's load generator, which decides when a query comes and whether a run is valid.
+
+LoadGen runs in a thread of its own, and calls back with the samples of each query. They wait in a
+queue for the runners, which stay in the threads that loaded their models: an engine may ask for
+that. The way through the queue takes some microseconds, which LoadGen counts as latency.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from lar.errors import LarError, UsageError, first_line
+from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
+
+PACKAGE = "mlcommons-loadgen"
+DETAILED_LOG = "mlperf_log_detail.txt"
+LINE_START = ":::MLLOG "
+NAMES: Mapping[ScenarioName, str] = {
+    "single-stream": "SingleStream",
+    "multi-stream": "MultiStream",
+    "offline": "Offline",
+    "server": "Server",
+}
+# LoadGen draws the samples of a query from so many; each is fed the same input.
+SAMPLES_IN_LIBRARY = 1024
+
+
+class LoadGenerator:
+    """Loads runners with the queries of a scenario.
+
+    Attributes:
+        batch: the samples that one iteration computes.
+    """
+
+    def __init__(self, scenario: Scenario, batch: int, runners: int, log_folder: str) -> None:
+        """
+        Raises:
+            UsageError: LoadGen is not installed.
+        """
+        self.scenario = scenario
+        self.batch = batch
+        self.runners = runners
+        self.log_folder = log_folder
+        self._library = import_loadgen()
+        self._waiting: SimpleQueue[list[int]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def start(self, iteration_seconds: float) -> None:
+        """Begin; `iteration_seconds` is what an iteration takes at the least.
+
+        LoadGen makes its queries beforehand, and needs to know how many can come.
+        """
+        arguments = (iteration_seconds,)
+        self._thread = threading.Thread(target=self._generate, args=arguments, daemon=True)
+        self._thread.start()
+
+    def batches(self) -> Iterator[list[int]]:
+        """Yield the samples of one iteration after another, for one of the runners."""
+        return iter(self._waiting.get, [])
+
+    def complete(self, samples: Sequence[int]) -> None:
+        """Report that these samples are done."""
+        response = self._library.QuerySampleResponse
+        self._library.QuerySamplesComplete([response(number, 0, 0) for number in samples])
+
+    def finish(self) -> ScenarioResult:
+        """Return what LoadGen found.
+
+        Raises:
+            LarError: it failed, or wrote no result.
+        """
+        assert self._thread is not None
+        self._thread.join()
+        if self._error is not None:
+            raise LarError(f"LoadGen failed: {first_line(self._error)}") from self._error
+        return read_result(Path(self.log_folder, DETAILED_LOG), version_of_loadgen())
+
+    def _generate(self, iteration_seconds: float) -> None:
+        library = self._library
+        try:
+            system = library.ConstructSUT(self._issue, lambda: None)
+            samples = library.ConstructQSL(
+                *(SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY, lambda them: None, lambda them: None)
+            )
+            library.StartTestWithLogSettings(
+                system, samples, self._settings(iteration_seconds), self._log_settings()
+            )
+            library.DestroyQSL(samples)
+            library.DestroySUT(system)
+        except Exception as error:
+            self._error = error
+        for _ in range(self.runners):
+            self._waiting.put([])
+
+    def _issue(self, samples: Sequence[Any]) -> None:
+        numbers = [sample.id for sample in samples]
+        for first in range(0, len(numbers), self.batch):
+            self._waiting.put(numbers[first : first + self.batch])
+
+    def _settings(self, iteration_seconds: float) -> Any:
+        library, scenario = self._library, self.scenario
+        settings = library.TestSettings()
+        settings.scenario = getattr(library.TestScenario, NAMES[scenario.name])
+        settings.mode = library.TestMode.PerformanceOnly
+        settings.min_duration_ms = round(scenario.min_seconds * 1e3)
+        settings.min_query_count = scenario.min_queries
+        for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+            setattr(settings, name, scenario.seed)
+        iterations = -(-scenario.samples_per_query // self.batch)
+        settings.single_stream_expected_latency_ns = round(iteration_seconds * 1e9)
+        settings.multi_stream_expected_latency_ns = round(iteration_seconds * iterations * 1e9)
+        settings.multi_stream_samples_per_query = scenario.samples_per_query
+        settings.offline_expected_qps = self.batch * self.runners / iteration_seconds
+        settings.server_target_qps = scenario.target_rate or 1.0
+        settings.server_target_latency_ns = round(scenario.target_latency_seconds * 1e9)
+        return settings
+
+    def _log_settings(self) -> Any:
+        library = self._library
+        output = library.LogOutputSettings()
+        output.outdir = self.log_folder
+        output.copy_summary_to_stdout = False
+        output.copy_detail_to_stdout = False
+        settings = library.LogSettings()
+        settings.log_output = output
+        settings.enable_trace = False
+        return settings
+
+
+def import_loadgen() -> Any:
+    """Import LoadGen.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import mlperf_loadgen
+    except ImportError:
+        raise UsageError(
+            "MLPerf's LoadGen is not installed",
+            f"install it: uv pip install {PACKAGE}",
+            flag="--scenario",
+        ) from None
+    return mlperf_loadgen
+
+
+def version_of_loadgen() -> str:
+    """Return the version of the installed LoadGen."""
+    from lar.measurement.machine import installed_version
+
+    return installed_version(PACKAGE)
+
+
+def read_result(log: Path, version: str = "") -> ScenarioResult:
+    """Read LoadGen's detailed log: a JSON object on each line, with a key and a value.
+
+    Raises:
+        LarError: it is missing, or has no result.
+    """
+    values: dict[str, object] = {}
+    errors: list[str] = []
+    try:
+        text = log.read_text(errors="replace")
+    except OSError as error:
+        raise LarError(f"LoadGen wrote no log: {error.strerror}", subject=log) from None
+    for line in text.splitlines():
+        if line.startswith(LINE_START):
+            try:
+                entry = json.loads(line[len(LINE_START) :])
+            except ValueError:
+                continue  # a text of LoadGen's own that it did not quote
+            values[entry["key"]] = entry["value"]
+            if entry["metadata"]["is_error"]:
+                errors.append(str(entry["value"]))
+    if "result_validity" not in values:
+        raise LarError("LoadGen's log has no result", subject=os.fspath(log))
+    valid = values["result_validity"] == "VALID"
+    return ScenarioResult(
+        version=version,
+        valid=valid,
+        reasons=() if valid else (*reasons_in(values), *errors),
+        figures={
+            key: float(value)
+            for key, value in values.items()
+            if key.startswith(("result_", "early_stopping_latency"))
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+        },
+    )
+
+
+# What LoadGen asks of a valid run, by the name in its log.
+CONDITIONS = {
+    "result_min_duration_met": "the run was shorter than asked for",
+    "result_min_queries_met": "there were fewer queries than asked for",
+    "result_perf_constraints_met": "too many queries were answered late",
+    "early_stopping_met": "there were too few queries for the percentile",
+}
+
+
+def reasons_in(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield why a run is not valid."""
+    yield from (reason for key, reason in CONDITIONS.items() if values.get(key) is False)
+    for key in ("result_invalid_reason", "early_stopping_result"):
+        said = " ".join(str(values.get(key, "")).replace("*", " ").split())
+        if said:
+            yield f"LoadGen says: {said}"

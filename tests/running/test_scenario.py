@@ -1,0 +1,85 @@
+"""Runs that MLPerf's load generator drives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.errors import UsageError
+from lar.records.run import (
+    RunContext,
+    RunResult,
+    read_request,
+    read_result,
+    record_to_json,
+    request_to_json,
+)
+from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
+from lar.reports.scenario_text import METRICS, format_scenario
+from lar.running.scenario import plan_scenario, run_scenario
+
+MODEL = str(Path(__file__).parents[2] / "models" / "digits_cnn.onnx")
+SHORT: dict[str, Any] = {"min_seconds": 0.05, "min_queries": 64, "target_rate": 1000.0}
+
+
+def run_short(name: ScenarioName, **values: Any) -> RunResult:
+    pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this machine")
+    return run_scenario(MODEL, Scenario(name=name, **SHORT), values)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_gives_what_mlperf_compares_by(name: ScenarioName) -> None:
+    result = run_short(name)
+    assert result.status == "ok", result.failure
+    assert result.scenario is not None
+    assert result.scenario.figures[METRICS[name].key] > 0
+    assert len(result.samples.end_to_end) >= 64
+    lines = format_scenario(result)
+    assert lines[0].startswith(f"scenario: {name}, at least 0.05 s and 64 queries")
+    assert lines[1].startswith(METRICS[name].title + ": ")
+    assert any(line.startswith("result: ") for line in lines)
+
+
+def test_a_result_with_a_scenario_reads_back() -> None:
+    result = run_short("single-stream")
+    assert read_result(record_to_json(result)) == result
+
+
+def test_several_runners_serve_one_queue() -> None:
+    result = run_short("offline", thread=2)
+    assert result.status == "ok", result.failure
+    assert {*result.samples.runner} == {0, 1}
+
+
+def test_a_scenario_reaches_the_worker() -> None:
+    spec = plan_scenario(MODEL, Scenario(name="multi-stream", samples_per_query=3), {})
+    sent, _ = read_request(request_to_json(spec, RunContext()))
+    assert sent == spec
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("server", {}, "--scenario: the scenario server needs the rate at which queries arrive"),
+        ("offline", {"iter": 3}, "--iter: does not go with --scenario"),
+        ("offline", {"warmup_iter": 0}, "--warmup-iter: a scenario needs a warm-up"),
+        ("offline", {"bin_io_dump": "x"}, "--bin-io-dump: does not go with --scenario"),
+        ("offline", {"profile": "p.json"}, "--profile: does not go with --scenario"),
+    ],
+)
+def test_what_does_not_go_with_a_scenario_is_refused(
+    name: ScenarioName, values: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_scenario(MODEL, Scenario(name=name), values)
+    assert caught.value.message.startswith(problem)
+    assert caught.value.hint
+
+
+def test_the_logs_of_loadgen_are_kept_where_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this machine")
+    scenario = Scenario(name="single-stream", **SHORT)
+    run_scenario(MODEL, scenario, {}, log_folder=str(tmp_path / "logs"))
+    assert "Result is" in (tmp_path / "logs" / "mlperf_log_summary.txt").read_text()
