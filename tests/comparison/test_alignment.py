@@ -335,6 +335,28 @@ def test_moved_data_is_no_twin_of_its_own() -> None:
     assert (twin.actual.name, twin.matched_by) == ("token", "name")
 
 
+@pytest.mark.parametrize(("source", "first"), [("data", "graph"), ("other", "content")])
+def test_a_twin_is_found_by_the_graph_if_it_is_computed_from_twins(source: str, first: str) -> None:
+    data, x, y = draw(2, 8), draw(2, 8), draw(2, 8)
+    actual = dump_of(
+        Step("data", "Input", (), data),
+        Step("a", "Tanh", ("data",), x),
+        Step("b", "Exp", ("a",), y),
+    )
+    expected = dump_of(
+        Step("data", "Input", (), data),
+        Step("other", "Input", (), draw(2, 8)),
+        Step("p", "Tanh", (source,), x),
+        Step("q", "Exp", ("p",), y),
+    )
+    found = compare_dumps(actual, expected)
+    assert [(it.actual.name, it.expected.name, it.matched_by) for it in found.tensors] == [
+        ("data", "data", "name"),
+        ("a", "p", first),
+        ("b", "q", "graph"),
+    ]
+
+
 def test_what_has_no_twin_is_told() -> None:
     data = draw(1, 8)
     short = dump_of(Step("data", "Input", (), data), Step("a", "Tanh", ("data",), data))
