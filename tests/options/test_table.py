@@ -27,6 +27,7 @@ from lar.options.values import (
     parse_size,
     parse_stall,
 )
+from lar.running.plan import parse_values
 
 
 def refused(parse: Any, text: str) -> str:
@@ -78,10 +79,19 @@ def test_the_help_shows_flag_group_text_and_engines() -> None:
     add_arguments(parser, {"cuda": ["megengine", "onnxruntime"]})
     words = " ".join(parser.format_help().split())
     for option in OPTIONS:
-        assert option.flag in words
+        separator = " " if option.metavar else ""
+        assert f"{option.flag}{separator}{option.metavar}" in words
         assert option.help in words
         assert f"{option.group.title}:" in words
     assert "cuda:1 [megengine, onnxruntime]" in words
+
+
+def test_what_is_for_the_command_line_is_refused_from_python() -> None:
+    keys = [option.key for option in OPTIONS if option.is_for_command_line]
+    assert set(keys) == {"model_info", "json", "csv", "in_process", "debug"}
+    for key in keys:
+        with pytest.raises(UsageError, match="is for the command line alone"):
+            parse_values({key: True})
 
 
 def test_no_flag_gives_the_defaults() -> None:
