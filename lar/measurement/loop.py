@@ -90,7 +90,7 @@ class Keeper:
             if driver.device_seconds is None:
                 alone = self.pending == rows.count
                 device = device_time_of(reading, ended - began, alone=alone)
-        rows.append(ended - began, dispatched - began, device, NAN)
+        rows.append(ended - began, dispatched - began, device, began)
         if reading is not None:
             self.share(reading)
             self.last_reading = driver.clock()
@@ -102,8 +102,8 @@ class Keeper:
             self.read_anew()  # its time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
-        """Share a reading between the rows since the last one."""
-        self.rows.share_queue_delay(self.pending, self.rows.count, reading.queue_delay)
+        """Add a reading for the rows since the last one."""
+        self.rows.add_reading(reading)
         self.pending = self.rows.count
 
     def read_anew(self) -> None:

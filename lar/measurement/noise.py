@@ -25,13 +25,18 @@ class Reading:
 
     `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
     the CPU time of the one that computed most, `window` the time in which it did and `waited` how
-    long of that it stood ready without a CPU.
+    long of that it stood ready without a CPU. `cpu` is the CPU time of all threads; `steal`,
+    `throttled` and `frequency` (in Hz) are those of `Samples`. NaN: not read this time.
     """
 
     queue_delay: float
     busiest_thread: float
     window: float = math.inf
     waited: float = 0.0
+    cpu: float = math.nan
+    steal: float = math.nan
+    throttled: float = math.nan
+    frequency: float = math.nan
 
 
 class Meter(Protocol):
@@ -62,7 +67,7 @@ class ThreadMeter:
         return meter
 
     def read(self) -> Reading:
-        longest, busiest, window, waited = 0, -1, 0, 0
+        longest, busiest, window, waited, cpu = 0, -1, 0, 0, 0
         for task in self._tasks or os.listdir(TASKS):
             began = time.monotonic_ns()
             try:
@@ -83,10 +88,11 @@ class ThreadMeter:
             # last reading is longer than the time since, of which a part was computed in.
             delay = min(delay_so_far - self._delays[task], passed - computed)
             longest = max(longest, delay)
+            cpu += computed
             if computed > busiest:
                 busiest, window, waited = computed, passed, max(delay, 0)
             self._delays[task], self._cpu[task] = delay_so_far, cpu_so_far
             self._began[task] = self._last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
-        return Reading(longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9)
+        return Reading(longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9, cpu * 1e-9)

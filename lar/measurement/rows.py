@@ -1,9 +1,14 @@
 """Samples in memory that the measuring process and its parent share.
 
-The worker writes one row an iteration, without a system call; the parent reads the rows while
-the run goes on, and all of them after a crash. Layout, once for each runner: a 64-byte header
-whose first 8 bytes count the finished rows, then rows of four little-endian doubles: end to end,
-host, device and queue delay, in seconds, NaN for what was not measured.
+The worker writes one row an iteration, without a system call, and one for each reading of the
+noise; the parent reads the rows while the run goes on, and all of them after a crash. It shares the
+readings between the iterations that they cover, so that the worker need not.
+
+Layout, once for each runner, all numbers little-endian: a header of 64 bytes which begins with the
+counts of both kinds of rows; the rows of iterations, each five doubles: end to end, host, device,
+when it began on the driver's clock, and how long its request waited for the runner; those of
+readings, each seven doubles: how many iterations had ended, and the figures of a `Reading`. Times
+are seconds, NaN stands for what was not measured.
 """
 
 from __future__ import annotations
@@ -14,13 +19,17 @@ import os
 import struct
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lar.measurement.noise import Reading
     from lar.records.run import Samples
 
+Times = tuple[float, float, float]
+
 HEADER_BYTES = 64
-ROW = struct.Struct("<dddd")
+ROW = struct.Struct("<ddddd")
+READING = struct.Struct("<ddddddd")
 COUNT = struct.Struct("<q")
 NAN = math.nan
 
@@ -34,6 +43,7 @@ class SampleRows:
         self._map = mapping
         self._count_at = runner * size_of_rows(capacity)
         self._rows_at = self._count_at + HEADER_BYTES
+        self._readings_at = self._rows_at + ROW.size * capacity
 
     @classmethod
     def anonymous(cls, capacity: int) -> SampleRows:
@@ -45,47 +55,151 @@ class SampleRows:
         count: int = COUNT.unpack_from(self._map, self._count_at)[0]
         return count
 
-    def append(self, end_to_end: float, host: float, device: float, queue_delay: float) -> None:
+    def append(
+        self,
+        end_to_end: float,
+        host: float,
+        device: float,
+        began: float = NAN,
+        queueing: float = NAN,
+    ) -> None:
         count = self.count
+        if count == self.capacity:
+            raise IndexError(f"the table has room for {count} rows")
         at = self._rows_at + ROW.size * count
-        ROW.pack_into(self._map, at, end_to_end, host, device, queue_delay)
+        ROW.pack_into(self._map, at, end_to_end, host, device, began, queueing)
         COUNT.pack_into(self._map, self._count_at, count + 1)
 
-    def share_queue_delay(self, first: int, last: int, seconds: float) -> None:
-        """Share a queue delay between the rows from `first` up to, not including, `last`, by their
-        end-to-end times; none waited longer than it took."""
-        together = sum(self.row(index)[0] for index in range(first, last)) if seconds else 0.0
-        share = min(1.0, seconds / together) if together else 0.0
-        for index in range(first, last):
-            delay = share * self.row(index)[0] if share else 0.0
-            struct.pack_into("<d", self._map, self._rows_at + ROW.size * index + 24, delay)
+    def add_reading(self, reading: Reading) -> None:
+        """Add what was read since the last reading, for the rows that came since."""
+        at = self._count_at + COUNT.size
+        count: int = COUNT.unpack_from(self._map, at)[0]
+        READING.pack_into(
+            self._map,
+            self._readings_at + READING.size * count,
+            self.count,
+            reading.queue_delay,
+            reading.cpu,
+            reading.steal,
+            reading.throttled,
+            reading.frequency,
+            reading.window,
+        )
+        COUNT.pack_into(self._map, at, count + 1)
 
-    def row(self, index: int) -> tuple[float, float, float, float]:
-        row: tuple[float, float, float, float] = ROW.unpack_from(
+    def row(self, index: int) -> Times:
+        """Return an iteration's times: end to end, host and device."""
+        end_to_end, host, device, _, _ = ROW.unpack_from(
             self._map, self._rows_at + ROW.size * index
         )
-        return row
+        return end_to_end, host, device
 
-    def samples(self, first: int, last: int) -> Samples:
-        """Return the rows from `first` up to, not including, `last`, as a record."""
+    def began(self, index: int) -> float:
+        """Return when an iteration began, on the driver's clock."""
+        began: float = ROW.unpack_from(self._map, self._rows_at + ROW.size * index)[3]
+        return began
+
+    def samples(self, first: int, last: int, zero: float = 0.0) -> Samples:
+        """Return the rows from `first` up to, not including, `last`, as a record; they count when
+        they began from `zero` on the driver's clock."""
+        last = min(last, self.count)
+        return slice_of(self.all_samples(zero), first, max(first, last))
+
+    def all_samples(self, zero: float = 0.0) -> Samples:
+        """Return all rows as a record."""
         from lar.records.run import Samples  # records are slow to import, and only this needs them
 
-        last = min(last, self.count)
-        if last <= first:
-            return Samples()
-        end = self._rows_at + ROW.size * last
+        # In this order: the iterations of a reading stand before it, while others still come.
+        (reading_count,) = COUNT.unpack_from(self._map, self._count_at + COUNT.size)
+        count = self.count
+        end_to_end, host, device, began, queueing = self._columns(self._rows_at, count, 5)
+        ends, delay, cpu, steal, throttled, frequency, window = self._columns(
+            self._readings_at, reading_count, 7
+        )
+        return Samples(
+            end_to_end=tuple(end_to_end),
+            host=tuple(host),
+            device=optional(device),
+            queue_delay=share_out(delay, ends, end_to_end) or (None,) * count,
+            # To the nanosecond: a clock gives no more, and short numbers make a short file.
+            began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
+            cpu=share_out_cpu(cpu, window, ends, end_to_end),
+            steal=share_out(steal, ends, end_to_end),
+            throttled=share_out(throttled, ends, end_to_end),
+            frequency=spread(frequency, ends, count),
+            queueing=measured(queueing),
+        )
+
+    def _columns(self, at: int, count: int, columns: int) -> list[list[float]]:
+        """Return the columns of a part of the table."""
         with (
             memoryview(self._map) as whole,
-            whole[self._rows_at : end] as body,
-            body.cast("d") as values,
+            whole[at : at + 8 * columns * count] as part,
+            part.cast("d") as values,
         ):
-            columns = [tuple(values[4 * first + column :: 4].tolist()) for column in range(4)]
-        return Samples(
-            end_to_end=columns[0],
-            host=columns[1],
-            device=optional(columns[2]),
-            queue_delay=optional(columns[3]),
-        )
+            numbers: list[list[float]] = [
+                values[column::columns].tolist()  # type: ignore[misc]
+                for column in range(columns)
+            ]
+            return numbers
+
+
+def share_out(
+    figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
+) -> tuple[float | None, ...]:
+    """Share the seconds of each reading between the iterations since the one before, by the time
+    that they took; none has more than it took.
+
+    `ends` has how many iterations had ended at each reading. A reading without a figure, which is
+    NaN, leaves its iterations to the next; those after the last have None. Empty without any.
+    """
+    shares: list[float | None] = []
+    for seconds, end in zip(figures, ends, strict=True):
+        if seconds != seconds:
+            continue
+        times = end_to_end[len(shares) : int(end)]
+        together = sum(times) if seconds else 0.0
+        if together:
+            share = min(1.0, seconds / together)
+            shares += [share * each for each in times]
+        else:
+            shares += [0.0] * len(times)
+    return tuple(shares) + (None,) * (len(end_to_end) - len(shares)) if shares else ()
+
+
+def share_out_cpu(
+    figures: Sequence[float],
+    windows: Sequence[float],
+    ends: Sequence[float],
+    end_to_end: Sequence[float],
+) -> tuple[float | None, ...]:
+    """Share the CPU time of each reading in the same way; several threads may have more of it than
+    an iteration took.
+
+    Between short iterations lar computes for a notable part of the time that a reading covers, its
+    window: this part is left out.
+    """
+    shares: list[float | None] = []
+    for seconds, window, end in zip(figures, windows, ends, strict=True):
+        if seconds != seconds:
+            continue
+        times = end_to_end[len(shares) : int(end)]
+        if len(times) == 1:
+            shares.append(seconds)
+            continue
+        together = sum(times)
+        share = seconds / max(together, window if window < math.inf else 0.0) if together else 0.0
+        shares += [round(share * each * 1e9) / 1e9 for each in times]
+    return tuple(shares) + (None,) * (len(end_to_end) - len(shares)) if shares else ()
+
+
+def spread(figures: Sequence[float], ends: Sequence[float], count: int) -> tuple[float | None, ...]:
+    """Give the figure of each reading to all iterations since the one before; empty without any."""
+    values: list[float | None] = []
+    for figure, end in zip(figures, ends, strict=True):
+        if figure == figure:
+            values += [figure] * (int(end) - len(values))
+    return tuple(values) + (None,) * (count - len(values)) if values else ()
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
@@ -101,34 +215,58 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
     return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
 
 
+def read_samples(tables: Sequence[SampleRows], warmups: int) -> tuple[Samples, Samples]:
+    """Return the samples of the warm-up and of the timed iterations, each of all runners."""
+    begins = [rows.began(min(warmups, rows.count - 1)) for rows in tables if rows.count]
+    zero = min(begins, default=0.0)
+    parts = [rows.all_samples(zero) for rows in tables]
+    return (
+        join_samples([slice_of(part, 0, warmups) for part in parts]),
+        join_samples([slice_of(part, warmups, len(part.end_to_end)) for part in parts]),
+    )
+
+
+def slice_of(samples: Samples, first: int, last: int) -> Samples:
+    """Return the samples of one runner from `first` up to, not including, `last`."""
+    from lar.records.run import MEASURED, Samples
+
+    return Samples(**{name: getattr(samples, name)[first:last] for name in MEASURED})
+
+
 def join_samples(parts: Sequence[Samples]) -> Samples:
     """Return the samples of all runners as one record; with one runner, those."""
     if len(parts) == 1:
         return parts[0]
-    from lar.records.run import Samples
+    from lar.records.run import MEASURED, Samples
 
-    return Samples(
-        **{
-            name: tuple(chain.from_iterable(getattr(part, name) for part in parts))
-            for name in ("end_to_end", "host", "device", "queue_delay")
-        },
-        runner=tuple(
-            chain.from_iterable(
-                repeat(number, len(part.end_to_end)) for number, part in enumerate(parts)
-            )
-        ),
-    )
+    counts = [len(part.end_to_end) for part in parts]
+    columns: dict[str, Any] = {}
+    for name in MEASURED:
+        columns_of_parts = [getattr(part, name) for part in parts]
+        if any(columns_of_parts):  # what one alone has measured, the others have not
+            filled = [
+                column or (None,) * count
+                for column, count in zip(columns_of_parts, counts, strict=True)
+            ]
+            columns[name] = tuple(chain.from_iterable(filled))
+    numbers = [repeat(number, count) for number, count in enumerate(counts)]
+    return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 
 
-def optional(values: tuple[float, ...]) -> tuple[float | None, ...]:
+def optional(values: Sequence[float]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
     # NaN alone is not equal to itself; isnan is slow on millions of values.
     return tuple([value if value == value else None for value in values])
 
 
+def measured(values: Sequence[float]) -> tuple[float | None, ...]:
+    """Return the values with None for NaN; empty where there is nothing else."""
+    return optional(values) if any(value == value for value in values) else ()
+
+
 def size_of_rows(capacity: int) -> int:
-    """Return the bytes that one runner's table of that many rows takes."""
-    return HEADER_BYTES + ROW.size * capacity
+    """Return the bytes that one runner's table for that many iterations takes."""
+    return HEADER_BYTES + (ROW.size + READING.size) * capacity
 
 
 def create_shared_file() -> int:

@@ -1,7 +1,7 @@
 """The records that lar passes around and writes: frozen, plain data, JSON without loss.
 
-A `RunSpec` goes in, a `RunResult` comes out. Raw samples are the truth: statistics are derived
-from them when a report is made, never stored. Arrays are never part of a record.
+A `RunSpec` goes in, a `RunResult` comes out. Raw samples are the truth; the summary beside them is
+derived from them. Arrays are never part of a record.
 
 Times are seconds and sizes are bytes, everywhere; names carry the unit.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from lar.errors import LarError, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Stopped, Stopping
+from lar.records.summary import Summary
 from lar.records.testcase import Case, CaseResult, Packing, case_of
 
 # History of the result format (`RunResult.format`):
@@ -297,21 +298,49 @@ class TimeSources:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoiseSources:
+    """The source of each column of the noise; empty where this machine does not show it."""
+
+    queue_delay: str = ""
+    cpu: str = ""
+    steal: str = ""
+    throttled: str = ""
+    frequency: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Samples:
     """Raw times in seconds, in the order taken, one entry an iteration.
 
-    `end_to_end` runs from the dispatch to the end of the wait, `host` to the return of the
-    dispatch, `device` is the device's own time. `queue_delay` is the longest that a thread of the
-    process stood ready without a CPU. Where one reading covers several iterations because a reading
-    for each would have disturbed them, each has a share by its time. None: not measured. With
-    several runners, those of the first come first, and `runner` has the runner's number of each.
-    `case` names the testcase, or the item of a data set, if the run has any.
+    A column that was never measured is empty. Where one reading covers several iterations because a
+    reading for each would have disturbed them, each has a share by its time. None: not measured.
+    With several runners, those of the first come first.
+
+    Attributes:
+        end_to_end: from the dispatch to the end of the wait.
+        host: to the return of the dispatch.
+        device: the device's own time.
+        queue_delay: the longest that a thread of the process stood ready without a CPU.
+        began: when the dispatch began, since that of the first timed iteration of all runners.
+        cpu: the CPU time of all threads of the process; with several runners, of the runner's own.
+        steal: the longest that one of the CPUs was held by another guest of the same host.
+        throttled: how long a limit of CPU time, or heat, held the process back.
+        frequency: the frequency in Hz of the CPU that it ran on.
+        queueing: how long the request waited until its runner was free.
+        runner: the number of the runner, empty where there is only one.
+        case: the number of the testcase, or of the item of a data set, if the run has any.
     """
 
     end_to_end: tuple[float, ...] = ()
     host: tuple[float, ...] = ()
     device: tuple[float | None, ...] = ()
     queue_delay: tuple[float | None, ...] = ()
+    began: tuple[float, ...] = ()
+    cpu: tuple[float | None, ...] = ()
+    steal: tuple[float | None, ...] = ()
+    throttled: tuple[float | None, ...] = ()
+    frequency: tuple[float | None, ...] = ()
+    queueing: tuple[float | None, ...] = ()
     runner: tuple[int, ...] = ()
     case: tuple[int, ...] = ()
 
@@ -320,12 +349,11 @@ class Samples:
         if not self.runner:
             return self if runner == 0 else Samples()
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
-        return Samples(
-            end_to_end=self.end_to_end[own],
-            host=self.host[own],
-            device=self.device[own],
-            queue_delay=self.queue_delay[own],
-        )
+        return Samples(**{name: getattr(self, name)[own] for name in MEASURED})
+
+
+# The columns of samples that are measured.
+MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,7 +396,8 @@ class RunResult:
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
     were run, `items` the classes of a data set's items. `unprofiled` is there in a profiled run:
     the samples of the same run without the profiler, made before it. `uncached_operators` counts
-    the operators that ran and are not in the cache that was given.
+    the operators that ran and are not in the cache that was given. `summary` is there when an
+    iteration was timed; results of older versions have none.
     """
 
     spec: RunSpec
@@ -389,6 +418,8 @@ class RunResult:
     samples: Samples = field(default_factory=Samples)
     unprofiled: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
+    noise_sources: NoiseSources = field(default_factory=NoiseSources)
+    summary: Summary | None = None
     iterations_seconds: float | None = None
     stopped: Stopped | None = None
     algorithms: tuple[AlgorithmChoice, ...] = ()

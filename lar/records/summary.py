@@ -1,8 +1,12 @@
-"""The summary of a run's samples."""
+"""The summary of a run: what its samples show, and which of its figures to trust."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+Cause = Literal["queue delay", "steal", "throttling", "frequency"]
+Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -12,3 +16,39 @@ class Interval:
     low: float
     high: float
     confidence: float = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The timed iterations of a run in a few figures. Times are seconds.
+
+    Attributes:
+        interval: that of the median; None where there are too few samples for one.
+        percentiles: by rank, those alone that the number of samples supports.
+        iterations_per_second: of all runners together; None if nothing took time.
+        items_per_second: an iteration is as many items as a batch holds, or one of a data set;
+            None where the batch is not known, or not the same in all iterations.
+        disturbed_count: the iterations that something else on the machine disturbed.
+        disturbed: those by cause; an iteration with two causes counts for both.
+        undisturbed_median: that of the others, None where all were disturbed.
+        cpu_median: of the CPU time that all threads of a run spent in an iteration; None where it
+            is not known.
+        trust: the figure that decides.
+    """
+
+    count: int
+    mean: float
+    standard_deviation: float | None
+    minimum: float
+    maximum: float
+    median: float
+    interval: Interval | None = None
+    percentiles: dict[int, float] = field(default_factory=dict)
+    iterations_per_second: float | None = None
+    items_per_second: float | None = None
+    disturbed_count: int = 0
+    disturbed: dict[Cause, int] = field(default_factory=dict)
+    undisturbed_median: float | None = None
+    undisturbed_interval: Interval | None = None
+    cpu_median: float | None = None
+    trust: Trust = "latency"

@@ -8,7 +8,19 @@ from lar.records.run import RunResult, Samples
 from lar.reports.csv import format_row
 from lar.reports.model import Column, Table
 
-SAMPLE_COLUMNS = ("end_to_end_seconds", "host_seconds", "device_seconds", "queue_delay_seconds")
+# The columns of a sample, each with that of `Samples` which it holds.
+SAMPLE_COLUMNS = {
+    "end_to_end_seconds": "end_to_end",
+    "host_seconds": "host",
+    "device_seconds": "device",
+    "queue_delay_seconds": "queue_delay",
+    "began_seconds": "began",
+    "cpu_seconds": "cpu",
+    "steal_seconds": "steal",
+    "throttled_seconds": "throttled",
+    "frequency_hz": "frequency",
+    "queueing_seconds": "queueing",
+}
 FACT_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("model", lambda it: it.spec.model),
     Column("sha256", lambda it: it.model.sha256 if it.model else None),
@@ -55,7 +67,8 @@ def format_csv(result: RunResult) -> str:
     # The facts are the same in each of what may be millions of rows, so they are formatted once.
     tail = format_row(facts.records[0])
     rows = [*rows_of("warmup", result.warmup, tail), *rows_of("iterations", result.samples, tail)]
-    return format_row(header) + ("".join(rows) or f"{result.phase},,,,,,,,{tail}")
+    nothing = "," * (len(header) - len(facts.headings))
+    return format_row(header) + ("".join(rows) or f"{result.phase}{nothing}{tail}")
 
 
 def rows_of(phase: str, samples: Samples, tail: str) -> list[str]:
@@ -64,18 +77,17 @@ def rows_of(phase: str, samples: Samples, tail: str) -> list[str]:
     rows: list[str] = []
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
-        device, delay = (
-            [cell_of(value) for value in each] for each in (own.device, own.queue_delay)
-        )
-        cases: Sequence[int | str] = own.case or [""] * len(own.end_to_end)
+        count = len(own.end_to_end)
+        columns = [
+            [cell_of(value) for value in getattr(own, name)] or [""] * count
+            for name in SAMPLE_COLUMNS.values()
+        ]
+        cases: Sequence[int | str] = own.case or [""] * count
         counts: dict[int | str, int] = {}
-        columns = zip(cases, own.end_to_end, own.host, device, delay, strict=True)
-        for case, end_to_end, host, on_device, waited in columns:
+        for case, *cells in zip(cases, *columns, strict=True):
             index = counts.get(case, 0)
             counts[case] = index + 1
-            rows.append(
-                f"{phase},{index},{runner},{end_to_end},{host},{on_device},{waited},{case},{tail}"
-            )
+            rows.append(f"{phase},{index},{runner},{','.join(cells)},{case},{tail}")
     return rows
 
 

@@ -12,7 +12,7 @@ import math
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
-from lar.measurement.rows import SampleRows
+from lar.measurement.rows import SampleRows, Times
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
@@ -79,11 +79,9 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
     return [printable(note) for note in notes]
 
 
-def format_row(
-    index: int, row: tuple[float, float, float, float], spec: RunSpec, runner: int = 0
-) -> str:
+def format_row(index: int, times: Times, spec: RunSpec, runner: int = 0) -> str:
     """Return the line of one iteration; the first rows are the warm-up's."""
-    end_to_end, host, device, _ = row
+    end_to_end, host, device = times
     whose = format_runner(runner, spec)
     if index < spec.warmup_iterations:
         return f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
@@ -229,15 +227,12 @@ def format_last_words(result: RunResult) -> list[str]:
     return ["the engine's last words:", *(f"  | {line}" for line in lines)]
 
 
-Row = tuple[float, float, float, float]
-
-
 class CaseLines:
     """Makes the lines of the iterations as they are judged."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
-        self.waiting: list[tuple[int, Row]] = []
+        self.waiting: list[tuple[int, Times]] = []
         self.times: list[list[float]] = [[] for _ in spec.cases]
 
     def add(self, rows: SampleRows, first: int, last: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lar.errors import EXIT_CODES
 from lar.measurement.listener import Listener
-from lar.measurement.rows import join_samples, open_rows
+from lar.measurement.rows import open_rows, read_samples
 from lar.records.events import Event, Failed, apply_event
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.isolation import new_result, with_facts, with_model
@@ -49,9 +49,10 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         result = replace(result, status="interrupted", failure=failure)
     except Exception as error:
         emit(Failed(failure_of(error)))
+    warmup, samples = read_samples(tables, spec.warmup_iterations)
     return replace(
         result,
         failure=result.failure and result.failure.called(context.names),
-        warmup=join_samples([rows.samples(0, spec.warmup_iterations) for rows in tables]),
-        samples=join_samples([rows.samples(spec.warmup_iterations, capacity) for rows in tables]),
+        warmup=warmup,
+        samples=samples,
     )

@@ -32,7 +32,7 @@ from lar.errors import (
 )
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
-from lar.measurement.rows import join_samples
+from lar.measurement.rows import read_samples
 from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
@@ -256,13 +256,13 @@ class Watch:
             self.worker.end()  # all that is left to do is done while its memory is freed
         else:
             self.worker.kill()
-        failure, tables = self.result.failure, self.worker.tables
-        warmups, capacity = self.spec.warmup_iterations, self.spec.sample_count
+        failure = self.result.failure
+        warmup, samples = read_samples(self.worker.tables, self.spec.warmup_iterations)
         return replace(
             self.result,
             failure=failure and failure.called(self.context.names),
-            warmup=join_samples([rows.samples(0, warmups) for rows in tables]),
-            samples=join_samples([rows.samples(warmups, capacity) for rows in tables]),
+            warmup=warmup,
+            samples=samples,
             wall_seconds=time.monotonic() - self.context.began,
             log_tail=self.log_tail(),
         )

@@ -27,6 +27,7 @@ from lar.errors import LarError
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
+from lar.measurement.summary import summarize
 from lar.options.table import PROFILES, one_of
 from lar.records.events import Unpacked
 from lar.records.run import RunContext, RunResult, RunSpec
@@ -99,7 +100,8 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         count = len(result.samples.end_to_end)
         cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
-    return replace(result, spec=spec)
+    result = replace(result, spec=spec)
+    return replace(result, summary=summarize(result))
 
 
 def launcher_of(context: RunContext, early: WorkerProcess | None) -> Make:

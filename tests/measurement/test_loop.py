@@ -91,7 +91,11 @@ def test_times_stand_between_the_clock_reads_around_start_and_wait() -> None:
     driver = StepDriver(host=0.125, rest=0.5)
     samples = taken(driver, 3)
     assert samples == Samples(
-        end_to_end=(0.625,) * 3, host=(0.125,) * 3, device=(None,) * 3, queue_delay=(None,) * 3
+        end_to_end=(0.625,) * 3,
+        host=(0.125,) * 3,
+        device=(None,) * 3,
+        queue_delay=(None,) * 3,
+        began=(0.0, 0.625, 1.25),
     )
     assert driver.called[-5:] == ["clock", "start", "clock", "wait", "clock"]
     assert driver.called.count("start") == driver.called.count("wait") == 3

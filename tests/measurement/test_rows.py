@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.measurement.noise import Reading
 from lar.measurement.rows import (
     NAN,
     SampleRows,
@@ -19,6 +19,7 @@ from lar.measurement.rows import (
     join_samples,
     make_rows,
     open_rows,
+    read_samples,
     size_of_rows,
 )
 from lar.records.run import Samples
@@ -32,23 +33,24 @@ def test_a_new_table_is_empty() -> None:
     assert rows.samples(0, 3) == Samples()
 
 
-@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS), max_size=8), st.data())
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), max_size=8), st.data())
 def test_what_is_appended_is_read(rows: list[tuple[float, ...]], data: st.DataObject) -> None:
     table = SampleRows.anonymous(len(rows))
-    for end_to_end, host, device, delay in rows:
-        table.append(end_to_end, host, device, delay)
+    for end_to_end, host, device in rows:
+        table.append(end_to_end, host, device)
     assert table.count == len(rows)
     assert [table.row(index) for index in range(len(rows))] == rows
     first, last = data.draw(st.integers(0, len(rows))), data.draw(st.integers(0, len(rows)))
     samples = table.samples(first, last)
-    columns = (samples.end_to_end, samples.host, samples.device, samples.queue_delay)
+    columns = (samples.end_to_end, samples.host, samples.device)
     assert list(zip(*columns, strict=True)) == rows[first:last]
 
 
 def test_what_was_not_measured_is_none() -> None:
     rows = SampleRows.anonymous(2)
-    rows.append(0.2, 0.1, NAN, 0.0)
-    rows.append(0.4, 0.3, 0.35, NAN)
+    rows.append(0.2, 0.1, NAN)
+    rows.add_reading(Reading(0.0, NAN))
+    rows.append(0.4, 0.3, 0.35)
     assert rows.samples(0, 2) == Samples(
         end_to_end=(0.2, 0.4), host=(0.1, 0.3), device=(None, 0.35), queue_delay=(0.0, None)
     )
@@ -56,19 +58,50 @@ def test_what_was_not_measured_is_none() -> None:
 
 def test_rows_that_are_not_there_yet_are_left_out() -> None:
     rows = SampleRows.anonymous(10)
-    rows.append(1, 1, 1, 1)
+    rows.append(1, 1, 1)
     assert len(rows.samples(0, 10).end_to_end) == 1
     assert rows.samples(1, 10) == Samples()
 
 
-def test_a_delay_found_later_is_set_for_its_rows_alone() -> None:
+def test_a_reading_is_for_the_rows_that_came_since_the_last_one() -> None:
+    rows = SampleRows.anonymous(5)
+    rows.append(1, 0, 0)
+    rows.add_reading(Reading(0.0, NAN, cpu=0.75))
+    for index in (1, 2, 3):
+        rows.append(1, index, index)
+        if index == 2:
+            rows.add_reading(Reading(0.5, NAN, 4.0, cpu=2.0))
+    samples = rows.samples(0, 5)
+    assert samples.queue_delay == (0, 0.25, 0.25, None)
+    # Of four seconds the iterations took two: half of the CPU time is theirs.
+    assert samples.cpu == (0.75, 0.5, 0.5, None)
+    assert samples.device == (0, 1, 2, 3)
+    assert samples.steal == samples.throttled == samples.frequency == ()
+
+
+def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
     rows = SampleRows.anonymous(4)
-    for index in range(4):
-        rows.append(1, index, index, NAN)
-    rows.share_queue_delay(1, 3, 0.5)
-    rows.share_queue_delay(3, 3, 0.7)
-    assert rows.samples(0, 4).queue_delay == (None, 0.25, 0.25, None)
-    assert rows.samples(0, 4).device == (0, 1, 2, 3)
+    for steal, frequency in ((NAN, 2e9), (0.5, NAN), (NAN, 3e9), (NAN, NAN)):
+        rows.append(1, 0, 0)
+        rows.add_reading(Reading(0, NAN, steal=steal, frequency=frequency))
+    samples = rows.samples(0, 4)
+    assert samples.steal == (0.25, 0.25, None, None)
+    assert samples.frequency == (2e9, 3e9, 3e9, None)
+    assert samples.throttled == ()
+
+
+def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:
+    first, second = open_rows(-1, 3, runners=2)
+    for began in (10.0, 11.0, 12.5):
+        first.append(1, 0, 0, began)
+    for began in (10.25, 10.75):
+        second.append(1, 0, 0, began, 0.125)
+    warmup, samples = read_samples((first, second), 1)
+    assert warmup.began == (-0.75, -0.5)
+    assert samples.began == (0.25, 1.75, 0.0)
+    assert samples.queueing == (None, None, 0.125)
+    assert samples.runner == (0, 0, 1)
+    assert read_samples((SampleRows.anonymous(2),), 1) == (Samples(), Samples())
 
 
 @pytest.mark.parametrize(
@@ -80,16 +113,16 @@ def test_a_delay_is_shared_by_the_times_that_rows_took(
 ) -> None:
     rows = SampleRows.anonymous(3)
     for end_to_end in (0.5, 3.0, 0.5):
-        rows.append(end_to_end, 0, NAN, NAN)
-    rows.share_queue_delay(0, 3, delay)
+        rows.append(end_to_end, 0, NAN)
+    rows.add_reading(Reading(delay, NAN))
     assert rows.samples(0, 3).queue_delay == shares
 
 
 def test_a_full_table_takes_no_more() -> None:
     rows = SampleRows.anonymous(1)
-    rows.append(1, 1, 1, 1)
-    with pytest.raises(struct.error):
-        rows.append(2, 2, 2, 2)
+    rows.append(1, 1, 1)
+    with pytest.raises(IndexError):
+        rows.append(2, 2, 2)
     assert rows.count == 1
 
 
@@ -116,21 +149,21 @@ def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
     (rows,) = make_rows(file, 3)
     code = (
         "import os, sys; from lar.measurement.rows import open_rows\n"
-        f"rows = open_rows({file}, 3)[0]; rows.append(0.3, 0.2, 0.1, 0.0); os.abort()"
+        f"rows = open_rows({file}, 3)[0]; rows.append(0.3, 0.2, 0.1); os.abort()"
     )
     try:
         ended = subprocess.run([sys.executable, "-c", code], pass_fds=[file], cwd=root, timeout=60)
     finally:
         os.close(file)
     assert ended.returncode < 0
-    assert [rows.row(index) for index in range(rows.count)] == [(0.3, 0.2, 0.1, 0.0)]
+    assert [rows.row(index) for index in range(rows.count)] == [(0.3, 0.2, 0.1)]
 
 
 def test_room_for_many_rows_costs_nothing_until_they_come() -> None:
     file = create_shared_file()
     try:
         (rows,) = make_rows(file, 10_000_000)
-        rows.append(1, 1, 1, 1)
+        rows.append(1, 1, 1)
         assert os.fstat(file).st_blocks * 512 < 100_000
     finally:
         os.close(file)
