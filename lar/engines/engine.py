@@ -293,6 +293,19 @@ class Engine(abc.ABC):
         """
         raise NotImplementedError(f"{self.title} writes no profile")
 
+    def prints_log(self, data: bytes) -> bool:
+        """Return whether a file looks like what a benchmark program of the engine prints."""
+        return False
+
+    def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
+        """Return the runs in what a benchmark program of the engine printed; `name` is for
+        messages.
+
+        Raises:
+            UsageError: it was cut short or is damaged.
+        """
+        raise NotImplementedError(f"{self.title} has no program whose log is read")
+
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         """Do what is left to do after the worker of a run has ended, even if it failed.
 

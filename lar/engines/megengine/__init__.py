@@ -190,6 +190,16 @@ class MegEngine(Engine):
 
         return profile_of_raw(data, name)
 
+    def prints_log(self, data: bytes) -> bool:
+        from lar.engines.megengine.load_and_run_log import is_log
+
+        return is_log(data)
+
+    def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
+        from lar.engines.megengine.load_and_run_log import read_log
+
+        return read_log(data, name)
+
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         from lar.engines.megengine.algorithms import keep_search
 

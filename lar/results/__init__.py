@@ -1,0 +1,1 @@
+"""Results that are kept: read from files of all kinds, grouped and compared."""
