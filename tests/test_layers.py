@@ -21,7 +21,7 @@ MODULES = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("running", "reports"),
-    ("worker",),
+    ("worker", "results"),
     ("engines",),
     ("profiles", "comparison", "testcases"),
     ("datasets",),

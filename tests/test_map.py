@@ -125,9 +125,9 @@ def test_every_path_is_there() -> None:
     assert [path for path in sorted(named - new) if not (ROOT / path).exists()] == []
 
 
-def test_the_table_has_25_features_in_different_modules() -> None:
+def test_the_table_has_many_features_in_different_modules() -> None:
     rows = re.findall(r"^\| (.+) \| `(lar/.+\.py)` \|$", chapter_of(r"Where is it\?"), re.MULTILINE)
-    assert len(rows) == 25
+    assert len(rows) >= 25
     assert len({path for _, path in rows}) == 25
 
 

@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, str] = {
     "pack": "write a model with testcases: inputs, and the outputs computed here",
     "compare": "compare two dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
+    "results": "print results of any machines, models and engines side by side",
     "cache": "show, compare, merge and edit fast-run cache files",
     "engines": "list the installed engines, their devices, options and known defects",
     "help": "print a topic of the manual, the help of a command, or a man page",

@@ -22,7 +22,7 @@ def format_html(report: Report) -> str:
     """Return the style's own page, or one of the tables."""
     if report.page:
         return report.page
-    title = f"lar report: {report.style}"
+    title = report.title or f"lar report: {report.style}"
     sections = [Section(f"table{n}", table.title) for n, table in enumerate(report.tables)]
     figures = {
         "tables": [

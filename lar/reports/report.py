@@ -14,8 +14,9 @@ class Report:
     """The report that a style makes of a profile.
 
     `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
-    it is not None, is what JSON is made of instead, and `page` a whole HTML page. On a terminal
-    lines are wrapped, but those for another program are not.
+    it is not None, is what JSON is made of instead, and `page` a whole HTML page. `title` is the
+    page's, where it is not that of a profile's report. On a terminal lines are wrapped, but those
+    for another program are not.
     """
 
     style: str
@@ -23,6 +24,7 @@ class Report:
     tables: tuple[AnyTable, ...] = ()
     document: Any = None
     page: str = ""
+    title: str = ""
     is_for_programs: bool = False
 
     @property

@@ -165,20 +165,23 @@ def read_log(data: bytes, name: str) -> tuple[RunResult, ...]:
     """
     runs: list[LoggedRun] = []
     command = ""
-    for number, line in enumerate(decode(data).splitlines(), start=1):
+    lines = decode(data).splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
         text = line[PREFIX.match(line).end() :].rstrip()  # type: ignore[union-attr]
         if found := VERSIONS.match(text):
             runs.append(LoggedRun(version=found[1], megdnn=found[2]))
             take_command(runs[-1], command)
             command = ""
-        elif found := COMMAND.match(text):
+        elif (found := COMMAND.match(text)) and not ENDS.match(text):
             command = found[1]
         elif runs:
             runs[-1].tail.append(text)
             try:
                 read_line(runs[-1], text)
             except ValueError as error:
-                raise UsageError(f"line {number} {error}", HINT, subject=name) from None
+                is_cut = number == len(lines) and not line.endswith(("\n", "\r"))
+                problem = f"was cut short in line {number}" if is_cut else f"line {number} {error}"
+                raise UsageError(problem, HINT, subject=name) from None
     if not runs:
         raise UsageError("does not name the version of load_and_run", HINT, subject=name)
     for run in runs:
@@ -213,6 +216,8 @@ def take_command(run: LoggedRun, command: str) -> None:
 def setting_of(key: str, text: str) -> Setting:
     """Return the value of an option as lar has it; as text if lar does not have it."""
     option = BY_KEY.get(key)
+    if option is CUDA and not text:
+        return 0  # the first device
     if option is None or option.parse is None:
         return text or True
     with contextlib.suppress(argparse.ArgumentTypeError):

@@ -1,0 +1,23 @@
+"""Reports as Markdown: tables as GitHub draws them, and what stands beside them as lists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lar.reports.model import MARKDOWN
+from lar.reports.report import Report
+from lar.reports.text import escape, format_table, printable_text
+
+# What Markdown would take for a sign of its own within a paragraph.
+SIGNS = "\\`*_<>#|"
+
+
+def format_markdown(report: Report) -> str:
+    """Return the text of a report: lines as lists, and tables, with empty lines between."""
+    lines: list[str] = []
+    for part in report.body:
+        if isinstance(part, str):
+            lines.append(f"- {escape(printable_text(part), SIGNS)}" if part else "")
+        else:
+            lines += format_table(replace(part, layout=MARKDOWN))
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,204 @@
+"""Results side by side as a report: the facts that vary, times, ratios, and what they show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from lar.records.summary import Interval
+from lar.reports.model import Column, Table
+from lar.reports.report import Report
+from lar.results.facts import describe_options, is_option
+from lar.results.side_by_side import Row, SideBySide
+
+TITLE = "Results side by side"
+OF_ENGINE = ("engine", "version", "driver", "device")
+
+
+def build_report(side_by_side: SideBySide) -> Report:
+    """Return the report: what all rows have in common, the table, and warnings."""
+    table = Table(
+        name="results",
+        title=TITLE,
+        columns=tuple(columns_of(side_by_side)),
+        rows=side_by_side.rows,
+        notes=side_by_side.warnings,
+    )
+    warnings = [f"warning: {text}" for text in side_by_side.warnings]
+    common = describe_common(side_by_side)
+    return Report(
+        style="results",
+        title=TITLE,
+        body=(*common, *([""] if common else []), table, *([""] if warnings else []), *warnings),
+        tables=(table,),
+    )
+
+
+def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
+    """Return what all rows have in common, in lines."""
+    common = side_by_side.common
+    lines = {name: value for name, value in common.items() if not is_option(name)}
+    if "engine" in lines:  # its version and what else is common stand in its line
+        lines["engine"] = " ".join(lines.pop(name) for name in OF_ENGINE if lines.get(name))
+    lines["options"] = describe_options(common)
+    return tuple(f"{name}: {value}" for name, value in lines.items() if value)
+
+
+def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
+    """Yield the columns: those of the facts that vary, and of the figures that are there."""
+    rows = side_by_side.rows
+    if side_by_side.has_names:
+        yield Column("result", lambda row: row.name, rank=0)
+    for name in side_by_side.varying:
+        yield Column(name, fact_named(name), rank=0 if is_option(name) else 3)
+    if not side_by_side.has_names and not side_by_side.varying:
+        yield Column("rows", lambda row: row.name, rank=0)
+    if any(row.statuses != "ok" for row in rows):
+        yield Column("status", lambda row: row.statuses, rank=1)
+    several = any(len(row.runs) > 1 for row in rows)
+    yield Column("runs", lambda row: len(row.runs), align="right", in_text=several, rank=6)
+    yield Column("samples", lambda row: row.sample_count, align="right", rank=6)
+    disturbed = any(row.disturbed_count for row in rows)
+    yield Column(
+        "disturbed", lambda row: row.disturbed_count, align="right", in_text=disturbed, rank=6
+    )
+    yield from time_columns()
+    runners = any(result.spec.runners > 1 for row in rows for result in row.results)
+    yield Column(
+        "iterations/s",
+        lambda row: row.iterations_per_second,
+        lambda row: format_figure(row.iterations_per_second, 1),
+        key="iterations_per_second",
+        align="right",
+        in_text=runners,
+        rank=4,
+    )
+    yield from ratio_columns()
+    yield from other_columns()
+
+
+def fact_named(name: str) -> Callable[[Row], str]:
+    return lambda row: row.facts[name]
+
+
+def time_columns() -> Iterator[Column[Row]]:
+    yield Column(
+        "median ms",
+        lambda row: row.median,
+        lambda row: format_ms(row.median),
+        key="median_seconds",
+        align="right",
+        rank=0,
+    )
+    yield Column(
+        "95 % interval",
+        text=lambda row: format_interval(row.interval, 1e3, 3),
+        parts=(
+            Column("low", lambda row: low_of(row.interval), key="median_low_seconds"),
+            Column("high", lambda row: high_of(row.interval), key="median_high_seconds"),
+        ),
+        rank=4,
+    )
+    yield Column(
+        "min ms",
+        lambda row: row.minimum,
+        lambda row: format_ms(row.minimum),
+        key="minimum_seconds",
+        align="right",
+        rank=7,
+    )
+    for rank in (90, 95, 99):
+        yield Column(f"p{rank}", percentile_column(rank), key=f"p{rank}_seconds", in_text=False)
+
+
+def percentile_column(rank: int) -> Callable[[Row], float | None]:
+    return lambda row: row.percentile(rank)
+
+
+def ratio_columns() -> Iterator[Column[Row]]:
+    yield Column("baseline", lambda row: row.baseline or None, in_text=False)
+    yield Column(
+        "ratio",
+        lambda row: row.ratio,
+        lambda row: format_figure(row.ratio, 3),
+        align="right",
+        rank=0,
+    )
+    yield Column(
+        "ratio low", lambda row: low_of(ratio_interval(row)), key="ratio_low", in_text=False
+    )
+    yield Column(
+        "ratio high", lambda row: high_of(ratio_interval(row)), key="ratio_high", in_text=False
+    )
+    yield Column(
+        "verdict",
+        verdict_of,
+        describe_verdict,
+        rank=1,
+    )
+    yield Column(
+        "smallest detectable", smallest_detectable, key="smallest_detectable", in_text=False
+    )
+
+
+def other_columns() -> Iterator[Column[Row]]:
+    yield Column("load", lambda row: row.load_seconds, key="load_seconds", in_text=False)
+    yield Column("prepare", lambda row: row.prepare_seconds, key="prepare_seconds", in_text=False)
+    yield Column(
+        "memory", lambda row: row.peak_memory_bytes, key="peak_memory_bytes", in_text=False
+    )
+
+
+def ratio_interval(row: Row) -> Interval | None:
+    """Return the interval of a ratio, None for one that nothing is known of."""
+    if row.difference is None or not math.isfinite(row.difference.interval.high):
+        return None
+    return row.difference.interval
+
+
+def smallest_detectable(row: Row) -> float | None:
+    if row.difference is None or not math.isfinite(row.difference.smallest_detectable):
+        return None
+    return row.difference.smallest_detectable
+
+
+def verdict_of(row: Row) -> str | None:
+    """Return what a ratio shows, None where there is no ratio."""
+    if row.difference is None:
+        return "baseline" if row.baseline == row.name and row.ratio else None
+    return row.difference.verdict if smallest_detectable(row) is not None else "not judged"
+
+
+def describe_verdict(row: Row) -> str:
+    """Return what a ratio shows, with its interval or the change that could have been seen."""
+    verdict, smallest = verdict_of(row), smallest_detectable(row)
+    if row.difference is None or smallest is None:
+        return verdict or "N/A"
+    if row.difference.verdict == "no difference shown":
+        size = f"{100 * smallest:.3g} %" if smallest < 10 else "over 1000 %"
+        return f"{verdict} (smallest detectable: {size})"
+    return f"{verdict} ({format_interval(row.difference.interval, 1, 3)})"
+
+
+def low_of(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.low
+
+
+def high_of(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.high
+
+
+def format_interval(interval: Interval | None, scale: float, digits: int) -> str:
+    """Return an interval, N/A for one that is not known."""
+    if interval is None:
+        return "N/A"
+    return f"{scale * interval.low:.{digits}f} to {scale * interval.high:.{digits}f}"
+
+
+def format_ms(seconds: float | None) -> str:
+    """Return a time in milliseconds, N/A for one that is not known."""
+    return format_figure(None if seconds is None else 1e3 * seconds, 3)
+
+
+def format_figure(value: float | None, digits: int) -> str:
+    return "N/A" if value is None else f"{value:.{digits}f}"

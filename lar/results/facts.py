@@ -1,0 +1,97 @@
+"""The facts about a result by which it is found, grouped and distinguished from others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lar.options.option import flag_of
+from lar.options.table import BATCH_SIZE, BY_KEY, COPY_TO_HOST, ENGINE_ENV, INPUT
+from lar.records.run import MachineFacts, RunResult, RunSpec
+
+# What `--by` may name, in the order of the columns; `option` stands for every option.
+NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
+
+
+class NamedResult(NamedTuple):
+    """A result, the name that tables give it, its file, and the name that the user gave the file.
+
+    That name is the machine's too where the result does not say what it is."""
+
+    name: str
+    result: RunResult
+    path: str = ""
+    given_name: str = ""
+
+
+def facts_of(named: NamedResult) -> dict[str, str]:
+    """Return what a result is a result of, by name; each option has a name of its own, its flag.
+
+    A fact that is not known is an empty text.
+    """
+    result = named.result
+    spec, engine = result.spec, result.engine
+    return {
+        "model": os.path.basename(spec.model),
+        "machine": machine_of(named),
+        "engine": spec.engine,
+        "version": engine.version if engine else "",
+        "driver": spec.driver,
+        "device": spec.device,
+        **options_of(spec),
+        "input": "; ".join(spec.inputs),
+    }
+
+
+def machine_of(named: NamedResult) -> str:
+    """Return the machine in words; where a log does not say it, the name that the user gave."""
+    machine = named.result.machine
+    return named.given_name if machine is None else describe_machine(machine)
+
+
+def describe_machine(machine: MachineFacts) -> str:
+    """Return the processor, the cores that may be used, and the memory."""
+    cores = f"{machine.usable_cores} cores"
+    if machine.usable_cores != machine.cores:
+        cores = f"{machine.usable_cores} of {machine.cores} cores"
+    memory = machine.memory_bytes
+    size = [] if memory is None else [f"{memory / 2**30:.0f} GiB"]
+    return ", ".join([machine.processor, cores, *size])
+
+
+def options_of(spec: RunSpec) -> dict[str, str]:
+    """Return the options that decide how fast a run is, by flag: `yes` for a switch.
+
+    Files that are only written have no value: where they are does not matter.
+    """
+    options = {flag_of(key): text_of(key, value) for key, value in sorted(spec.settings.items())}
+    if spec.batch_size is not None:
+        options[BATCH_SIZE.flag] = str(spec.batch_size)
+    if spec.copy_outputs:
+        options[COPY_TO_HOST.flag] = "yes"
+    if spec.environment:
+        pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
+        options[ENGINE_ENV.flag] = " ".join(pairs)
+    return options
+
+
+def text_of(key: str, value: object) -> str:
+    option = BY_KEY.get(key)
+    if value is True or (option is not None and option.writes):
+        return "yes"
+    return str(value)
+
+
+def is_option(name: str) -> bool:
+    """Return whether a fact is an option."""
+    return name.startswith("--")
+
+
+def describe_options(facts: Mapping[str, str]) -> str:
+    """Return the options among facts as they would be typed; empty without any."""
+    return " ".join(
+        name if value == "yes" else f"{name} {value}"
+        for name, value in facts.items()
+        if is_option(name) and value and name != INPUT.flag
+    )

@@ -1,0 +1,153 @@
+"""`lar results`: files in, a table out, in every form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lar.cli.results import distinguish, shorten, split_name
+from lar.records.run import record_to_json
+from tests.conftest import REPOSITORY, RunLar
+from tests.results.made_results import make_result, make_runs
+
+LOGS = REPOSITORY / "tests" / "data" / "load_and_run"
+MOBILENET = ("mobilenet_default", "mobilenet_nchw44", "mobilenet_nchw88")
+FILES = tuple(f"{LOGS}/{name}.txt" for name in MOBILENET)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results: five plain ones, five that are slower with --fast-run."""
+    folder = tmp_path_factory.mktemp("saved")
+    runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.011, seed=2, fast_run=True)
+    for number, result in enumerate(runs):
+        (folder / f"{number}.json").write_bytes(record_to_json(result))
+    return folder
+
+
+def test_logs_of_a_phone_stand_side_by_side(run_lar: RunLar) -> None:
+    done = run_lar("results", *FILES, "--baseline", FILES[1])
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "engine: megengine 1.13.0 load_and_run cpu"
+    assert lines[2].split()[:3] == ["result", "--enable-nchw44", "--enable-nchw88"]
+    cells = ["mobilenet_nchw44.txt", "yes", "5", "13.236", "N/A", "12.234", "1.000", "baseline"]
+    assert lines[4].split() == cells
+    assert "0.329  not judged" in lines[5]
+    assert sum(line.startswith("warning: ") for line in lines) == 3
+
+
+def test_a_failed_run_is_a_row(run_lar: RunLar) -> None:
+    done = run_lar("results", *FILES, f"{LOGS}/missing_model.txt")
+    assert done.returncode == 0
+    assert "crashed in phase load: failed to open models/none.mge" in done.stdout
+
+
+def test_runs_are_pooled_by_facts(run_lar: RunLar, saved: Path) -> None:
+    done = run_lar("results", *map(str, sorted(saved.iterdir())), "--by", "option,machine,model")
+    assert done.returncode == 0
+    header, plain, fast = done.stdout.splitlines()[-3:]
+    assert header.split()[:3] == ["--fast-run", "runs", "samples"]
+    assert plain.split()[-1] == "baseline"
+    assert "slower (1.0" in fast
+
+
+def test_csv_has_every_figure_and_warnings_beside_it(run_lar: RunLar, tmp_path: Path) -> None:
+    out = tmp_path / "table.csv"
+    done = run_lar("results", *FILES, "--format", "csv", "-o", str(out))
+    assert (done.returncode, done.stdout) == (0, f"wrote {out}\n")
+    assert done.stderr.startswith("lar: warning: a single run on each side shows nothing")
+    rows = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert [row["result"] for row in rows] == [f"{name}.txt" for name in MOBILENET]
+    assert [float(row["median_seconds"]) for row in rows] == pytest.approx(
+        [0.008818, 0.013236, 0.004355]
+    )
+    assert rows[1]["--enable-nchw44"] == "yes"
+    assert (rows[0]["verdict"], rows[1]["verdict"]) == ("baseline", "not judged")
+    assert float(rows[0]["load_seconds"]) == pytest.approx(0.008634)
+
+
+def test_markdown_html_and_json(run_lar: RunLar) -> None:
+    markdown = run_lar("results", *FILES, "--format", "markdown").stdout
+    assert "| result | --enable-nchw44 |" in markdown
+    assert "- engine: megengine 1.13.0 load\\_and\\_run cpu\n" in markdown
+    page = run_lar("results", *FILES, "--format", "html").stdout
+    assert "<title>Results side by side</title>" in page
+    assert "mobilenet_nchw88.txt" in page
+    document = json.loads(run_lar("results", *FILES, "--format", "json").stdout)
+    assert len(document["tables"][0]["rows"]) == 3
+    assert document["tables"][0]["notes"]
+
+
+def test_names_are_given_and_told_apart(run_lar: RunLar, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(FILES[0], tmp_path / folder / "log.txt")
+    paths = ["a/log.txt", "b/log.txt", "a/log.txt", f"pixel={FILES[1]}"]
+    done = run_lar("results", *paths, "--format", "csv", cwd=tmp_path)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["result"] for row in rows] == ["a/log.txt", "b/log.txt", "a/log.txt (2)", "pixel"]
+    assert [row["machine"] for row in rows] == ["", "", "", "pixel"]
+
+
+def test_a_file_of_several_runs_numbers_them(run_lar: RunLar) -> None:
+    done = run_lar("results", f"{LOGS}/manual_8.4.txt", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["result"] for row in rows] == [f"manual_8.4.txt #{n}" for n in range(1, 7)]
+    assert rows[4]["--winograd-transform"] == "yes"
+
+
+def test_standard_input_is_a_file_too(run_lar: RunLar) -> None:
+    text = record_to_json(make_result([0.01] * 9)).decode()
+    done = run_lar("results", "-", "--format", "csv", input=text)
+    assert done.returncode == 0
+    assert "\n-,1,9,0,0.01," in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing.json"], "missing.json: no such result file"),
+        ([FILES[0], "empty.json"], "empty.json: the file is empty"),
+        ([FILES[0], "cut.txt"], "cut.txt: was cut short after iteration 8 of 10"),
+        ([FILES[0], "foreign.csv"], "foreign.csv: is not a result that lar reads"),
+        ([FILES[0], "--by", "moon"], "--by: moon: no result has such an option"),
+        ([FILES[0], "--baseline", "moon"], "--baseline: moon: names no row"),
+        ([FILES[0], "-o", FILES[0]], "--output"),
+        ([FILES[0], "-o", "none/t.txt"], "--output: none/t.txt: cannot be written"),
+        (["-", "-"], "-: standard input is given twice"),
+        ([], "the following arguments are required: FILE"),
+    ],
+)
+def test_what_is_wrong_is_a_line(
+    words: list[str], message: str, run_lar: RunLar, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "cut.txt").write_bytes(Path(FILES[0]).read_bytes()[:1900])
+    (tmp_path / "foreign.csv").write_text("a,b\n1,2\n")
+    done = run_lar("results", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"lar: error: {message}")
+    assert Path(FILES[0]).read_text().startswith("[22")
+
+
+def test_paths_are_as_short_as_distinguishes_them() -> None:
+    assert shorten(["x/a.json", "y/b.json"]) == ["a.json", "b.json"]
+    assert shorten(["x/a.json", "y/a.json"]) == ["x/a.json", "y/a.json"]
+    assert shorten(["1/x/a.json", "2/x/a.json"]) == ["1/x/a.json", "2/x/a.json"]
+    assert shorten(["a.json", "x/a.json"]) == ["a.json", "x/a.json"]
+    assert shorten(["./a.json", "a.json"]) == ["a.json", "a.json"]
+    assert distinguish(["a", "a (2)", "a"]) == ["a", "a (2)", "a (3)"]
+
+
+def test_a_name_stands_before_the_path(tmp_path: Path) -> None:
+    assert split_name("phone=log.txt") == ("phone", "log.txt")
+    assert split_name("log.txt") == ("", "log.txt")
+    odd = tmp_path / "a=b.txt"
+    odd.write_text("")
+    assert split_name(str(odd)) == ("", str(odd))

@@ -1,0 +1,264 @@
+"""Logs of C++ load_and_run: all versions of its lines, failed runs, logs that were cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lar.engines.megengine.load_and_run_log import is_log, read_log
+from lar.errors import UsageError
+from lar.records.run import RunResult, record_from_json, record_to_json
+
+LOGS = Path(__file__).resolve().parents[2] / "data" / "load_and_run"
+
+# What each log says: samples, the median in ms (of an odd number), load, prepare and warm-up in ms.
+SAID = {
+    "digits_lite": (5, 0.099, 2.136, 0.083, (3.448,)),
+    "digits_thread2": (6, None, 1.565, 0.966, (7.771, 3.005)),
+    "digits_verbose": (2, None, 1.672, 1.337, (3.844,)),
+    "mobilenet_default": (10, None, 8.634, 12.357, (52.995,)),
+    "mobilenet_fast_run": (3, 7.999, 8.633, 12.470, (4074.567,)),
+    "mobilenet_iter1": (1, 8.887, 8.829, 12.655, (54.690,)),
+    "mobilenet_nchw44": (5, 13.236, 6.964, 54.271, (46.416,)),
+    "mobilenet_nchw88": (5, 4.355, 8.826, 63.832, (43.771,)),
+    "mobilenet_threads": (5, 11.375, 6.480, 8.888, (47.318,)),
+    "multi_input": (3, 0.012, 0.862, 0.390, (1.151,)),
+    "profile": (3, 0.143, 1.187, 0.824, (3.161,)),
+    "testcases": (2, None, 1.550, 1.993, (3.759,)),
+    "warmup0": (3, 0.117, 1.241, None, ()),
+}
+
+HEADER = "mgb load-and-run: using MegBrain 8.4.1(0) and MegDNN 9.3.0\n"
+LITE_HEADER = "megbrain/lite/load_and_run:\nusing MegBrain 8.9999.0(0) and MegDNN 9.3.0\n"
+
+
+def read(text: str | bytes) -> tuple[RunResult, ...]:
+    return read_log(text.encode() if isinstance(text, str) else text, "log.txt")
+
+
+def read_one(name: str) -> RunResult:
+    (result,) = read((LOGS / f"{name}.txt").read_bytes())
+    return result
+
+
+def in_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1e3 * seconds, 3)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_log_is_read(name: str) -> None:
+    count, median, load, prepare, warmup = SAID[name]
+    result = read_one(name)
+    times = result.samples.end_to_end
+    assert (result.status, result.phase, len(times)) == ("ok", "done", count)
+    if median is not None:
+        assert in_ms(sorted(times)[count // 2]) == median
+    assert (in_ms(result.load_seconds), in_ms(result.prepare_seconds)) == (load, prepare)
+    assert tuple(map(in_ms, result.warmup.end_to_end)) == warmup
+    assert len(result.samples.host) == len(result.samples.device) == count
+    assert result.engine is not None
+    assert (result.engine.version, result.engine.driver) == ("1.13.0", "load_and_run")
+    assert record_from_json(record_to_json(result), RunResult) == result
+
+
+def test_every_log_is_there() -> None:
+    assert {path.stem for path in LOGS.glob("*.txt")} == {*SAID, "missing_model", "manual_8.4"}
+
+
+def test_a_failed_run_is_a_failed_run() -> None:
+    result = read_one("missing_model")
+    assert (result.status, result.phase, result.samples.end_to_end) == ("crashed", "load", ())
+    assert result.failure is not None
+    assert result.failure.message == "failed to open models/none.mge: No such file or directory"
+    assert "backtrace:" in result.log_tail
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("mobilenet_default", {}),
+        ("mobilenet_nchw44", {"enable_nchw44": True}),
+        ("mobilenet_nchw88", {"enable_nchw88": True}),
+        ("mobilenet_threads", {"multithread": 2}),
+        ("mobilenet_fast_run", {"fast_run": True}),
+        ("digits_lite", {"lite": True}),
+        ("digits_thread2", {"thread": 2}),
+    ],
+)
+def test_messages_say_which_options_were_set(name: str, settings: dict[str, object]) -> None:
+    assert read_one(name).spec.settings == settings
+
+
+def test_runners_keep_their_samples() -> None:
+    samples = read_one("digits_thread2").samples
+    assert samples.runner == (0, 0, 0, 1, 1, 1)
+    assert in_ms(samples.of_runner(1).end_to_end[0]) == 0.182
+
+
+def test_assertions_are_kept() -> None:
+    (case,) = read_one("testcases").cases
+    assert case.passed
+    assert [(each.id, each.error) for each in case.verdicts] == [(282, 0.0)]
+
+
+def test_runs_of_the_manual_are_read_with_their_command_lines() -> None:
+    results = read((LOGS / "manual_8.4.txt").read_bytes())
+    assert [result.spec.settings for result in results] == [
+        {},
+        {"enable_nchw44": True},
+        {"enable_nchw44": True, "fast_run": True, "fast_run_algo_policy": "resnet50.cache"},
+        {"enable_nchw44": True, "fast_run_algo_policy": "resnet50.cache"},
+        {
+            "enable_nchw44": True,
+            "fast_run": True,
+            "winograd_transform": True,
+            "fast_run_algo_policy": "resnet50.cache",
+        },
+        {},
+    ]
+    first, last = results[0], results[-1]
+    assert (first.spec.model, first.spec.inputs) == ("./resnet50.mge", ("cat.npy",))
+    assert all(len(result.samples.end_to_end) == 10 for result in results)
+    assert first.samples.device[0] == pytest.approx(0.242226)
+    assert first.engine is not None
+    assert first.engine.version == "8.4.1"
+    assert last.cases[0].verdicts[0].error == pytest.approx(3.86273e-05)
+
+
+def test_the_first_lines_of_the_lite_program_are_read() -> None:
+    (result,) = read(
+        LITE_HEADER + "load model: 8.634ms\n=== prepare: 12.357ms; going to warmup\n\n"
+        "warm up 0  52.995ms\n=== prepare: 0.001ms; going to warmup\n\nwarm up 1  9.000ms\n"
+        "iter 0/2: 9.275 ms (exec=0.888 ms)\niter 1/2: 8.936 ms (exec=0.879 ms)\n\n"
+        "=== finished test #0: time=18.211 ms avg_time=9.106 ms sexec=0.240 ms min=8.9 ms\n"
+    )
+    assert list(map(in_ms, result.samples.end_to_end)) == [9.275, 8.936]
+    assert list(map(in_ms, result.samples.host)) == [0.888, 0.879]
+    assert in_ms(result.prepare_seconds) == 12.357
+    assert list(map(in_ms, result.warmup.end_to_end)) == [52.995, 9.0]
+
+
+def test_a_model_without_inputs_has_lines_of_its_own() -> None:
+    (result,) = read(
+        HEADER + "load model: 1.0ms\n=== prepare: 2.0ms; going to warmup\nwarmup 0: 3.0ms\n"
+        "=== going to run for 2 times; output vars: y{1}\n"
+        "=== finished run #0: time=4.000ms\n=== finished run #1: time=5.000ms\navg time: 4.500ms\n"
+    )
+    assert list(map(in_ms, result.samples.end_to_end)) == [4.0, 5.0]
+
+
+def test_testcases_are_kept_apart() -> None:
+    one = (
+        "iter 0/1: 4.0ms (exec=1.0,device=3.0)\n=== finished test #{0}: time=4.0ms avg_time=4.0ms\n"
+    )
+    (result,) = read(
+        HEADER + "load model: 1.0ms\n=== going to run 2 testcases; output vars: y{1}\n"
+        "=== prepare: 2.0ms; going to warmup\nwarmup 0: 3.0ms\n"
+        "=== going to run test #0 for 1 times\n" + one.format(0) + "\n"
+        "=== going to run test #1 for 1 times\n" + one.format(1) + "\n=== total time: 8.0ms\n"
+    )
+    assert result.samples.case == (0, 1)
+    assert [case.name for case in result.cases] == ["#0", "#1"]
+
+
+def test_lines_of_runners_may_stand_between_each_other() -> None:
+    line = "iter {}/2: {}ms (exec=1.0,device=3.0)\n"
+    end = "=== finished test #0: time=4.0ms avg_time=4.0ms\n"
+    (result,) = read(
+        HEADER
+        + "use 2 threads\nload model: 1.0ms\nload model: 1.0ms\n"
+        + "".join(line.format(*each) for each in [(0, 1), (0, 5), (1, 2), (1, 6)])
+        + end
+        + end
+    )
+    assert list(map(in_ms, result.samples.end_to_end)) == [1, 2, 5, 6]
+    assert result.samples.runner == (0, 0, 1, 1)
+    assert result.spec.settings == {"thread": 2}
+
+
+def test_line_ends_and_encodings_of_other_systems_are_read() -> None:
+    text = (LOGS / "mobilenet_default.txt").read_text()
+    expected = read(text)
+    assert read(text.replace("\n", "\r\n")) == expected
+    assert read(text.encode("utf-16")) == expected
+    assert read(b"\xef\xbb\xbf" + text.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("Segmentation fault\n", "Segmentation fault"),
+        (
+            "./run.sh: line 3: 1234 Killed    ./load_and_run m.mge\n",
+            "./run.sh: line 3: 1234 Killed",
+        ),
+        ("libc++abi: terminating with uncaught exception of type mgb::Error: no\n", "no"),
+    ],
+)
+def test_a_crash_keeps_what_was_measured(ending: str, reason: str) -> None:
+    (result,) = read(
+        HEADER
+        + "load model: 1.0ms\nwarmup 0: 3.0ms\niter 0/9: 4.0ms (exec=1.0,device=3.0)\n"
+        + ending
+    )
+    assert (result.status, result.phase) == ("crashed", "iterations")
+    assert len(result.samples.end_to_end) == 1
+    assert result.failure is not None
+    assert result.failure.message.startswith(reason)
+
+
+def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
+    lines = (LOGS / "mobilenet_nchw88.txt").read_text().splitlines(keepends=True)
+    finished = next(number for number, line in enumerate(lines) if "finished test" in line)
+    for count in range(3, finished):
+        with pytest.raises(UsageError, match=r"log\.txt: was cut short"):
+            read("".join(lines[:count]))
+    assert read("".join(lines[: finished + 1]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("e2e=8.700 ms", "e2e=8.7e0x ms", "line 20 is damaged"),
+        ("e2e=8.700 ms", "e2e=-8.700 ms", "line 20 is damaged: -8.700 is not a time"),
+        ("e2e=8.700 ms", "e2e=nan ms", "line 20 is damaged: nan is not a time"),
+        (
+            "iter 2/10",
+            "iter 4/10",
+            "line 20 is iteration 4 of 10, and the one before it is missing",
+        ),
+        ("iter 9/10", "gap", "line 28 ends a test, and some of its iterations are missing"),
+        ("load model: 8.634ms", "load model: ms", "line 13 is damaged"),
+    ],
+)
+def test_a_damaged_line_is_named(old: str, new: str, problem: str) -> None:
+    text = (LOGS / "mobilenet_default.txt").read_text()
+    assert old in text
+    with pytest.raises(UsageError) as error:
+        read(text.replace(old, new))
+    assert error.value.problem.startswith(problem)
+
+
+def test_options_that_lar_lacks_are_kept_as_text() -> None:
+    (result,) = read(
+        "phone:/data $ ./load_and_run ./a.mge --iter=0 --new_thing 7 --cuda --multithread 4\n"
+        + HEADER
+        + "load model: 1.0ms\n=== going to run test #0 for 0 times\n"
+    )
+    assert result.spec.model == "./a.mge"
+    assert result.spec.settings == {"new_thing": "7", "cuda": 0, "multithread": 4}
+    assert result.spec.device == "cuda:0"
+
+
+def test_sentences_about_the_program_are_no_command_lines() -> None:
+    (result,) = read(
+        "I ran load_and_run on my phone:\n" + HEADER + "=== going to run input for 0 times\n"
+    )
+    assert result.spec.model == ""
+
+
+def test_other_texts_are_no_logs() -> None:
+    assert not is_log(b"lar 0.1.0: using MegEngine 1.13.0 (lite)\nload model: 1ms\n")
+    assert not is_log(b"using MegBrain\n")
+    assert is_log(HEADER.encode())

@@ -1,0 +1,71 @@
+"""Result files of all kinds, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lar.errors import UsageError
+from lar.results.reading import read_results, results_in
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+V1 = (DATA / "result_v1.json").read_bytes()
+LOG = (DATA / "load_and_run" / "mobilenet_default.txt").read_bytes()
+
+
+def test_a_result_of_the_first_version_is_read() -> None:
+    (result,) = read_results(str(DATA / "result_v1.json"))
+    assert (result.spec.model, len(result.samples.end_to_end)) == ("models/one_operator.mge", 10)
+
+
+def test_a_log_is_read() -> None:
+    (result,) = results_in(LOG, "log")
+    assert len(result.samples.end_to_end) == 10
+
+
+def test_a_mark_of_the_byte_order_is_no_content() -> None:
+    assert results_in(b"\xef\xbb\xbf" + V1, "result") == results_in(V1, "result")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "the file is empty"),
+        (b" \n", "the file is empty"),
+        (V1[:1000], "was cut short"),
+        (V1[:-3], "was cut short"),
+        (b"{", "was cut short"),
+        (V1.replace(b'"status": "ok",', b'"status" "ok",'), "is not JSON, or is damaged"),
+        (V1.replace(b'"ok"', b'"fine"'), "is damaged, or of another version of lar: Invalid enum"),
+        (V1.replace(b"lar.result/1", b"lar.result/99"), "is damaged, or of another version of lar"),
+        (b"{}", "is not a result of lar"),
+        (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
+        (b'{"format": "lar.profile/1"}', "is a profile; `lar report` prints it, not a result"),
+        (b"{" + b'"a":{' * 100_000, "is not"),
+        (b"[1, 2]", "is not a result that lar reads"),
+        (b"phase,index\n", "is not a result that lar reads"),
+        (b"\x00\xff\xfe", "is not a result that lar reads"),
+        (b"lar 0.1.0: using MegEngine 1.13.0 (lite)\n", "is what lar printed, which is not"),
+        (LOG[:1500], "was cut short"),
+    ],
+)
+def test_what_is_no_result_is_refused_in_a_line(content: bytes, problem: str) -> None:
+    with pytest.raises(UsageError) as error:
+        results_in(content, "a.json")
+    assert error.value.message.startswith(f"a.json: {problem}")
+    assert "\n" not in error.value.message
+    assert error.value.hint
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such result file"):
+        read_results(str(tmp_path / "missing.json"))
+    with pytest.raises(UsageError, match="is a folder"):
+        read_results(str(tmp_path))
+
+
+def test_a_result_has_more_than_its_format(tmp_path: Path) -> None:
+    content = json.loads(V1) | {"added_later": 1}
+    assert results_in(json.dumps(content).encode(), "later") == results_in(V1, "result")

@@ -1,0 +1,199 @@
+"""Results side by side: what varies, baselines, and what ratios show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from lar.errors import UsageError
+from lar.records.run import RunResult
+from lar.results.facts import NamedResult
+from lar.results.side_by_side import Row, SideBySide, compare_results
+from tests.results.made_results import make_result, make_runs
+
+TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
+
+
+def name(*results: RunResult) -> list[NamedResult]:
+    return [NamedResult(f"r{number}", result) for number, result in enumerate(results)]
+
+
+def compare(results: Sequence[RunResult], by: Sequence[str] = (), baseline: str = "") -> SideBySide:
+    return compare_results(name(*results), by, baseline)
+
+
+def row_named(table: SideBySide, name: str) -> Row:
+    return next(row for row in table.rows if row.name == name)
+
+
+def test_columns_are_what_varies() -> None:
+    table = compare(
+        [
+            make_result(TIMES, fast_run=True, multithread=2),
+            make_result(TIMES, multithread=2),
+            make_result(TIMES, processor="another", multithread=2),
+        ]
+    )
+    assert table.varying == ("machine", "--fast-run")
+    assert table.common["--multithread"] == "2"
+    assert table.common["model"] == "net.onnx"
+    assert [row.facts["--fast-run"] for row in table.rows] == ["yes", "", ""]
+
+
+def test_models_of_one_name_are_distinguished() -> None:
+    table = compare([make_result(TIMES), make_result(TIMES, sha256="b" * 64)])
+    assert [row.facts["model"] for row in table.rows] == [
+        "net.onnx (aaaaaaaa)",
+        "net.onnx (bbbbbbbb)",
+    ]
+
+
+def test_a_single_run_on_each_side_is_not_judged() -> None:
+    table = compare([make_result(TIMES), make_result([2 * each for each in TIMES])])
+    difference = table.rows[1].difference
+    assert difference is not None
+    assert table.rows[1].ratio == pytest.approx(2)
+    assert difference.verdict == "no difference shown"
+    assert math.isinf(difference.smallest_detectable)
+    assert any(
+        "a single run on each side shows nothing of any ratio" in it for it in table.warnings
+    )
+
+
+def test_several_runs_show_a_difference() -> None:
+    runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.0105, seed=2, fast_run=True)
+    table = compare(runs, by=["option"])
+    plain, fast = table.rows
+    assert (plain.name, fast.name) == ("no options", "--fast-run")
+    assert len(fast.runs) == 5
+    assert fast.difference is not None
+    assert fast.difference.verdict == "slower"
+    assert 1.03 < fast.difference.interval.low < 1.05 < fast.difference.interval.high < 1.07
+    assert not table.warnings
+
+
+def test_runs_of_one_kind_show_none() -> None:
+    runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.010, seed=2, fast_run=True)
+    difference = compare(runs, by=["option"]).rows[1].difference
+    assert difference is not None
+    assert difference.verdict == "no difference shown"
+    assert 0 < difference.smallest_detectable < 0.05
+
+
+def test_a_single_run_is_judged_by_the_spread_of_others_on_its_machine() -> None:
+    others = make_runs(6, 0.020, seed=3, multithread=2)
+    table = compare(
+        [*make_runs(1, 0.010, seed=1), *make_runs(1, 0.012, seed=2, fast_run=True), *others],
+        by=["option"],
+    )
+    difference = row_named(table, "--fast-run").difference
+    assert difference is not None
+    assert difference.verdict == "slower"
+
+
+def test_rows_that_pool_what_differs_say_so() -> None:
+    table = compare(make_runs(2, 0.01) + make_runs(2, 0.02, multithread=2), by=["model"])
+    assert [row.facts["--multithread"] for row in table.rows] == ["several"]
+    assert "rows pool runs that differ in --multithread" in table.warnings
+
+
+def test_too_few_samples_are_named() -> None:
+    table = compare([make_result(TIMES), make_result([0.01])])
+    assert table.rows[1].interval is None
+    assert "too few independent samples for an interval of the median: r1 (1)" in table.warnings
+
+
+def test_disturbed_samples_are_left_out_and_counted() -> None:
+    times = [0.010] * 20 + [0.030] * 20
+    table = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)])
+    (row,) = table.rows
+    assert (row.median, row.disturbed_count, row.sample_count) == (0.010, 20, 40)
+    assert any(it.startswith("disturbed iterations, left out") for it in table.warnings)
+
+
+def test_where_nearly_all_were_disturbed_all_count() -> None:
+    times = [0.010] * 2 + [0.030] * 38
+    (row,) = compare([make_result(times, queue_delay=[0.0] * 2 + [0.02] * 38)]).rows
+    assert row.median == 0.030
+
+
+def test_a_failed_run_stays_as_a_row() -> None:
+    table = compare([make_result(TIMES), make_result()])
+    assert [(row.statuses, row.ratio) for row in table.rows] == [("ok", 1.0), ("crashed", None)]
+    assert "r1: crashed in phase load: it broke" in table.warnings
+
+
+def test_the_baseline_is_the_first_row_of_each_model() -> None:
+    results = [
+        make_result(TIMES, model="a.onnx"),
+        make_result(TIMES, model="b.onnx"),
+        make_result(TIMES, model="a.mge"),
+        make_result(TIMES, model="b.mge"),
+    ]
+    assert [row.baseline for row in compare(results).rows] == ["r0", "r1", "r0", "r1"]
+
+
+def results_of_two_machines() -> list[RunResult]:
+    return [
+        make_result(TIMES, processor=processor, **options)
+        for processor in ("x", "y")
+        for options in ({}, {"multithread": 2}, {"fast_run": True})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "baselines"),
+    [
+        ("r4", ["r4"] * 6),
+        ("x, 2 of 4 cores, 8 GiB", ["r0", "r1", "r2"] * 2),
+        ("machine=y, 2 of 4 cores, 8 GiB", ["r3", "r4", "r5"] * 2),
+        ("none", ["r0"] * 3 + ["r3"] * 3),
+    ],
+)
+def test_a_baseline_may_be_a_row_or_a_fact(asked: str, baselines: list[str]) -> None:
+    table = compare(results_of_two_machines(), baseline=asked)
+    assert [row.baseline for row in table.rows] == baselines
+
+
+def test_a_baseline_may_be_an_option() -> None:
+    results = [make_result(TIMES), make_result(TIMES, fast_run=True)]
+    for asked in ("--fast-run", "fast_run", "fast-run"):
+        assert [row.baseline for row in compare(results, baseline=asked).rows] == ["r1", "r1"]
+    results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
+    table = compare(results, baseline="multithread=2")
+    assert [row.baseline for row in table.rows] == ["r1", "r1"]
+
+
+def test_a_row_without_a_twin_has_no_baseline() -> None:
+    results = [*results_of_two_machines(), make_result(TIMES, processor="y", multithread=4)]
+    table = compare(results, baseline="machine=x, 2 of 4 cores, 8 GiB")
+    assert (table.rows[-1].baseline, table.rows[-1].ratio) == ("", None)
+
+
+def test_baselines_that_are_none_are_refused() -> None:
+    with pytest.raises(UsageError, match="--baseline: r9: names no row") as error:
+        compare(results_of_two_machines(), baseline="r9")
+    assert "give one of: r0, r1" in error.value.hint
+    twice = [
+        make_result(TIMES),
+        make_result(TIMES, fast_run=True),
+        make_result(TIMES, fast_run=True),
+    ]
+    with pytest.raises(UsageError, match="stands for 2 rows"):
+        compare(twice, baseline="fast-run")
+
+
+def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
+    results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
+    assert len(compare(results, by=["multithread"]).rows) == 2
+    assert len(compare(results, by=["--multithread", "model"]).rows) == 2
+    with pytest.raises(UsageError, match="--by: machin: no result has such an option") as error:
+        compare(results, by=["machin"])
+    assert error.value.hint.startswith("did you mean machine?")
+
+
+def test_times_of_zero_have_no_ratio() -> None:
+    table = compare([make_result(TIMES), make_result([0.0] * 20)])
+    assert (table.rows[1].median, table.rows[1].ratio) == (None, None)
