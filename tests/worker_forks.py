@@ -4,10 +4,11 @@ A worker that is started as lar starts it spends nine tenths of its CPU time on 
 on loading NumPy and its engine: for a thousand short runs that is most of what the tests cost. A
 command line that runs in the tests' process therefore gets its worker from here. Each worker is a
 process of its own, in a group of its own, a child of the process that asks for it, with the same
-code from `lar.worker.main.main` on, and meets an engine that has run nothing. What is left out is
-the start itself, which all command lines in processes of their own make.
+code from `lar.worker.main.main` on, and meets an engine that is loaded and has run nothing. What is
+left out is the start itself, which all command lines in processes of their own make.
 
 A fork has one thread, so an engine whose library starts threads while it is loaded is not forked.
+Where modules would be found elsewhere, or the environment is another, so is the process that forks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, engine_named
 from lar.running.worker_process import module_path
@@ -35,6 +36,31 @@ FIRST_FREE_FILE = 10
 # What others add may be another engine of the same name in the next test.
 OWN_ENGINES = [engine.name for engine in ENGINES]
 
+# What differs between tests, and no engine reads while it is loaded.
+HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST"}
+
+GRAPH = ("lar.engines.megengine.graph:import_megengine", "megengine.utils.comp_graph_tools")
+# What is imported before a fork, by engine and, where the task is a run, driver. A function imports
+# the engine's library as lar does.
+LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
+    ("megengine", "lite"): (
+        "lar.engines.megengine.options",
+        "lar.engines.megengine.algorithms",
+        "lar.engines.megengine.lite:import_lite",
+    ),
+    ("megengine", "graph"): ("lar.engines.megengine.options", *GRAPH),
+    ("megengine", ""): ("lar.engines.megengine.lite", "lar.engines.megengine.testcases", *GRAPH),
+    ("onnxruntime", "session"): (
+        "lar.engines.onnxruntime.options",
+        "lar.engines.onnxruntime.model_file",
+        "lar.engines.onnxruntime.session:import_onnxruntime",
+    ),
+    ("onnxruntime", ""): (
+        "lar.engines.onnxruntime.model_file",
+        "lar.engines.onnxruntime.session:import_onnxruntime",
+    ),
+}
+
 # As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
 CODE = """\
 import sys
@@ -44,13 +70,25 @@ answer_requests(int(sys.argv[1]), *sys.argv[2:])
 """
 
 
+class Loaded(NamedTuple):
+    """What the libraries of a process that forks workers were loaded for, and with.
+
+    `driver` is empty if the workers do something else than running a model.
+    """
+
+    engine: str
+    driver: str
+    path: tuple[str, ...]
+    environment: frozenset[tuple[str, str]]
+
+
 class WorkerForks:
     """For each driver of lar's own engines a process, started when it is needed first, that forks
     workers."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._sockets: dict[tuple[str, str], socket.socket | None] = {}
+        self._sockets: dict[Loaded, socket.socket | None] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
@@ -61,22 +99,29 @@ class WorkerForks:
         files: Mapping[int, int],
     ) -> int | None:
         """Start a worker as `start_python` of lar does; None if its driver cannot be forked."""
-        if arguments[1] not in OWN_ENGINES:
+        task, engine, driver, *_ = arguments
+        if engine not in OWN_ENGINES:
             return None
+        path = module_path()
         request = {
             "arguments": [*arguments],
-            "path": module_path(),
+            "path": path,
             "environment": dict(environment),
             "folder": os.getcwd(),
             "parent": os.getpid(),
             "cpus": [*os.sched_getaffinity(0)],
             "names": [*files],
         }
-        driver = (arguments[1], arguments[2])
+        loaded = Loaded(
+            engine,
+            driver if task == "run" else "",
+            tuple(path),
+            frozenset(it for it in environment.items() if it[0] not in HARMLESS_VARIABLES),
+        )
         with self._lock:  # some tests run several models at once
-            if driver not in self._sockets:
-                self._sockets[driver] = self._open(*driver)
-            channel = self._sockets[driver]
+            if loaded not in self._sockets:
+                self._sockets[loaded] = self._open(loaded)
+            channel = self._sockets[loaded]
             if channel is None:
                 return None
             # The worker's parent ends at once, and this process takes its place.
@@ -87,13 +132,14 @@ class WorkerForks:
             finally:
                 adopt_orphans(False)
 
-    def _open(self, engine: str, driver: str) -> socket.socket | None:
+    def _open(self, loaded: Loaded) -> socket.socket | None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
-            code = CODE.format(path=[self.root, *module_path()])
+            code = CODE.format(path=[self.root, *loaded.path])
+            words = [str(there.fileno()), loaded.engine, loaded.driver]
             process = subprocess.Popen(
-                [sys.executable, "-S", "-c", code, str(there.fileno()), engine, driver],
-                env={**engine_named(engine).environment, **os.environ},
+                [sys.executable, "-S", "-c", code, *words],
+                env={**engine_named(loaded.engine).environment, **os.environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -132,6 +178,11 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
     importlib.import_module("numpy")
     threads = os.listdir("/proc/self/task")
     import_modules("run", engine, driver)
+    for name in LIBRARIES.get((engine, driver), ()):
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
     with socket.socket(fileno=file) as channel:
         if len(os.listdir("/proc/self/task")) > len(threads):
             return
