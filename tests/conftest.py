@@ -22,7 +22,7 @@ from lar.records.profile import Peak
 from lar.running import worker_process
 from tests.command_lines import Done, run_apart, run_here
 from tests.running.isolated_runs import workers_of
-from tests.worker_forks import WorkerForks
+from tests.worker_forks import FORKS, WorkerForks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -75,19 +75,18 @@ def heed_signals() -> None:
 def worker_forks() -> Iterator[WorkerForks]:
     """Fork the workers of this process, but those that get an environment of their own: an engine
     may read it while it is loaded."""
-    forks = WorkerForks(str(REPOSITORY))
     start_anew = worker_process.start_python
 
     def start_python(
         arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
     ) -> int:
-        forked = None if environment else forks.start(arguments, os.environ, files)
+        forked = None if environment else FORKS.start(arguments, os.environ, files)
         return start_anew(arguments, environment, files) if forked is None else forked
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "start_python", start_python)
-        yield forks
-    forks.close()
+        yield FORKS
+    FORKS.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

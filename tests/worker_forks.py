@@ -7,6 +7,8 @@ process of its own, in a group of its own, a child of the process that asks for 
 code from `lar.worker.main.main` on, and meets an engine that is loaded and has run nothing. What is
 left out is the start itself, which all command lines in processes of their own make.
 
+A program of the tests that uses a driver as a worker does is forked too (`run_program`).
+
 A fork has one thread, so an engine whose library starts threads while it is loaded is not forked.
 Where modules would be found elsewhere, or the environment is another, so is the process that forks.
 """
@@ -21,15 +23,19 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, engine_named
 from lar.running.worker_process import module_path
 
+REPOSITORY = str(Path(__file__).resolve().parent.parent)
 SET_CHILD_SUBREAPER = 36
 LARGEST_REQUEST = 1 << 20
+WORKER = "lar.worker.main:main"
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
 
@@ -86,8 +92,7 @@ class WorkerForks:
     """For each driver of lar's own engines a process, started when it is needed first, that forks
     workers."""
 
-    def __init__(self, root: str) -> None:
-        self.root = root
+    def __init__(self) -> None:
         self._sockets: dict[Loaded, socket.socket | None] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
@@ -100,21 +105,52 @@ class WorkerForks:
     ) -> int | None:
         """Start a worker as `start_python` of lar does; None if its driver cannot be forked."""
         task, engine, driver, *_ = arguments
+        return self._fork(
+            engine, driver if task == "run" else "", WORKER, [arguments], environment, files
+        )
+
+    def run_program(
+        self, engine: str, driver: str, program: str, words: Sequence[str], folder: Path
+    ) -> str:
+        """Call a function of lar or the tests, `module:function`, with words in a process that has
+        a driver's libraries loaded, in a folder; return what it printed, once it has ended."""
+        with tempfile.TemporaryFile() as output:
+            copies = dict.fromkeys((0, 1, 2), output.fileno())
+            pid = self._fork(engine, driver, program, words, os.environ, copies, folder)
+            assert pid is not None, f"{engine} cannot be forked"
+            _, status = os.waitpid(pid, 0)
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        assert status == 0, text
+        return text
+
+    def _fork(
+        self,
+        engine: str,
+        driver: str,
+        program: str,
+        arguments: Sequence[Any],
+        environment: Mapping[str, str],
+        files: Mapping[int, int],
+        folder: Path | None = None,
+    ) -> int | None:
+        """Fork a process that calls a function; None if that driver cannot be forked."""
         if engine not in OWN_ENGINES:
             return None
         path = module_path()
         request = {
+            "program": program,
             "arguments": [*arguments],
             "path": path,
             "environment": dict(environment),
-            "folder": os.getcwd(),
+            "folder": str(folder or os.getcwd()),
             "parent": os.getpid(),
             "cpus": [*os.sched_getaffinity(0)],
             "names": [*files],
         }
         loaded = Loaded(
             engine,
-            driver if task == "run" else "",
+            driver,
             tuple(path),
             frozenset(it for it in environment.items() if it[0] not in HARMLESS_VARIABLES),
         )
@@ -135,7 +171,7 @@ class WorkerForks:
     def _open(self, loaded: Loaded) -> socket.socket | None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
-            code = CODE.format(path=[self.root, *loaded.path])
+            code = CODE.format(path=[REPOSITORY, *loaded.path])
             words = [str(there.fileno()), loaded.engine, loaded.driver]
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", code, *words],
@@ -165,6 +201,9 @@ class WorkerForks:
             process.wait(timeout=10)
 
 
+FORKS = WorkerForks()
+
+
 def adopt_orphans(yes: bool) -> None:
     """Make this process the parent of its children's children when these lose theirs, or not."""
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
@@ -179,10 +218,9 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
     threads = os.listdir("/proc/self/task")
     import_modules("run", engine, driver)
     for name in LIBRARIES.get((engine, driver), ()):
-        module, _, function = name.partition(":")
-        imported = importlib.import_module(module)
-        if function:
-            getattr(imported, function)()
+        found = imported(name)
+        if ":" in name:
+            found()
     with socket.socket(fileno=file) as channel:
         if len(os.listdir("/proc/self/task")) > len(threads):
             return
@@ -195,6 +233,13 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
             for each in files:
                 os.close(each)
             channel.send(str(pid).encode())
+
+
+def imported(name: str) -> Any:
+    """Import a module, or a function by `module:function`."""
+    module, _, function = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, function) if function else found
 
 
 def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
@@ -217,8 +262,7 @@ def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
 
 def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Become the worker: its parent, its files, its folder, its environment."""
-    from lar.worker.main import main
-
+    function = imported(request["program"])
     while os.getppid() != request["parent"]:
         os.sched_yield()
     copies = [fcntl.fcntl(each, fcntl.F_DUPFD, FIRST_FREE_FILE * 10) for each in files]
@@ -231,4 +275,5 @@ def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:] = request["path"]
-    main(request["arguments"])
+    function(*request["arguments"])
+    os._exit(0)

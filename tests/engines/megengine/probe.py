@@ -1,8 +1,6 @@
-"""A program that uses a MegEngine driver as a worker does and tells what it gave.
+"""A function that uses a MegEngine driver as a worker does and writes what it gave.
 
-    python tests/engines/megengine/probe.py QUESTION
-
-QUESTION is JSON: the driver, model and settings, and what to tell. The answer is written to
+The question is JSON: the driver, model and settings, and what to write. The answer is written to
 facts.json in the current folder, the engine's text dump to dump.txt.
 """
 
@@ -93,7 +91,3 @@ def main(question: str) -> None:
     Path("facts.json").write_text(json.dumps(facts))
     sys.stdout.flush()
     os._exit(0)  # as a worker ends
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

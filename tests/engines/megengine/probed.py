@@ -1,4 +1,4 @@
-"""What MegEngine's drivers give, each in a process of its own: probe.py.
+"""What MegEngine's drivers give, each time in a process of its own: probe.py.
 
 MegEngine changes how a process computes: it takes subnormal numbers for zero.
 """
@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -20,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.worker_forks import FORKS
+
 REPOSITORY = Path(__file__).resolve().parents[3]
-PROBE = Path(__file__).with_name("probe.py")
+PROBE = "tests.engines.megengine.probe:main"
 MODELS = REPOSITORY / "models"
 DIGITS = str(MODELS / "digits_cnn.mge")
 INT8 = str(MODELS / "int8.mge")
@@ -75,20 +74,12 @@ class Probed:
 @functools.cache
 def ask(question: str, attempt: int = 0) -> Probed:
     """Put a question to a new process, once for each attempt."""
+    driver = json.loads(question)["driver"]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, PROBE, question],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
+        log = FORKS.run_program("megengine", driver, PROBE, [question], Path(folder))
         facts, dump = Path(folder, "facts.json"), Path(folder, "dump.txt")
         text = dump.read_text(errors="replace") if dump.exists() else ""
-        return Probed(json.loads(facts.read_text()), done.stdout + done.stderr, text)
+        return Probed(json.loads(facts.read_text()), log, text)
 
 
 def probe(
