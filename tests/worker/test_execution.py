@@ -231,3 +231,38 @@ def test_one_runner_runs_in_the_calling_thread(write_script: Callable[..., str])
     assert copies.each(lambda runner: (runner, threading.get_ident())) == [
         (0, threading.get_ident())
     ]
+
+
+@pytest.mark.parametrize(
+    ("alone", "ways"), [(False, ["together", "together"]), (True, ["each", "together"])]
+)
+def test_what_a_first_run_prepares_for_all_is_not_prepared_by_several_at_once(
+    alone: bool,
+    ways: list[str],
+    write_script: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = RunSpec(
+        model=write_script(**SCRIPT), engine="fake", driver="script", settings={"thread": 2}
+    )
+    copies = Copies(spec, RunContext(), open_rows(-1, 2, 2))
+    copies.load()
+    copies.prepare({})
+    copies.drivers[0].begins_alone = alone
+    ran: list[str] = []
+
+    def record(name: str) -> None:
+        way = getattr(copies.threads, name)
+
+        def call_all(call: Callable[[int], Any]) -> Any:
+            ran.append(name)
+            return way(call)
+
+        monkeypatch.setattr(copies.threads, name, call_all)
+
+    record("each")
+    record("together")
+    copies.run(1)
+    copies.run(1)
+    assert ran == ways
+    assert [table.count for table in copies.tables] == [2, 2]
