@@ -329,3 +329,23 @@ def test_only_integers_of_another_width_are_stored_in_32_bits(
     name = format_name(Variable(id=3, dtype=declared))
     assert TensorHeader(Path("t"), name, BY_NAME[stored], (), 0, 4).dtype == dtype
     assert TensorHeader(Path("t"), "no variable", BY_NAME[stored], (), 0, 4).dtype != "int64"
+
+
+@pytest.mark.parametrize(
+    ("named", "sizes", "shape"),
+    [
+        ((1,), (1,), (1,)),
+        ((), (1,), ()),
+        ((1, 1), (1, 1, 0, 0, 0, 0, 0), (1, 1)),
+        ((2,), (1,), ()),
+        ((1, 2), (2,), (2,)),
+    ],
+)
+def test_the_name_says_whether_one_element_has_an_axis(
+    tmp_path: Path, named: tuple[int, ...], sizes: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    name = encode_name(format_name(Variable(id=3, shape=named, strides=contiguous_strides(named))))
+    head = struct.pack(f"<{3 + len(sizes)}I", len(name), 0, len(sizes), *sizes)
+    path = tmp_path / "t"
+    path.write_bytes(head + name + bytes(4 * math.prod(shape)))
+    assert read_header(path).shape == shape
