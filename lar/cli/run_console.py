@@ -16,7 +16,7 @@ from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
 from lar.files.report_file import OutputFile
 from lar.measurement.listener import Listener
-from lar.measurement.rows import SampleRows
+from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
 from lar.records.run import RunContext, RunResult, RunSpec, record_to_json
@@ -160,10 +160,13 @@ class LinePrinter(Listener):
         if self.cases:
             self.cases.add(rows, first, last)  # printed when they are judged
             return
-        spec = result.spec
+        spec, warmups = result.spec, warmups_in(rows)
         print_lines(
             self.lines,
-            [format_row(index, rows.row(index), spec, rows.runner) for index in range(first, last)],
+            [
+                format_row(index, rows.row(index), spec, rows.runner, warmups)
+                for index in range(first, last)
+            ],
         )
         if spec.items and not self.lines.isatty():
             done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)

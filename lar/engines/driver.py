@@ -133,6 +133,12 @@ class Driver(abc.ABC):
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     """Seconds, monotonic."""
 
+    sleep: Callable[[float], object] = staticmethod(time.sleep)
+    """Lets that many seconds pass on the clock, or a few more, without computing."""
+
+    spin: Callable[[float], object] = staticmethod(lambda _: time.sleep(0))
+    """Lets some time pass, at most that many seconds on the clock; others may compute in it."""
+
     start: Callable[[], object]
     """Dispatches one iteration; returns when the host is free again."""
 

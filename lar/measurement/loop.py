@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lar.measurement.noise import Meter, Reading
+from lar.measurement.pacing import Pace
 from lar.measurement.rows import NAN, SampleRows
 
 # A reading costs some 20 us and lets an engine's idle threads cool down. Iterations shorter than
@@ -22,6 +24,8 @@ class Timed(Protocol):
     """The part of a driver that the loop needs (`lar.engines.driver.Driver` explains each)."""
 
     clock: Callable[[], float]
+    sleep: Callable[[float], object]
+    spin: Callable[[float], object]
     start: Callable[[], object]
     wait: Callable[[], object]
     rearm: Callable[[], object] | None
@@ -33,10 +37,19 @@ class Timed(Protocol):
     def failure(self) -> Exception: ...
 
 
-def take_samples(driver: Timed, count: int, rows: SampleRows, meter: Meter | None) -> None:
+def take_samples(
+    driver: Timed,
+    count: int,
+    rows: SampleRows,
+    meter: Meter | None,
+    *,
+    seconds: float = math.inf,
+    pace: Pace | None = None,
+) -> None:
     """Run that many iterations and append one row for each.
 
-    End to end is from before `start` to after `wait`; host is `start` alone.
+    End to end is from before `start` to after `wait`; host is `start` alone. The iteration after
+    which so many `seconds` have passed is the last. `pace` says when each begins.
 
     Raises:
         Exception: what the driver's `failure` returns, when an iteration failed.
@@ -44,7 +57,14 @@ def take_samples(driver: Timed, count: int, rows: SampleRows, meter: Meter | Non
     clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
     keeper = Keeper(driver, rows, meter)
     with no_garbage_collection(), keeper:
+        end = math.inf if seconds == math.inf else clock() + seconds
+        arrived = NAN
         for _ in range(count):
+            if pace is not None:
+                request = pace.wait(driver, keeper)
+                if request is None:
+                    break
+                arrived = request
             if rearm is not None:
                 rearm()
             began = clock()
@@ -54,7 +74,9 @@ def take_samples(driver: Timed, count: int, rows: SampleRows, meter: Meter | Non
             ended = clock()
             if is_failure(start_status) or is_failure(wait_status):
                 raise driver.failure()
-            keeper.keep(began, dispatched, ended)
+            keeper.keep(began, dispatched, ended, began - arrived)
+            if ended >= end:
+                break
 
 
 class Keeper:
@@ -78,7 +100,7 @@ class Keeper:
         if error is None and self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read())
 
-    def keep(self, began: float, dispatched: float, ended: float) -> None:
+    def keep(self, began: float, dispatched: float, ended: float, queueing: float = NAN) -> None:
         """Append the row of an iteration, and read the noise if that is due."""
         driver, rows, meter = self.driver, self.rows, self.meter
         if driver.own_seconds is not None:
@@ -90,7 +112,7 @@ class Keeper:
             if driver.device_seconds is None:
                 alone = self.pending == rows.count
                 device = device_time_of(reading, ended - began, alone=alone)
-        rows.append(ended - began, dispatched - began, device, began)
+        rows.append(ended - began, dispatched - began, device, began, queueing)
         if reading is not None:
             self.share(reading)
             self.last_reading = driver.clock()
@@ -105,6 +127,19 @@ class Keeper:
         """Add a reading for the rows since the last one."""
         self.rows.add_reading(reading)
         self.pending = self.rows.count
+
+    def begin_rest(self) -> None:
+        """Read the noise of the iterations so far: what comes next is none of theirs."""
+        if self.meter is not None and self.pending < self.rows.count:
+            self.share(self.meter.read())
+
+    def end_rest(self) -> None:
+        """Have the next reading begin now."""
+        self.read_anew()
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self.rows.beat()
 
     def read_anew(self) -> None:
         """Have the next reading begin now."""

@@ -31,6 +31,9 @@ HEADER_BYTES = 64
 ROW = struct.Struct("<ddddd")
 READING = struct.Struct("<ddddddd")
 COUNT = struct.Struct("<q")
+# In the header: the length of the warm-up, one more so that 0 is that it goes on, and a number that
+# grows while a runner sleeps.
+WARMUPS_AT, BEATS_AT = 24, 32
 NAN = math.nan
 
 
@@ -54,6 +57,37 @@ class SampleRows:
     def count(self) -> int:
         count: int = COUNT.unpack_from(self._map, self._count_at)[0]
         return count
+
+    @property
+    def warmups(self) -> int | None:
+        """How many of the rows are of the warm-up; None while it goes on."""
+        length: int = COUNT.unpack_from(self._map, self._count_at + WARMUPS_AT)[0]
+        return length - 1 if length else None
+
+    def end_warmup(self) -> None:
+        """Take all rows so far for those of the warm-up."""
+        COUNT.pack_into(self._map, self._count_at + WARMUPS_AT, self.count + 1)
+
+    @property
+    def beats(self) -> int:
+        """How often a sleeping runner has given a sign of life."""
+        beats: int = COUNT.unpack_from(self._map, self._count_at + BEATS_AT)[0]
+        return beats
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        COUNT.pack_into(self._map, self._count_at + BEATS_AT, self.beats + 1)
+
+    def end_to_end(self, first: int = 0) -> list[float]:
+        """Return the end-to-end times of the rows from `first` on."""
+        begin, end = (self._rows_at + ROW.size * index for index in (first, self.count))
+        with (
+            memoryview(self._map) as whole,
+            whole[begin:end] as part,
+            part.cast("d") as values,
+        ):
+            times: list[float] = values[:: ROW.size // 8].tolist()  # type: ignore[assignment]
+            return times
 
     def append(
         self,
@@ -215,14 +249,19 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
     return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
 
 
-def read_samples(tables: Sequence[SampleRows], warmups: int) -> tuple[Samples, Samples]:
+def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
-    begins = [rows.began(min(warmups, rows.count - 1)) for rows in tables if rows.count]
+    warmups = [warmups_in(rows) for rows in tables]
+    begins = [
+        rows.began(min(count, rows.count - 1))
+        for rows, count in zip(tables, warmups, strict=True)
+        if rows.count
+    ]
     zero = min(begins, default=0.0)
-    parts = [rows.all_samples(zero) for rows in tables]
+    parts = list(zip((rows.all_samples(zero) for rows in tables), warmups, strict=True))
     return (
-        join_samples([slice_of(part, 0, warmups) for part in parts]),
-        join_samples([slice_of(part, warmups, len(part.end_to_end)) for part in parts]),
+        join_samples([slice_of(part, 0, count) for part, count in parts]),
+        join_samples([slice_of(part, count, len(part.end_to_end)) for part, count in parts]),
     )
 
 
@@ -231,6 +270,11 @@ def slice_of(samples: Samples, first: int, last: int) -> Samples:
     from lar.records.run import MEASURED, Samples
 
     return Samples(**{name: getattr(samples, name)[first:last] for name in MEASURED})
+
+
+def warmups_in(rows: SampleRows) -> int:
+    """Return how many of the rows so far are of the warm-up: all while it goes on."""
+    return rows.count if rows.warmups is None else rows.warmups
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:

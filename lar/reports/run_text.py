@@ -60,9 +60,22 @@ def format_event(event: Event, spec: RunSpec) -> str:
         case CaseStarted(number):
             return f"=== going to run test #{number} for {spec.iterations} times"
         case PhaseEntered("iterations") if not spec.cases:
-            return f"=== going to run input for {spec.iterations * feeds_in(spec)} times"
+            return f"=== going to run input {format_end(spec)}"
         case _:
             return ""
+
+
+def format_end(spec: RunSpec) -> str:
+    """Return until when the input is run."""
+    stopping = spec.stopping
+    if stopping.duration_seconds is not None:
+        return f"for {stopping.duration_seconds:g} s"
+    if stopping.target_interval is not None:
+        return (
+            f"until the median is known to +-{100 * stopping.target_interval:g} %, "
+            f"for {stopping.max_seconds:g} s at most"
+        )
+    return f"for {spec.iterations * feeds_in(spec)} times"
 
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
@@ -79,19 +92,28 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
     return [printable(note) for note in notes]
 
 
-def format_row(index: int, times: Times, spec: RunSpec, runner: int = 0) -> str:
-    """Return the line of one iteration; the first rows are the warm-up's."""
+def format_row(
+    index: int,
+    times: Times,
+    spec: RunSpec,
+    runner: int = 0,
+    warmups: int | None = None,
+) -> str:
+    """Return the line of one iteration; the first rows are the warm-up's, as many as the spec says
+    unless `warmups` is given."""
+    warmups = spec.warmup_iterations if warmups is None else warmups
     end_to_end, host, device = times
     whose = format_runner(runner, spec)
-    if index < spec.warmup_iterations:
+    if index < warmups:
         return f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
-    position, iteration = divmod(index - spec.warmup_iterations, max(1, spec.iterations))
+    position, iteration = divmod(index - warmups, max(1, spec.iterations))
     if spec.items:
         item = spec.items[position]
         iteration += item.number * spec.iterations
         whose = f" {printable(item.name)}"
+    of = "" if spec.stopping.is_open else f"/{spec.iterations * feeds_in(spec)}"
     return (
-        f"iter {iteration}/{spec.iterations * feeds_in(spec)}: {format_ms(end_to_end)}ms "
+        f"iter {iteration}{of}: {format_ms(end_to_end)}ms "
         f"(exec={format_ms(host)},device={format_ms(device)}){whose}"
     )
 
@@ -146,7 +168,9 @@ def format_summary(result: RunResult) -> list[str]:
     done = len(result.samples.end_to_end)
     asked = result.spec.sample_count - result.spec.warmup_iterations
     asked *= result.spec.runners
-    if result.status != "ok" and done:
+    if result.status != "ok" and done and result.spec.stopping.is_open:
+        lines.append(f"note: {done} iterations were run")
+    elif result.status != "ok" and done:
         lines.append(f"note: {done} of {asked} iterations were run")
     lines += [
         f"warning: output {output.name} holds {output.nonfinite_count} NaN or infinite values"

@@ -49,7 +49,7 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
         result = replace(result, status="interrupted", failure=failure)
     except Exception as error:
         emit(Failed(failure_of(error)))
-    warmup, samples = read_samples(tables, spec.warmup_iterations)
+    warmup, samples = read_samples(tables)
     return replace(
         result,
         failure=result.failure and result.failure.called(context.names),

@@ -32,7 +32,7 @@ from lar.errors import (
 )
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file, warn_of_foreign_checksums
-from lar.measurement.rows import read_samples
+from lar.measurement.rows import read_samples, warmups_in
 from lar.options.table import BY_KEY
 from lar.records.events import LAST_EVENTS, Event, Failed, apply_event, event_of
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, request_to_json
@@ -257,7 +257,7 @@ class Watch:
         else:
             self.worker.kill()
         failure = self.result.failure
-        warmup, samples = read_samples(self.worker.tables, self.spec.warmup_iterations)
+        warmup, samples = read_samples(self.worker.tables)
         return replace(
             self.result,
             failure=failure and failure.called(self.context.names),
@@ -314,11 +314,13 @@ class Watch:
 
     def take_rows(self) -> None:
         """Pass on to the listener the samples that have come."""
-        warmups = self.spec.warmup_iterations
-        # Rows may stand there already while the event that begins their phase is still unread.
-        most = {"start": 0, "load": 0, "prepare": 0, "warmup": warmups}.get(self.result.phase)
+        phase = self.result.phase
         for number, rows in enumerate(self.worker.tables):
-            count = rows.count if most is None else min(most, rows.count)
+            # Rows may stand there already while the event that begins their phase is still unread.
+            if phase in ("start", "load", "prepare"):
+                count = 0
+            else:
+                count = warmups_in(rows) if phase == "warmup" else rows.count
             while (first := self._seen_rows[number]) < count:
                 self.await_room()
                 last = min(count, first + ROWS_AT_ONCE)
@@ -374,7 +376,9 @@ class Watch:
             OutOfTime: the run has stood still for too long.
         """
         now, stall = time.monotonic(), self.spec.stall_seconds
-        signs = (*self._seen_rows, self._log_bytes, self.result.phase, self.worker.cpu_ticks())
+        beats = sum(rows.beats for rows in self.worker.tables)
+        ticks = self.worker.cpu_ticks()
+        signs = (*self._seen_rows, beats, self._log_bytes, self.result.phase, ticks)
         if signs != self._signs_of_life:
             self._signs_of_life, self._alive_at = signs, now
         elif stall is not None and now - self._alive_at > stall:
@@ -406,11 +410,12 @@ class Watch:
 
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
-        phase, warmups = self.result.phase, self.spec.warmup_iterations
-        done = min(rows.count for rows in self.worker.tables)
+        phase, tables = self.result.phase, self.worker.tables
         if phase == "iterations":
-            return f"{phase} (iteration {max(0, done - warmups)})"
-        return f"{phase} (iteration {min(done, warmups)})" if phase == "warmup" else phase
+            return f"{phase} (iteration {min(rows.count - warmups_in(rows) for rows in tables)})"
+        if phase == "warmup":
+            return f"{phase} (iteration {min(warmups_in(rows) for rows in tables)})"
+        return phase
 
     def end(self, status: Any, failure: Failure) -> None:
         self.result = replace(self.result, status=status, failure=failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
+from lar.measurement.pacing import Idle, Pace, Requests
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
 from lar.options.table import LAYOUTS, PROFILE_FILES, WINOGRAD_TRANSFORM, one_of
@@ -32,7 +34,9 @@ from lar.records.events import (
 )
 from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
+from lar.records.stopping import Stopped
 from lar.worker.feeding import Look, feeds_of
+from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
 from lar.worker.recorder import Recorder
 
 T = TypeVar("T")
@@ -67,6 +71,9 @@ class Copies:
             self.drivers.append(driver)
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
+
+        idle = spec.pacing.idle_seconds
+        self.pace: Pace | None = None if idle is None else Idle(idle)
 
         self.each(start)
 
@@ -107,21 +114,32 @@ class Copies:
             self.meters = self.each(lambda runner: self.drivers[runner].meter())
         return seconds
 
-    def run(self, count: int, look: Look | None = None) -> float:
+    def run(
+        self,
+        count: int,
+        look: Look | None = None,
+        *,
+        seconds: float = math.inf,
+        requests: Requests | None = None,
+    ) -> float:
         """Run that many iterations of each, all at once; return the seconds from the first start
         to the last end.
 
         `look` is given the outputs of each iteration of an only runner, outside the time taken.
+        Each stops after so many `seconds` too; with `requests` all serve these.
         """
+        pace = self.pace if requests is None else requests
+        if requests is not None:
+            requests.open(self.drivers[0].clock())
 
         def run(runner: int) -> tuple[float, float]:
             driver, rows, meter = self.drivers[runner], self.tables[runner], self.meters[runner]
             began = driver.clock()
             if look is None:
-                take_samples(driver, count, rows, meter)
+                take_samples(driver, count, rows, meter, seconds=seconds, pace=pace)
             else:
                 for _ in range(count):
-                    take_samples(driver, 1, rows, meter)
+                    take_samples(driver, 1, rows, meter, pace=pace)
                     look(driver.outputs())
             return began, driver.clock()
 
@@ -153,6 +171,11 @@ class Copies:
             else:
                 self.threads.together(run)
         return generator.finish()
+
+    def end_warmup(self) -> None:
+        """Take all samples so far for those of the warm-up."""
+        for rows in self.tables:
+            rows.end_warmup()
 
 
 def recorder_of(spec: RunSpec) -> Silent:
@@ -203,7 +226,9 @@ def execute(
         prepare_seconds = copies.prepare(first.arrays)
         emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
 
-        seconds = None
+        seconds: float | None = None
+        settled: bool | None = None
+        stopped: Stopped | None = None
         batches = {batch_of(first.fed)}
         if spec.warmup_iterations:
             emit(PhaseEntered("warmup"))
@@ -211,6 +236,9 @@ def execute(
                 driver.run_number = None  # the run that this one goes on with has dumped it
             with recorder.warming_up():
                 copies.run(spec.warmup_iterations, first.look)
+                if spec.stopping.settle:
+                    settled = warm_up(copies, WARMUP_SHARE * (spec.stopping.max_seconds or 0))
+        copies.end_warmup()
         if spec.scenario is not None:
             emit(PhaseEntered("iterations"))
             items = batch_of(first.fed) or 1
@@ -231,7 +259,10 @@ def execute(
                     if feed.judge is not None:
                         emit(CaseStarted(number))
                     driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
-                    seconds = copies.run(spec.iterations, feed.look)
+                    if spec.stopping.is_open or spec.pacing.rate is not None:
+                        seconds, stopped = measure(copies, spec, settled)
+                    else:
+                        seconds = copies.run(spec.iterations, feed.look)
                     if feed.classify is not None:
                         feed.classify(driver.outputs())
         emit(PhaseEntered("finish"))
@@ -247,8 +278,10 @@ def execute(
         notes += compare_runners(copies.drivers, outputs) if ran else []
         for each in copies.drivers:
             each.close()
-        seconds = seconds if spec.runners > 1 else None
-        emit(Finished(outputs, peak, seconds, tuple(notes), driver.uncached_operators))
+        if stopped is not None:
+            notes += warnings_of(stopped, spec)
+        seconds = seconds if spec.runners > 1 or spec.pacing.rate is not None else None
+        emit(Finished(outputs, peak, seconds, tuple(notes), driver.uncached_operators, stopped))
     except LarError:
         raise
     except MemoryError as error:
@@ -258,6 +291,25 @@ def execute(
         if explained is None:
             raise
         raise explained from error
+
+
+def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
+    """Yield what was asked for of the end of measuring and not reached."""
+    if stopped.settled is False:
+        yield "the warm-up did not settle: its last windows of iterations differ"
+    if stopped.ending == "room":
+        yield f"measuring ended after {stopped.seconds:.3g} s: there is no room for more iterations"
+    if spec.stopping.target_interval is not None and not stopped.met:
+        after = f"after {stopped.seconds:.3g} s"
+        if stopped.reached is None:
+            known = f"the samples were too few {after}"
+        else:
+            known = f"the median was known to +-{100 * stopped.reached:.3g} % {after}"
+        yield f"--target-ci {100 * spec.stopping.target_interval:g}% is not reached: {known}"
+    if stopped.unserved:
+        yield (
+            f"{stopped.unserved} of {stopped.offered} requests still waited when measuring ended"
+        )
 
 
 def changes_of(spec: RunSpec) -> Iterator[str]:

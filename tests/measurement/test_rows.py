@@ -21,6 +21,7 @@ from lar.measurement.rows import (
     open_rows,
     read_samples,
     size_of_rows,
+    warmups_in,
 )
 from lar.records.run import Samples
 
@@ -92,16 +93,19 @@ def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
 
 def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:
     first, second = open_rows(-1, 3, runners=2)
-    for began in (10.0, 11.0, 12.5):
+    first.append(1, 0, 0, 10.0)
+    second.append(1, 0, 0, 10.25, 0.125)
+    for rows in (first, second):
+        rows.end_warmup()
+    for began in (11.0, 12.5):
         first.append(1, 0, 0, began)
-    for began in (10.25, 10.75):
-        second.append(1, 0, 0, began, 0.125)
-    warmup, samples = read_samples((first, second), 1)
+    second.append(1, 0, 0, 10.75, 0.125)
+    warmup, samples = read_samples((first, second))
     assert warmup.began == (-0.75, -0.5)
     assert samples.began == (0.25, 1.75, 0.0)
     assert samples.queueing == (None, None, 0.125)
     assert samples.runner == (0, 0, 1)
-    assert read_samples((SampleRows.anonymous(2),), 1) == (Samples(), Samples())
+    assert read_samples((SampleRows.anonymous(2),)) == (Samples(), Samples())
 
 
 @pytest.mark.parametrize(
@@ -190,3 +194,23 @@ def test_samples_of_one_runner_stay_as_they_are() -> None:
     assert alone.runner == ()
     assert alone.of_runner(0) == alone
     assert alone.of_runner(1) == Samples()
+
+
+def test_rows_are_of_the_warmup_until_that_has_ended() -> None:
+    rows = SampleRows.anonymous(3)
+    rows.append(1, 0, 0)
+    assert (rows.warmups, warmups_in(rows)) == (None, 1)
+    rows.end_warmup()
+    rows.append(2, 0, 0)
+    rows.append(3, 0, 0)
+    assert (rows.warmups, warmups_in(rows)) == (1, 1)
+    assert rows.end_to_end() == [1, 2, 3]
+    assert rows.end_to_end(1) == [2, 3]
+    assert rows.end_to_end(3) == []
+
+
+def test_a_sleeper_gives_signs_of_life() -> None:
+    rows = SampleRows.anonymous(1)
+    rows.beat()
+    rows.beat()
+    assert (rows.beats, rows.count, rows.warmups) == (2, 0, None)

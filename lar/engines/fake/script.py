@@ -234,6 +234,7 @@ class FakeDriver(Driver):
         self.step = 0
         if not self.script.real_time:
             self.clock = lambda: self._now
+            self.sleep = self.spin = self._spend
         if any(device is not None for _, _, device in self.script.times):
             self.device_seconds = self._read_device
 

@@ -50,6 +50,7 @@ from lar.records.run import (
     RunSpec,
     Samples,
 )
+from lar.records.stopping import Pacing, Stopping
 
 SAME_MIB = 0.01  # the log gives a workspace with two decimals
 
@@ -342,7 +343,7 @@ class Steps:
 
 def alone(spec: RunSpec) -> RunSpec:
     """Return the spec of a step: one runner and one case, as others would disturb what is
-    measured, and no dumps."""
+    measured, no dumps, and no other end than the number of iterations."""
     settings = {
         key: value
         for key, value in spec.settings.items()
@@ -351,7 +352,9 @@ def alone(spec: RunSpec) -> RunSpec:
     if spec.runners > 1 and MULTI_THREAD_CORE_IDS.is_given(settings):
         cores = str(settings[MULTI_THREAD_CORE_IDS.key]).split(",")
         settings[MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
-    return replace(spec, settings=settings, cases=spec.cases[:1])
+    return replace(
+        spec, settings=settings, cases=spec.cases[:1], stopping=Stopping(), pacing=Pacing()
+    )
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> tuple[NumericError, ...]:

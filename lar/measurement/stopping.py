@@ -1,0 +1,49 @@
+"""When a warm-up has settled, and when a median is known well enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+
+from lar.measurement.intervals import median_interval
+from lar.measurement.statistics import percentile_of
+
+# Medians that differ by no more than this agree.
+SMALLEST_DRIFT = 0.01
+# Of more samples than this, every second, third, ... is looked at, so that a look is short. Its
+# interval is the wider for it.
+MOST_LOOKED_AT = 100_000
+
+
+def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
+    """Return whether two windows of iterations, one after the other, are alike.
+
+    They are if their medians hardly differ, or if each has its median among the middle half of the
+    other's samples: where times scatter, medians of a few differ.
+    """
+    first, second = sorted(earlier), sorted(later)
+    ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
+    if abs(ours - theirs) <= SMALLEST_DRIFT * min(ours, theirs):
+        return True
+    return is_in_the_middle(theirs, first) and is_in_the_middle(ours, second)
+
+
+def is_in_the_middle(value: float, ordered: Sequence[float]) -> bool:
+    """Return whether a value lies among the middle half of sorted samples."""
+    return percentile_of(ordered, 25) <= value <= percentile_of(ordered, 75)
+
+
+def relative_half_width(times: Sequence[Sequence[float]]) -> float | None:
+    """Return half the width of the 95 % interval of the median over the median; None if the
+    samples are too few to have one.
+
+    `times` has those of each runner, in their order. What disturbs one at a time disturbs the
+    others too, so that they are taken in turn.
+    """
+    together = [each for each in chain(*zip_longest(*times)) if each is not None]
+    looked_at = together[:: 1 + (len(together) - 1) // MOST_LOOKED_AT] if together else []
+    interval = median_interval(looked_at)
+    if interval is None:
+        return None
+    median = percentile_of(sorted(looked_at), 50)
+    return (interval.high - interval.low) / 2 / median if median else None

@@ -1,0 +1,118 @@
+"""Iterations whose number is open: until they settle, until a median is known, until time is up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from lar.measurement.pacing import Requests
+from lar.measurement.rows import SampleRows
+from lar.measurement.stopping import relative_half_width, windows_agree
+from lar.records.run import RunSpec
+from lar.records.stopping import Stopped
+
+# A window of the warm-up: at least so many iterations, and so long.
+WINDOW_ITERATIONS = 5
+WINDOW_SECONDS = 0.1
+# The warm-up ends after this share of --max-time, whether or not it has settled.
+WARMUP_SHARE = 0.25
+# The interval is looked at again when the time measured has grown by this factor: looks at ever
+# more samples cost little, and few looks leave the interval what it says.
+GROWTH = 1.5
+
+
+class Runners(Protocol):
+    """What runs iterations, with the table of each runner."""
+
+    tables: Sequence[SampleRows]
+
+    def run(
+        self, count: int, *, seconds: float = math.inf, requests: Requests | None = None
+    ) -> float: ...
+
+
+def room_in(tables: Sequence[SampleRows]) -> int:
+    """Return how many more iterations every table has room for."""
+    return min(rows.capacity - rows.count for rows in tables)
+
+
+def warm_up(runners: Runners, most_seconds: float) -> bool:
+    """Run windows of iterations until two of them agree; return whether that was in time."""
+    spent, before = 0.0, None
+    while spent < most_seconds:
+        firsts = [rows.count for rows in runners.tables]
+        count = min(WINDOW_ITERATIONS, room_in(runners.tables))
+        took = runners.run(count, seconds=most_seconds - spent)
+        if took < WINDOW_SECONDS:
+            took += runners.run(room_in(runners.tables), seconds=WINDOW_SECONDS - took)
+        spent += took
+        window = [
+            time
+            for rows, first in zip(runners.tables, firsts, strict=True)
+            for time in rows.end_to_end(first)
+        ]
+        if not window:
+            return False
+        if before is not None and windows_agree(before, window):
+            return True
+        before = window
+    return False
+
+
+def measure(runners: Runners, spec: RunSpec, settled: bool | None) -> tuple[float, Stopped]:
+    """Run the timed iterations; return how long that took and how it ended."""
+    stopping = spec.stopping
+    if spec.pacing.rate is not None:
+        return serve(runners, spec)
+    if stopping.duration_seconds is None:
+        return approach(runners, stopping.target_interval or 0.0, spec, settled)
+    seconds = runners.run(room_in(runners.tables), seconds=stopping.duration_seconds)
+    met = seconds >= stopping.duration_seconds
+    return seconds, Stopped(ending="duration" if met else "room", met=met, seconds=seconds)
+
+
+def serve(runners: Runners, spec: RunSpec) -> tuple[float, Stopped]:
+    """Serve requests that arrive at a rate."""
+    duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
+    requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
+    seconds = runners.run(room, requests=requests)
+    begun, offered = requests.begun, requests.offered()
+    by_count = duration is None
+    met = by_count or begun < requests.most
+    ending = "iterations" if by_count else "duration" if met else "room"
+    return seconds, Stopped(
+        ending=ending,  # type: ignore[arg-type]
+        met=met,
+        seconds=seconds,
+        offered=offered,
+        unserved=offered - begun,
+    )
+
+
+def approach(
+    runners: Runners, target: float, spec: RunSpec, settled: bool | None
+) -> tuple[float, Stopped]:
+    """Run iterations until the median is known as well as is asked for."""
+    stopping = spec.stopping
+    least = stopping.min_seconds or 0.0
+    most = math.inf if stopping.max_seconds is None else stopping.max_seconds
+    firsts = [rows.count for rows in runners.tables]
+    seconds, until = 0.0, least
+    while True:
+        seconds += runners.run(room_in(runners.tables), seconds=until - seconds)
+        reached = relative_half_width(
+            [rows.end_to_end(first) for rows, first in zip(runners.tables, firsts, strict=True)]
+        )
+        met = reached is not None and reached <= target and seconds >= least
+        ended = room_in(runners.tables) == 0 or seconds >= most
+        if met or ended:
+            ending = "target" if met else "max_time" if seconds >= most else "room"
+            return seconds, Stopped(
+                ending=ending,  # type: ignore[arg-type]
+                met=met,
+                seconds=seconds,
+                reached=reached,
+                settled=settled,
+            )
+        until = min(most, max(least, seconds * GROWTH))
