@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from lar.errors import DumpError, EngineMissing, LarError, UsageError
     from lar.profiles.ranges import range
     from lar.profiles.trace_file import read_profile
+    from lar.records.bench import BenchResult, read_bench
     from lar.records.comparison import Comparison, read_comparison
     from lar.records.profile import Profile
     from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
     from lar.running.api import read_info, run
+    from lar.running.bench import bench
     from lar.running.compared_dumps import compare
 
 __version__ = "0.1.0"
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 # The public API and where it lives; a name is imported when it is first used.
 _API = {
     "run": "lar.running.api",
+    "bench": "lar.running.bench",
     "compare": "lar.running.compared_dumps",
     "range": "lar.profiles.ranges",
     "read_profile": "lar.profiles.trace_file",
@@ -38,6 +41,8 @@ _API = {
     "RunResult": "lar.records.run",
     "read_info": "lar.running.api",
     "read_result": "lar.records.run",
+    "BenchResult": "lar.records.bench",
+    "read_bench": "lar.records.bench",
     "Comparison": "lar.records.comparison",
     "read_comparison": "lar.records.comparison",
     "schema_of_result": "lar.records.run",
@@ -50,6 +55,7 @@ _API = {
 }
 
 __all__ = [
+    "BenchResult",
     "Comparison",
     "DumpError",
     "EngineMissing",
@@ -59,10 +65,12 @@ __all__ = [
     "RunSpec",
     "UsageError",
     "__version__",
+    "bench",
     "compare",
     "load_tensor_binary",
     "open_dump",
     "range",
+    "read_bench",
     "read_comparison",
     "read_info",
     "read_profile",

@@ -10,6 +10,7 @@ from types import ModuleType
 COMMANDS: Mapping[str, str] = {
     "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
     "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
+    "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
     "pack": "write a model with testcases: inputs, and the outputs computed here",
     "compare": "compare two dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
@@ -25,8 +26,7 @@ COMMANDS: Mapping[str, str] = {
 OTHER_WAYS: Mapping[str, str] = {
     "tune": "`lar run MODEL --fast-run --fast-run-algo-policy FILE` searches the fastest "
     "algorithms (`lar help tuning`)",
-    "bench": "`lar run MODEL` runs a model and times it",
-    "benchmark": "`lar run MODEL` runs a model and times it",
+    "benchmark": "`lar run MODEL` times a model, `lar bench` compares variants",
     "profile": "`lar run MODEL --profile FILE` writes a profile, `lar report FILE` prints it",
     "dump": "`lar run MODEL --bin-io-dump DIR` writes what each operator computes",
     "diff": "`lar compare A B` compares two dumps or models",

@@ -10,13 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from lar.measurement.statistics import percentile_of
 from lar.measurement.student import quantile_of_t
-from lar.records.summary import Interval
-
-Verdict = Literal["faster", "slower", "no difference shown"]
+from lar.records.summary import Difference, Interval, Verdict
 
 # The numbers of processes at which a comparison that goes on is looked at, and the part of alpha
 # that each look may spend: the parts add up to 1 at most.
@@ -26,29 +23,6 @@ FIRST_SHARE = 0.2
 
 POWER = 0.9
 TRIMMED = 0.25  # the part of a process's ratios that is left out at each end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """How much slower B is than A.
-
-    Attributes:
-        ratio: the time of B over that of A; 1.03 if B is 3 % slower.
-        interval: of the ratio, at the confidence that is left when the looks taken and the number
-            of comparisons are paid for.
-        verdict: what is shown of B.
-        smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; infinite where no change could have been.
-        processes: the pairs of processes, or the runs of both sides.
-        pairs: the ratios, or the samples, of all of them.
-    """
-
-    ratio: float
-    interval: Interval
-    verdict: Verdict
-    smallest_detectable: float
-    processes: int
-    pairs: int
 
 
 @dataclass(frozen=True)

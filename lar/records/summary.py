@@ -7,6 +7,7 @@ from typing import Literal
 
 Cause = Literal["queue delay", "steal", "throttling", "frequency"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
+Verdict = Literal["faster", "slower", "no difference shown"]
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,29 @@ class Interval:
     low: float
     high: float
     confidence: float = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How much slower B is than A.
+
+    Attributes:
+        ratio: the time of B over that of A; 1.03 if B is 3 % slower.
+        interval: of the ratio, at the confidence that is left when the looks taken and the number
+            of comparisons are paid for.
+        verdict: what is shown of B.
+        smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
+            for 2 %; infinite where no change could have been.
+        processes: the pairs of processes, or the runs of both sides.
+        pairs: the ratios, or the samples, of all of them.
+    """
+
+    ratio: float
+    interval: Interval
+    verdict: Verdict
+    smallest_detectable: float
+    processes: int
+    pairs: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from lar.errors import UsageError, nearest
 from lar.measurement.differences import (
-    Difference,
     Spread,
     compare_groups,
     spread_between_runs,
@@ -20,7 +19,7 @@ from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import disturbed_of, percentile_of, statistics_of
 from lar.measurement.student import quantile_of_t
 from lar.records.run import RunResult
-from lar.records.summary import Interval
+from lar.records.summary import Difference, Interval
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
 
 SEVERAL = "several"  # the fact of a row whose runs differ in it

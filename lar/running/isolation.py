@@ -203,6 +203,12 @@ class Watch:
             self.result = with_facts(self.result, self.context)
         self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
 
+    def begin_turn(self, idle_seconds: float) -> None:
+        """Have the worker's time run again, which stood still while it waited for its turn."""
+        self._alive_at += idle_seconds
+        if self.deadline is not None:
+            self.deadline += idle_seconds
+
     def follow(self) -> None:
         """Read events, samples and log until the end.
 

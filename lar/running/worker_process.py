@@ -59,7 +59,11 @@ class WorkerProcess:
             while left:
                 left = left[self._request.write(left) :]
         if not more:
-            self._request.close()
+            self.end_requests()
+
+    def end_requests(self) -> None:
+        """Close the pipe: nothing more comes."""
+        self._request.close()
 
     def pause(self) -> None:
         """Stop all of its threads, those that wait by asking without a pause too."""

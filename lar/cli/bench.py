@@ -1,0 +1,215 @@
+"""`lar bench MODEL --vary FLAG=v1,v2`: which variant is faster, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from lar.errors import EXIT_CODES
+from lar.options.arguments import add_option
+from lar.options.option import Group
+from lar.options.values import parse_path, parse_share, parse_span
+from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lar.files.report_file import OutputFile
+    from lar.records.bench import BenchResult
+    from lar.running.bench import BenchProgress
+    from lar.running.variants import Variant
+
+MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
+
+
+def format_json(bench: BenchResult) -> str:
+    return bench.to_json() + "\n"
+
+
+def format_csv(bench: BenchResult) -> str:
+    from lar.reports.bench_text import format_csv
+
+    return format_csv(bench)
+
+
+FORMATS: Mapping[str, Callable[[BenchResult], str]] = {
+    "json": format_json,
+    "csv": format_csv,
+}
+SHOWN = {
+    "json": "write all that was measured as JSON; - is standard output",
+    "csv": "write the table as CSV; - is standard output",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="MODEL", nargs="+", help=MODEL)
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="FLAG=V1,V2",
+        help="compare the values of a flag; a switch alone is off and on; given again, all "
+        "combinations",
+    )
+    group.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="compare with the variant of that name or number (default the first)",
+    )
+    group.add_argument(
+        "--budget",
+        type=parse_budget,
+        default=120.0,
+        metavar="S",
+        help="measure for at most S seconds, or 2m (default 120)",
+    )
+    group.add_argument(
+        "--margin",
+        type=parse_share,
+        default=0.01,
+        metavar="SHARE",
+        help="stop when a change as large as this would have been shown (default 1%%)",
+    )
+    group.add_argument(
+        "--fail-if-slower",
+        action="store_true",
+        help="exit with 1 if a variant is slower than the baseline",
+    )
+    group = parser.add_argument_group("report")
+    for key, text in SHOWN.items():
+        group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    groups: dict[Group, argparse._ArgumentGroup] = {}
+    for option in BENCH_OPTIONS:
+        if option.group not in groups:
+            title = f"{option.group.title}, of all variants"
+            groups[option.group] = parser.add_argument_group(title)
+        # Texts: each variant parses them together with its own.
+        add_option(groups[option.group], option, parse=option.parse and str)
+
+
+def parse_budget(text: str) -> float:
+    """Parse a time in seconds or minutes: `90`, `90s`, `1.5m`."""
+    if text.endswith("m"):
+        return 60 * parse_span(text.removesuffix("m"))
+    return parse_span(text.removesuffix("s"))
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure, print and write; return the exit code."""
+    # Not before: the help needs none of it.
+    from lar.cli.screen import screen_of_output
+    from lar.reports.bench_text import format_bench
+    from lar.running.bench import run_bench
+    from lar.running.variants import find_baseline, make_variants, parse_vary
+
+    options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
+    variants = make_variants(arguments.models, [*map(parse_vary, arguments.vary)], options)
+    baseline = find_baseline(variants, arguments.baseline)
+    with contextlib.ExitStack() as stack:
+        files = open_files(arguments, variants, stack)
+        progress = stack.enter_context(ProgressReport())
+        bench = run_bench(
+            variants,
+            baseline,
+            budget_seconds=arguments.budget,
+            margin=arguments.margin,
+            report=progress.show,
+        )
+        progress.end()
+        if not any(file.to_stdout for file in files.values()):
+            print("\n".join(format_bench(bench, screen_of_output())), flush=True)
+        for key, file in files.items():
+            file.write(FORMATS[key](bench))
+    return exit_code_of(bench, fail_if_slower=arguments.fail_if_slower)
+
+
+def exit_code_of(bench: BenchResult, *, fail_if_slower: bool) -> int:
+    """Return the exit code of a bench that has been printed.
+
+    Raises:
+        LarError: the baseline failed, so that nothing could be compared; or an interrupt.
+    """
+    if bench.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if bench.failure is not None:
+        raise bench.failure.within(f"the baseline {bench.baseline!r}").to_error()
+    if all(variant.status != "ok" for variant in bench.variants):
+        failures = [variant.failure for variant in bench.variants if variant.failure]
+        if failures:
+            raise failures[0].to_error()
+        return EXIT_CODES["failed"]
+    slower = any(each.verdict == "slower" for each in bench.differences.values())
+    return 1 if fail_if_slower and slower else 0
+
+
+def open_files(
+    arguments: argparse.Namespace, variants: Sequence[Variant], stack: contextlib.ExitStack
+) -> dict[str, OutputFile]:
+    """Open what is written, before anything is measured.
+
+    Raises:
+        UsageError: it cannot be written, or would replace what is read.
+    """
+    from lar.files.path_conflicts import paths_in
+    from lar.files.report_file import OutputFile, check_places
+    from lar.running.places import places_of
+
+    files = {
+        key: stack.enter_context(OutputFile(name, f"--{key}"))
+        for key in FORMATS
+        if (name := getattr(arguments, key)) is not None
+    }
+    for variant in variants:
+        fed = variant.spec.inputs if variant.spec else ()
+        check_places([*files.values()], paths_in(fed), places_of(variant.model, variant.options))
+    return files
+
+
+class ProgressReport:
+    """The line that says how far a bench has come and how long it may take yet."""
+
+    SECONDS = 0.2
+
+    def __init__(self) -> None:
+        from lar.cli.output_stream import Outlet
+        from lar.cli.progress_line import ProgressLine
+
+        self.line = ProgressLine(Outlet(sys.stderr, may_fail=True))
+        self.began = time.monotonic()
+        self.due = self.began
+
+    def __enter__(self) -> ProgressReport:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def show(self, progress: BenchProgress) -> None:
+        """Show it, if the line is due."""
+        now = time.monotonic()
+        if now < self.due:
+            return
+        self.due = now + self.SECONDS
+        self.line.show(describe_progress(progress), now - self.began)
+
+    def end(self) -> None:
+        """Clear the line."""
+        self.line.end()
+
+
+def describe_progress(progress: BenchProgress) -> str:
+    """Return how far a bench has come, in a few words."""
+    parts = [f"round {progress.rounds}"]
+    if progress.comparisons:
+        parts.append(f"{progress.decided} of {progress.comparisons} verdicts")
+    if progress.detectable is not None and math.isfinite(progress.detectable):
+        parts.append(f"detectable: {progress.detectable:.1%}")
+    return f"{', '.join(parts)}, at most {progress.left_seconds:.0f} s left"

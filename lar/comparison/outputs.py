@@ -1,0 +1,87 @@
+"""Whether two runs of different variants gave the same outputs, as far as their files say."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from lar.records.bench import OutputDifference
+from lar.records.comparison import Tolerance
+from lar.records.run import OutputSummary
+
+Outputs = Sequence[OutputSummary]
+
+
+def compare_outputs(
+    actual: Outputs, actual_folder: str, expected: Outputs, expected_folder: str
+) -> OutputDifference | None:
+    """Compare outputs with the default tolerance of their types; None if there are none.
+
+    They are paired by their names, or by their places where the names are others. A folder holds
+    them in their order, as `summarize_outputs` of the worker writes them; it is read only where
+    the hashes differ.
+    """
+    if not actual or not expected:
+        return None
+    if len(actual) != len(expected):
+        return OutputDifference(
+            agreement="different", reason=f"{len(actual)} outputs instead of {len(expected)}"
+        )
+    places = {each.name: place for place, each in enumerate(actual)}
+    if places.keys() != {each.name for each in expected}:
+        places = {each.name: place for place, each in enumerate(expected)}
+    pairs = [(places[each.name], place) for place, each in enumerate(expected)]
+    found = [
+        compare_pair(
+            actual[mine],
+            file_of(actual_folder, mine),
+            expected[theirs],
+            file_of(expected_folder, theirs),
+        )
+        for mine, theirs in pairs
+    ]
+    ranks = ("equal", "within the tolerance", "different")
+
+    def distance(each: OutputDifference) -> tuple[int, float]:
+        error = math.inf if each.max_error is None else each.max_error
+        return ranks.index(each.agreement), error
+
+    return max(found, key=distance)
+
+
+def file_of(folder: str, place: int) -> Path:
+    """Return where a worker has written the output of that place."""
+    return Path(os.path.join(folder, f"{place:03}.npy"))
+
+
+def compare_pair(
+    actual: OutputSummary, actual_file: Path, expected: OutputSummary, expected_file: Path
+) -> OutputDifference:
+    """Compare one output of two runs."""
+    name = expected.name
+    mine, theirs = ((each.dtype, each.shape) for each in (actual, expected))
+    if mine == theirs and actual.sha256 == expected.sha256 != "":
+        return OutputDifference(agreement="equal", output=name, max_error=0.0)
+    if actual.shape != expected.shape:
+        reason = f"shape {describe(actual.shape)} instead of {describe(expected.shape)}"
+        return OutputDifference(agreement="different", output=name, reason=reason)
+    if not (actual_file.is_file() and expected_file.is_file()):
+        reason = f"{expected.dtype} is no array of numbers"
+        return OutputDifference(agreement="different", output=name, reason=reason)
+    import numpy as np  # most variants give the same bits
+
+    from lar.comparison.metrics import bounds_of, measure
+
+    bounds = bounds_of(Tolerance(), expected.dtype)
+    figures = measure(np.load(actual_file), np.load(expected_file), bounds)
+    return OutputDifference(
+        agreement="different" if figures.mismatches else "within the tolerance",
+        output=name,
+        max_error=None if figures.nonfinite_mismatches else figures.max_error,
+    )
+
+
+def describe(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

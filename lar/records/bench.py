@@ -1,0 +1,207 @@
+"""The record of a bench: variants measured in turns, and what was shown of each against a baseline.
+
+A `BenchResult` holds the samples of all turns; everything else in it is derived from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lar.records.run import (
+    EngineFacts,
+    Failure,
+    FedInput,
+    MachineFacts,
+    ModelFile,
+    OutputSummary,
+    RunSpec,
+    Samples,
+    Status,
+    record_from_json,
+    record_to_json,
+)
+from lar.records.summary import Difference, Summary
+
+# History of the format (`BenchResult.format`):
+#   lar.bench/1  first version
+BENCH_FORMAT = "lar.bench/1"
+
+Stop = Literal["clear", "precise", "budget", "interrupted", "failed", "single"]
+"""Why a bench ended:
+
+clear        each variant is faster or slower than its baseline
+precise      where no difference is shown, one as large as the margin would have been
+budget       the time was spent
+interrupted  the user ended it
+failed       too few variants could be measured
+single       no two variants are fed with the same shapes, so that there is nothing to compare
+"""
+
+Agreement = Literal["equal", "within the tolerance", "different"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """The timed iterations that a process made while the others waited.
+
+    Attributes:
+        round: the number of the process: each round starts one for each variant.
+        cycle: the number of the turn in its process; turns of one cycle are neighbours in time.
+        began: seconds since the bench began.
+        samples: the timed iterations.
+    """
+
+    round: int
+    cycle: int
+    began: float
+    samples: Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputDifference:
+    """How the outputs of the last iteration differ from the baseline's.
+
+    `output` is the one that differs most; `max_error` is its |a - e| / max(|a|, |e|, 1), None if
+    one has a NaN or infinity where the other has none, or if the two cannot be compared; `reason`
+    says why they cannot.
+    """
+
+    agreement: Agreement
+    output: str = ""
+    max_error: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantResult:
+    """A variant: what was asked for, what became of it, its times and how they compare.
+
+    Attributes:
+        name: distinguishes it from the other variants.
+        values: what varies between the variants, by option, as texts; "model" is the model file.
+        spec: what was run; None if it was refused, as `failure` says.
+        status: how its processes ended; "refused" if it was never run.
+        failure: why it was refused, or did not end well.
+        fed: what it was fed with.
+        outputs: those of the last iteration of its first process.
+        load_seconds: in its first process.
+        peak_memory_bytes: the most that one of its processes held.
+        latency: the summary of all timed iterations, None without any.
+        baseline: the name of the variant that it is compared with, empty for a baseline.
+        difference: its times against the baseline's; None if there is nothing to compare.
+        output_difference: its outputs against the baseline's; None if they were not compared.
+        turns: the samples.
+    """
+
+    name: str
+    values: dict[str, str] = field(default_factory=dict)
+    spec: RunSpec | None = None
+    status: Status | Literal["refused"] = "ok"
+    failure: Failure | None = None
+    engine: EngineFacts | None = None
+    model: ModelFile | None = None
+    fed: tuple[FedInput, ...] = ()
+    outputs: tuple[OutputSummary, ...] = ()
+    load_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    latency: Summary | None = None
+    baseline: str = ""
+    difference: Difference | None = None
+    output_difference: OutputDifference | None = None
+    warnings: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def shape(self) -> str:
+        """The shapes of what it is fed with: `1x3x224x224`."""
+        return " ".join("x".join(map(str, each.shape)) for each in self.fed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchResult:
+    """Everything that a bench found.
+
+    `margin` is the change, as 0.01 for 1 %, that it was to detect; `rounds` how often all processes
+    were started anew; `seed` that of the order of turns.
+    """
+
+    variants: tuple[VariantResult, ...]
+    stopped: Stop
+    format: str = BENCH_FORMAT
+    lar_version: str = ""
+    started_at: str = ""
+    machine: MachineFacts | None = None
+    baseline: str = ""
+    margin: float = 0.01
+    budget_seconds: float = 120.0
+    rounds: int = 0
+    seed: int = 0
+    wall_seconds: float = 0.0
+    failure: Failure | None = None
+
+    def __getitem__(self, name: str) -> VariantResult:
+        """Return the variant of that name."""
+        return next(each for each in self.variants if each.name == name)
+
+    @property
+    def differences(self) -> Mapping[str, Difference]:
+        """The differences that were looked for, by the name of the variant."""
+        return {each.name: each.difference for each in self.variants if each.difference}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
+        import msgspec
+
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+    def to_json(self) -> str:
+        """Return the text that `lar.read_bench` reads."""
+        return record_to_json(self).decode()
+
+    def rows(self) -> list[dict[str, str | int | float | None]]:
+        """Return a dictionary for each variant, as pandas takes them: `DataFrame(bench.rows())`."""
+        return [row_of(each) for each in self.variants]
+
+
+def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
+    """Return what was found of a variant; times are seconds."""
+    latency, difference, outputs = variant.latency, variant.difference, variant.output_difference
+    interval = difference.interval if difference else None
+    return {
+        "variant": variant.name,
+        **variant.values,
+        "shape": variant.shape,
+        "status": variant.status,
+        "median": latency.median if latency else None,
+        "minimum": latency.minimum if latency else None,
+        "mean": latency.mean if latency else None,
+        "iterations": latency.count if latency else 0,
+        "disturbed": latency.disturbed_count if latency else 0,
+        "cpu_median": latency.cpu_median if latency else None,
+        "items_per_second": latency.items_per_second if latency else None,
+        "baseline": variant.baseline,
+        "ratio": difference.ratio if difference else None,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "verdict": difference.verdict if difference else "",
+        "smallest_detectable": difference.smallest_detectable if difference else None,
+        "processes": difference.processes if difference else 0,
+        "outputs": outputs.agreement if outputs else "",
+        "output_error": outputs.max_error if outputs else None,
+        "error": variant.failure.message if variant.failure else "",
+    }
+
+
+def read_bench(data: bytes | str) -> BenchResult:
+    """Decode what `lar bench --json` wrote, of any version so far.
+
+    Raises:
+        ValueError: the text is not JSON, or not a bench of a version that this lar reads.
+    """
+    result = record_from_json(data, BenchResult)
+    if result.format != BENCH_FORMAT:
+        raise ValueError(f"format {result.format!r} is not {BENCH_FORMAT!r}")
+    return result

@@ -1,0 +1,123 @@
+"""Workers that are alive at once, of which one computes at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lar.errors import OutOfTime
+from lar.measurement.listener import Listener
+from lar.measurement.rows import join_samples
+from lar.records.events import Event, TurnEnded
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.running.isolation import Watch
+from lar.running.worker_process import start_worker
+
+# The rows that a process has room for in its turns.
+ROOM = 1 << 14
+# Between two looks at a worker that has nothing to say.
+LOOK_SECONDS = 0.1
+START_LOOK_SECONDS = 0.01
+
+
+class TurnTaker(Listener):
+    """A worker that is loaded and warmed up, and then computes only in its turns.
+
+    Between them its threads are stopped: an engine's idle threads wait by asking without a pause,
+    for up to a tenth of a second, and would take the CPUs of the next.
+    """
+
+    report_seconds = 0.0
+
+    def __init__(self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext) -> None:
+        """Start the worker; the stack kills it."""
+        self._turns = 0
+        self._since = 0.0  # when its last turn ended
+        spec = replace(spec, iterations=ROOM)
+        worker = stack.enter_context(
+            start_worker("run", spec.engine, spec.driver, spec.environment)
+        )
+        self._worker = worker
+        self.watch = Watch(worker, spec, replace(context, turns=True), self)
+        self.watch.send()
+
+    def on_event(self, event: Event, result: RunResult) -> None:
+        self._turns += isinstance(event, TurnEnded)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has no turns any more."""
+        return self.watch.ended
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is warmed up and waits for its turn, or has ended."""
+        return self.ended or self.watch.result.phase == "iterations"
+
+    def attend(self, seconds: float) -> None:
+        """Wait up to so long for something to come of the worker, and take it."""
+        try:
+            self.watch.attend(seconds)
+        except OutOfTime as error:
+            self.watch.give_up("timed_out", Failure.of(error))
+
+    def pause(self) -> None:
+        """Stop it until its turn comes."""
+        self._since = time.monotonic()
+        self._worker.pause()
+
+    def take_turn(self, untimed: int, timed: int) -> Samples | None:
+        """Have it make a turn, alone, and return the samples of the timed iterations; None if it
+        has ended meanwhile."""
+        tables = self._worker.tables
+        first = [rows.count for rows in tables]
+        turns = self._turns
+        timed = min(timed, tables[0].capacity - max(first) - untimed)
+        self.watch.begin_turn(time.monotonic() - self._since)
+        self._worker.go_on()
+        self._worker.send(b"%d" % (untimed + timed), more=True)
+        while self._turns == turns and not self.ended:
+            self.attend(LOOK_SECONDS)
+        self.pause()
+        if self.ended:
+            return None
+        return join_samples(
+            [
+                rows.samples(begin + untimed, rows.count)
+                for rows, begin in zip(tables, first, strict=True)
+            ]
+        )
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it has not ended, and there is room for the samples of one more turn."""
+        return not self.ended and max(rows.count for rows in self._worker.tables) + 2 <= ROOM
+
+    def finish(self) -> RunResult:
+        """Have it give its outputs, and return its result."""
+        if not self.ended:
+            self.watch.begin_turn(time.monotonic() - self._since)
+            self._worker.go_on()
+            self._worker.end_requests()
+            while not self.ended:
+                self.attend(LOOK_SECONDS)
+        self.watch.take_rest()
+        return self.watch.finish()
+
+    def end(self) -> None:
+        """Kill it."""
+        self._worker.end()
+
+
+def await_all(takers: Iterable[TurnTaker]) -> None:
+    """Wait until each is warmed up and waits for its turn, or has ended."""
+    starting = [taker for taker in takers if not taker.is_ready]
+    while starting:
+        for taker in starting:
+            taker.attend(START_LOOK_SECONDS)
+        for taker in starting:
+            if taker.is_ready and not taker.ended:
+                taker.pause()
+        starting = [taker for taker in starting if not taker.is_ready]

@@ -1,0 +1,304 @@
+"""The variants of a bench: from what was typed to the specs that are run, or why one is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lar.errors import LarError, UsageError
+from lar.files.input_file import check_input
+from lar.options.option import Option, flag_of, is_set
+from lar.options.suggestions import suggest_flag
+from lar.options.table import BY_KEY, ENGINE_ENV
+from lar.options.variants import BENCH_KEYS
+from lar.records.run import Failure, RunSpec
+from lar.running.compared_dumps import parse_words
+from lar.running.plan import parse_values, plan_run
+
+SWITCHES = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
+
+
+Value = Any
+"""The value of an option as `lar.run` takes it; None leaves the option out."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An option that varies, and its values in their order."""
+
+    key: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of those that are compared: `values` has what distinguishes it, as texts.
+
+    `spec` is None where it is refused, and `failure` says why.
+    """
+
+    name: str
+    model: str
+    options: Mapping[str, Any]
+    values: Mapping[str, str] = field(default_factory=dict)
+    spec: RunSpec | None = None
+    failure: Failure | None = None
+
+
+def parse_vary(text: str) -> Axis:
+    """Parse what `--vary` takes: a switch, or a flag with values between commas.
+
+    Raises:
+        UsageError: the flag is unknown, cannot vary, or lacks values.
+    """
+    name, equals, listed = text.partition("=")
+    key = name.lstrip("-").replace("-", "_")
+    option = known_option(key, f"--vary {name}")
+    if option.parse is None:
+        texts = split_values(listed) if equals else ["off", "on"]
+        return Axis(key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
+    if not equals:
+        value = option.metavar or "|".join(option.choices)
+        raise UsageError(
+            f"takes values: {name}={value},{value}",
+            "an empty one leaves the flag out",
+            flag="--vary",
+        )
+    return Axis(key, tuple(each or None for each in split_values(listed)))
+
+
+def axis_of(key: str, values: object) -> Axis:
+    """Return the axis that Python code gives by key.
+
+    Raises:
+        UsageError: the option is unknown or cannot vary.
+    """
+    option = known_option(key.replace("-", "_"), repr(key))
+    if values is None:
+        given: tuple[Value, ...] = (False, True) if option.parse is None else ()
+    elif isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
+        given = (values,)
+    else:
+        given = tuple(values)
+    if not given:
+        raise UsageError("has no values to vary", f"{key}=[1, 2]", flag="vary", subject=key)
+    return Axis(option.key, given)
+
+
+def known_option(key: str, named: str) -> Option[Any]:
+    """Return the option of a key that may vary.
+
+    Raises:
+        UsageError: there is no such option, or it does not say how a model is run.
+    """
+    option = BY_KEY.get(key)
+    if option is None:
+        hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
+        raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)
+    if option.key not in BENCH_KEYS:
+        raise UsageError(
+            f"{option.flag} does not say how a model is run",
+            "--vary takes options of the engine, the inputs, --engine and --driver",
+            flag=named,
+        )
+    return option
+
+
+def parse_switch(text: str, named: str) -> bool:
+    """Parse a value of a switch.
+
+    Raises:
+        UsageError: it is neither on nor off.
+    """
+    if text.lower() not in SWITCHES:
+        raise UsageError(f"{text!r} is neither on nor off", "it is a switch", flag=named)
+    return SWITCHES[text.lower()]
+
+
+def split_values(text: str) -> list[str]:
+    """Split a text at its commas, but not at those within brackets: `x:{1,3},x:{2,3}`."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def make_variants(
+    specs: Sequence[str], axes: Sequence[Axis], options: Mapping[str, Any]
+) -> tuple[Variant, ...]:
+    """Return every combination of what is compared, in the order given, planned or refused.
+
+    `options` hold for all; those of a spec come before them, and what varies before both.
+
+    Raises:
+        UsageError: a word or a value is wrong, or all variants are refused.
+        EngineMissing: all variants need engines that are not installed.
+    """
+    shared = {key: value for key, value in options.items() if is_set(value)}
+    parse_values(shared)
+    given: list[tuple[str, dict[str, Any]]] = []
+    for text in specs:
+        model, own = split_spec(text)
+        for combination in itertools.product(*([(a.key, v) for v in a.values] for a in axes)):
+            varied = {**own, **dict(combination)}
+            parse_values(varied)
+            given.append((model, varied))
+    texts = [{"model": model, **texts_of(own)} for model, own in given]
+    columns = varying_keys(texts, axes)
+    named = name_variants([{key: each.get(key, "") for key in columns} for each in texts])
+    variants = [
+        plan_variant(
+            Variant(
+                name,
+                model,
+                join_options(shared, own),
+                {key: each.get(key, "") for key in columns},
+            )
+        )
+        for name, (model, own), each in zip(named, given, texts, strict=True)
+    ]
+    refused = [error for _, error in variants if error is not None]
+    if len(refused) == len(variants):
+        raise refused[0]
+    return tuple(variant for variant, _ in variants)
+
+
+def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a variant; values of a repeatable option come after the shared ones."""
+    joined = {**shared, **own}
+    for key in shared.keys() & own.keys():
+        if BY_KEY[key] is ENGINE_ENV and own[key] is not None:
+            joined[key] = [*listed(shared[key]), *listed(own[key])]
+    return {key: value for key, value in joined.items() if is_set(value)}
+
+
+def listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def split_spec(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the model and the options of a text such as "model.mge --cpu".
+
+    Raises:
+        UsageError: there is no such model, or a word is no flag that may vary.
+    """
+    if os.path.exists(text) or not re.search(r"\s", text):
+        return text, {}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(
+            str(error), "quote a model with its options as one word", subject=text
+        ) from None
+    if not words:
+        raise UsageError("the model's name is empty", "give the path of a model file")
+    options = parse_words(words[1:])
+    for key in options:
+        known_option(key, flag_of(key))
+    check_input(words[0])
+    return words[0], options
+
+
+def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of options as texts, without those that are left out."""
+    return {key: text for key, value in options.items() if (text := text_of(value))}
+
+
+def text_of(value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return "on"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:
+    """Return what is not the same in all variants: the model, what the specs have, the axes."""
+    keys = dict.fromkeys(["model", *itertools.chain(*texts), *(axis.key for axis in axes)])
+    return [key for key in keys if len({each.get(key, "") for each in texts}) > 1]
+
+
+def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a name for each variant, made of what distinguishes it; twins are numbered."""
+    names = [" ".join(words_of(each)) or "default" for each in values]
+    counts: dict[str, int] = {}
+    unique = []
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+        unique.append(f"{name} #{counts[name]}" if names.count(name) > 1 else name)
+    return unique
+
+
+def words_of(values: Mapping[str, str]) -> Iterator[str]:
+    for key, text in values.items():
+        if key == "model":
+            yield text
+        elif text:
+            name = key.replace("_", "-")
+            yield name if BY_KEY[key].parse is None else f"{name}={text}"
+
+
+def plan_variant(variant: Variant) -> tuple[Variant, LarError | None]:
+    """Return a variant with its spec, or with why it is refused, and the error."""
+    try:
+        spec = plan_run(variant.model, parse_values(variant.options))
+        if spec.items:
+            raise UsageError(
+                f"is a data set of {len(spec.items)} items, and a bench feeds one",
+                "give one item",
+                flag="--input",
+                subject=";".join(spec.inputs),
+            )
+        check_stages(spec)
+    except LarError as error:
+        return replace(variant, failure=Failure.of(error)), error
+    # Of several testcases the first is fed.
+    return replace(variant, spec=replace(spec, cases=spec.cases[:1])), None
+
+
+def check_stages(spec: RunSpec) -> None:
+    """Refuse a run that its engine makes in several processes.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    from lar.engines import engine_named
+    from lar.options.table import one_of
+
+    staged = engine_named(spec.engine).staged
+    option = one_of(staged.options, spec.settings) if staged else None
+    if option is not None:
+        raise UsageError(
+            "is carried out in several processes, which cannot take turns",
+            "time it with `lar run`",
+            flag=option.flag,
+        )
+
+
+def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
+    """Return the place of the baseline: the first variant, or the one of that name or number.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if name is None:
+        return 0
+    names = [variant.name for variant in variants]
+    if name in names:
+        return names.index(name)
+    if re.fullmatch("[0-9]{1,6}", name) and 1 <= int(name) <= len(names):
+        return int(name) - 1
+    raise UsageError(
+        f"there is no variant {name!r}",
+        f"give a number or a name: {', '.join(repr(each) for each in names[:8])}",
+        flag="--baseline",
+    )

@@ -1,0 +1,151 @@
+"""Variants measured in turns: verdicts, rows, crashes, outputs, shapes, the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lar
+from lar.records.bench import BenchResult
+from tests.conftest import WriteScript
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+INPUT = [{"name": "data", "dtype": "float32", "shape": [1, 4]}]
+
+
+def script(write: WriteScript, seconds: float, **fields: Any) -> str:
+    """A model whose iterations take so long, on a clock that stands still while others run."""
+    fields = {"inputs": INPUT, "outputs": {"prob": [0.25, 0.75]}, **fields}
+    return write(times=[[seconds, 0.0, None]], **fields)
+
+
+def verdicts(bench: BenchResult) -> list[str]:
+    return [each.difference.verdict if each.difference else "" for each in bench.variants]
+
+
+def agreements(bench: BenchResult) -> list[str]:
+    found = [each.output_difference for each in bench.variants]
+    return [each.agreement if each else "" for each in found]
+
+
+def test_the_slower_one_is_slower(write_script: WriteScript) -> None:
+    models = [script(write_script, seconds) for seconds in (0.010, 0.0103, 0.0098)]
+    bench = lar.bench(models)
+    assert bench.stopped == "clear"
+    assert verdicts(bench) == ["", "slower", "faster"]
+    assert bench.variants[1].difference is not None
+    assert bench.variants[1].difference.ratio == pytest.approx(1.03)
+    assert bench.variants[0].latency is not None
+    assert bench.variants[0].latency.median == pytest.approx(0.010)
+    assert [each.values for each in bench.variants] == [{"model": model} for model in models]
+    assert [
+        each.output_difference and each.output_difference.agreement for each in bench.variants
+    ] == [
+        None,
+        "equal",
+        "equal",
+    ]
+    assert lar.read_bench(bench.to_json()) == bench
+
+
+def test_a_twin_shows_no_difference(write_script: WriteScript) -> None:
+    model = script(write_script, 0.010)
+    bench = lar.bench([model, model])
+    assert bench.stopped == "precise"
+    assert [each.name for each in bench.variants] == ["default #1", "default #2"]
+    assert verdicts(bench) == ["", "no difference shown"]
+    difference = bench.differences["default #2"]
+    assert difference.smallest_detectable < bench.margin
+    assert difference.processes == bench.rounds == 5
+
+
+@pytest.mark.parametrize("do", ["raise", "abort", "kill", "exit"])
+@pytest.mark.parametrize("at", ["load", "start"])
+def test_a_variant_that_crashes_is_a_row(write_script: WriteScript, do: str, at: str) -> None:
+    faults = [{"at": at, "do": do, "index": 9 if at == "start" else 0}]
+    models = [script(write_script, 0.01), script(write_script, 0.01, faults=faults)]
+    bench = lar.bench([*models, script(write_script, 0.02)])
+    assert [each.status for each in bench.variants] == [
+        "ok",
+        "failed" if do == "raise" else "crashed",
+        "ok",
+    ]
+    assert verdicts(bench) == ["", "", "slower"]
+    assert bench.variants[1].failure is not None
+    assert bench.failure is None
+
+
+def test_a_baseline_that_crashes_ends_it(write_script: WriteScript) -> None:
+    faults = [{"at": "load", "do": "abort"}]
+    models = [script(write_script, 0.01, faults=faults), script(write_script, 0.01)]
+    bench = lar.bench(models)
+    assert bench.stopped == "failed"
+    assert bench.failure is not None
+
+
+def test_a_variant_that_hangs_is_timed_out(write_script: WriteScript) -> None:
+    faults = [{"at": "start", "do": "hang", "index": 30}]
+    models = [script(write_script, 0.01), script(write_script, 0.01, faults=faults)]
+    bench = lar.bench(models, stall_timeout=0.3)
+    assert [each.status for each in bench.variants] == ["ok", "timed_out"]
+
+
+def test_the_time_of_others_does_not_count(write_script: WriteScript) -> None:
+    """Each has its limit of time for itself."""
+    models = [script(write_script, 0.01), script(write_script, 0.05, real_time=True)]
+    bench = lar.bench(models, timeout=5, budget_seconds=3)
+    assert [each.status for each in bench.variants] == ["ok", "ok"]
+
+
+def test_outputs_are_compared(write_script: WriteScript) -> None:
+    outputs = [[0.25, 0.75], [0.25, 0.750001], [0.25, 0.5], [0.25]]
+    models = [script(write_script, 0.01, outputs={"prob": each}) for each in outputs]
+    bench = lar.bench(models, margin=0.5)
+    found = [each.output_difference for each in bench.variants]
+    assert agreements(bench) == ["", "within the tolerance", "different", "different"]
+    assert found[2] is not None
+    assert found[2].max_error == pytest.approx(0.25)
+    assert found[3] is not None
+    assert found[3].reason == "shape 1 instead of 2"
+
+
+def test_shapes_are_reported_by_themselves(write_script: WriteScript) -> None:
+    flexible = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
+    model = script(write_script, 0.01, inputs=flexible)
+    bench = lar.bench(model, vary={"batch_size": [1, 4]})
+    assert bench.stopped == "single"
+    assert [each.shape for each in bench.variants] == ["1x4", "4x4"]
+    assert verdicts(bench) == ["", ""]
+    rates = [each.latency.items_per_second for each in bench.variants if each.latency]
+    assert rates == pytest.approx([100, 400])
+
+
+def test_within_each_shape_variants_are_compared(write_script: WriteScript) -> None:
+    flexible = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
+    models = [script(write_script, seconds, inputs=flexible) for seconds in (0.01, 0.02)]
+    bench = lar.bench(models, vary=["batch-size=1,4"])
+    first, second = models
+    assert [each.baseline for each in bench.variants] == [
+        "",
+        "",
+        f"{first} batch-size=1",
+        f"{first} batch-size=4",
+    ]
+    assert verdicts(bench) == ["", "", "slower", "slower"]
+    assert [each.values["model"] for each in bench.variants] == [first, first, second, second]
+
+
+def test_the_budget_ends_it(write_script: WriteScript) -> None:
+    models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
+    bench = lar.bench(models, budget_seconds=0.2)
+    assert bench.stopped == "budget"
+    assert bench.wall_seconds < 5
+
+
+def test_a_misspelt_keyword_names_the_nearest() -> None:
+    with pytest.raises(lar.UsageError, match="did you mean 'budget_seconds'"):
+        lar.bench("model.fake", budget_second=3)
+    with pytest.raises(lar.UsageError, match="does not say how a model is run"):
+        lar.bench("model.fake", iter=3)
