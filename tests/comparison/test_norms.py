@@ -67,6 +67,21 @@ def test_fills_are_left_out(fill: float, count: int) -> None:
     assert 5 < found.fill <= abs(array[-1])
 
 
+@pytest.mark.parametrize(
+    ("rest", "large", "fill"),
+    [
+        (31.0, 8192.0, 8192.0),
+        (32.0, 8192.0, math.inf),  # eight octaves without a number are wanted between them
+        (1.0, 8191.0, math.inf),  # no fill is as small
+        (0.0, 8192.0, 8192.0),
+    ],
+)
+def test_a_fill_is_large_and_far_above_all_others(rest: float, large: float, fill: float) -> None:
+    found = size(np.array([rest, rest, -large], np.float32))
+    assert found.fill == fill
+    assert found.counted == (3 if fill == math.inf else 2)
+
+
 def test_a_mask_itself_has_the_size_of_the_rest() -> None:
     assert size(np.array([0, -1e9, 0], np.float32))[:2] == (0, 2)
     assert size(np.array([1, -1e9, -np.inf, np.nan], np.float32))[:2] == (1, 1)

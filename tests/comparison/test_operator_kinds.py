@@ -1,0 +1,67 @@
+"""How well two operators fit, by the kinds of what they do."""
+
+from __future__ import annotations
+
+import pytest
+
+from lar.comparison.operator_kinds import UNKNOWN, are_apart_by_bias, do_same, kind_score
+
+CONV, BIASED, CLIPPED = ("conv",), ("conv", "add"), ("conv", "add", "clip")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "score"),
+    [
+        (("relu",), ("relu",), 2),
+        (BIASED, ("add",), 2),  # by their ends
+        (("relu",), ("clip",), 1),
+        (CLIPPED, ("relu6",), 1),
+        (("pool",), ("reduce",), 1),
+        (("pool",), ("relu",), 0),
+        (("softmax",), ("tanh",), 0),  # of no group
+        # An activation may be fused in.
+        (("conv", UNKNOWN), CONV, 1.5),
+        (("conv", "add", UNKNOWN), CLIPPED, 1.5),
+        (("conv", "add", UNKNOWN), ("conv", "relu"), 0),
+        (("conv", "add", UNKNOWN), ("matmul", "add"), 1),
+        (("conv", "add", UNKNOWN), ("relu",), 1),
+        (("conv", "add", UNKNOWN), ("softmax",), 0),
+    ],
+)
+def test_two_operators_fit_by_their_ends(
+    one: tuple[str, ...], other: tuple[str, ...], score: float
+) -> None:
+    assert kind_score(one, other) == score
+    assert kind_score(other, one) == score
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        (CONV, BIASED, True),
+        (CONV, CONV, False),
+        (CONV, CLIPPED, False),
+        (CONV, ("matmul", "add"), False),
+        (("add",), ("add", "add"), False),
+    ],
+)
+def test_operators_are_apart_by_a_bias(
+    one: tuple[str, ...], other: tuple[str, ...], apart: bool
+) -> None:
+    assert are_apart_by_bias(one, other) == apart
+    assert are_apart_by_bias(other, one) == apart
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (CONV, CLIPPED, True),  # with its operands; what comes after is another thing
+        (CONV, ("matmul",), False),
+        (("add",), ("add",), True),
+        (("add",), ("add", "relu"), False),
+    ],
+)
+def test_operators_do_the_same_with_their_operands(
+    one: tuple[str, ...], other: tuple[str, ...], same: bool
+) -> None:
+    assert do_same(one, other) == same
