@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lar.measurement.intervals import median_interval
+from lar.measurement.queueing import summarize_queue
 from lar.measurement.statistics import disturbed_of, percentile_of, statistics_of
 from lar.records.run import FedInput, RunResult
 from lar.records.summary import Summary
@@ -36,6 +37,7 @@ def summarize(result: RunResult) -> Summary | None:
         undisturbed_median=percentile_of(sorted(calm), 50) if calm else None,
         undisturbed_interval=median_interval(calm),
         cpu_median=median_of_known(samples.cpu),
+        queue=summarize_queue(result),
     )
 
 
@@ -46,13 +48,16 @@ def median_of_known(values: Sequence[float | None]) -> float | None:
 
 
 def iterations_per_second(result: RunResult) -> float | None:
-    """Return the iterations of all runners in a second, None if nothing took time.
+    """Return the iterations of all runners in a second, None if nothing took time, or if they slept
+    before each.
 
     With several runners it is their number over the time that all took together, or, where that
-    is not known, the sum of what each reached.
+    is not known, the sum of what each reached. Of requests it is how many were served.
     """
-    samples, runners = result.samples, result.spec.runners
-    if runners > 1 and result.iterations_seconds:
+    samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
+    if pacing.idle_seconds is not None:
+        return None
+    if (runners > 1 or pacing.rate is not None) and result.iterations_seconds:
         return len(samples.end_to_end) / result.iterations_seconds
     times = [samples.of_runner(runner).end_to_end for runner in range(runners)]
     rate = sum(len(each) / total for each in times if (total := math.fsum(each)) > 0)

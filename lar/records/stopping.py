@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Arrivals = Literal["poisson", "fixed"]
@@ -60,13 +60,15 @@ class Stopped:
 
     Attributes:
         ending: what ended it: `room` is that no more samples could be held.
-        met: whether what was asked for was reached.
+        met: whether what was asked for was reached; a rate is, if as many can be served.
         seconds: how long was measured, the warm-up left out.
         reached: half the width of the 95 % interval of the median, as a share of the median; None
             where it was not asked for, or the samples were too few.
         settled: whether two windows of the warm-up agreed; None where that was not asked for.
         offered: how many requests had arrived, with a rate.
         unserved: how many of these no runner had begun when measuring ended.
+        load: the requests that arrive while one is served, over the runners: from 1 on the queue
+            grows for as long as requests arrive.
     """
 
     ending: Ending
@@ -76,3 +78,33 @@ class Stopped:
     settled: bool | None = None
     offered: int | None = None
     unserved: int = 0
+    load: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSummary:
+    """What requests that arrived at a rate met. Times are seconds.
+
+    Waiting is from the arrival of a request to its start, latency from the arrival to its end; the
+    time between, the service, is an iteration's.
+
+    Attributes:
+        offered_per_second: how many requests arrive, as asked for.
+        served_per_second: how many were served, None where the run did not end well.
+        load: the same as in `Stopped`.
+        busy: the share of the time in which a runner served, None as above.
+        waiting_percentiles: by rank, those alone that the number of requests supports.
+    """
+
+    offered_per_second: float
+    served_per_second: float | None
+    load: float
+    busy: float | None
+    waiting_mean: float
+    waiting_median: float
+    waiting_maximum: float
+    waiting_percentiles: dict[int, float] = field(default_factory=dict)
+    latency_mean: float
+    latency_median: float
+    latency_maximum: float
+    latency_percentiles: dict[int, float] = field(default_factory=dict)

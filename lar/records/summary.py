@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lar.records.stopping import QueueSummary
+
 Cause = Literal["queue delay", "steal", "throttling", "frequency"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown"]
@@ -49,7 +51,8 @@ class Summary:
     Attributes:
         interval: that of the median; None where there are too few samples for one.
         percentiles: by rank, those alone that the number of samples supports.
-        iterations_per_second: of all runners together; None if nothing took time.
+        iterations_per_second: of all runners together; None if nothing took time, or if they slept
+            before each iteration.
         items_per_second: an iteration is as many items as a batch holds, or one of a data set;
             None where the batch is not known, or not the same in all iterations.
         disturbed_count: the iterations that something else on the machine disturbed.
@@ -58,6 +61,7 @@ class Summary:
         cpu_median: of the CPU time that all threads of a run spent in an iteration; None where it
             is not known.
         trust: the figure that decides.
+        queue: what requests met, if they arrived at a rate; the other figures are of their service.
     """
 
     count: int
@@ -76,3 +80,4 @@ class Summary:
     undisturbed_interval: Interval | None = None
     cpu_median: float | None = None
     trust: Trust = "latency"
+    queue: QueueSummary | None = None

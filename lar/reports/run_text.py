@@ -8,10 +8,12 @@ known is `N/A`, never nan.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, printable
+from lar.measurement.queueing import summarize_queue
 from lar.measurement.rows import SampleRows, Times
 from lar.measurement.statistics import (
     PERCENTILES,
@@ -20,6 +22,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
+from lar.measurement.summary import iterations_per_second
 from lar.options.table import PROFILE, PROFILE_HOST
 from lar.records.dataset import ItemClasses
 from lar.records.events import (
@@ -160,8 +163,9 @@ def format_summary(result: RunResult) -> list[str]:
     statistics = statistics_of(result.samples.end_to_end)
     lines = []
     if statistics is not None:
-        lines.append(format_distribution(statistics))
-        lines.append(format_throughput(result))
+        lines += [format_distribution(statistics, title_of_times(result.spec))]
+        lines += format_queue(result) or [format_throughput(result)]
+        lines += format_stopped(result)
     if result.peak_memory_bytes is not None:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
     lines += [*format_profile(result), *format_disturbance(result)]
@@ -197,18 +201,71 @@ def format_profile(result: RunResult) -> list[str]:
     ]
 
 
-def format_throughput(result: RunResult) -> str:
-    """Return the iterations of all runners in a second.
+def title_of_times(spec: RunSpec) -> str:
+    """Return what the end-to-end times of a run are called: one runner's alone are its latency."""
+    if spec.pacing.rate is not None:
+        return "service time"
+    idle = spec.pacing.idle_seconds
+    after = "" if idle is None else f" after {1e3 * idle:g} ms of rest"
+    together = f" with {spec.runners} runners at once" if spec.runners > 1 else ""
+    return f"latency{after}{together}"
 
-    With several runners it is their number over the time that all took together, or, where that
-    is not known, the sum of what each reached.
-    """
-    samples, runners = result.samples, result.spec.runners
-    if runners > 1 and result.iterations_seconds:
-        rate = len(samples.end_to_end) / result.iterations_seconds
-    else:
-        times = [samples.of_runner(runner).end_to_end for runner in range(runners)]
-        rate = sum(len(each) / total for each in times if (total := math.fsum(each)) > 0)
+
+def format_stopped(result: RunResult) -> list[str]:
+    """Return what ended measuring, if it was not the number of iterations and was reached."""
+    stopped = result.stopped
+    if stopped is None or stopped.ending not in ("duration", "target"):
+        return []
+    done = len(result.samples.end_to_end)
+    line = f"measured: {done} iterations in {stopped.seconds:.3f} s"
+    if stopped.reached is not None:
+        line += f"; the median is known to +-{100 * stopped.reached:.3g} %"
+    return [line]
+
+
+def format_queue(result: RunResult) -> list[str]:
+    """Return what requests met that arrived at a rate; empty for other runs."""
+    queue = summarize_queue(result)
+    if queue is None:
+        return []
+    lines = [
+        format_times(
+            "waiting",
+            *(queue.waiting_mean, queue.waiting_median, queue.waiting_maximum),
+            queue.waiting_percentiles,
+        ),
+        format_times(
+            "latency from arrival",
+            *(queue.latency_mean, queue.latency_median, queue.latency_maximum),
+            queue.latency_percentiles,
+        ),
+    ]
+    runners = result.spec.runners
+    several = f"{runners} runners" if runners > 1 else "1 runner"
+    line = f"load: {queue.offered_per_second:g} requests/s arrive"
+    if queue.served_per_second is not None and queue.busy is not None:
+        line += f", {queue.served_per_second:.3f} requests/s were served; "
+        line += f"{several} busy for {100 * queue.busy:.1f} % of the time"
+    lines.append(line)
+    return lines
+
+
+def format_times(
+    name: str, mean: float, median: float, maximum: float, percentiles: Mapping[int, float]
+) -> str:
+    """Return a line of figures about times."""
+    figures = {"mean": mean, "median": median}
+    figures |= {f"p{rank}": value for rank, value in percentiles.items()}
+    figures["max"] = maximum
+    return f"{name}: " + " ".join(f"{key}={format_ms(value)}ms" for key, value in figures.items())
+
+
+def format_throughput(result: RunResult) -> str:
+    """Return the iterations of all runners in a second."""
+    runners = result.spec.runners
+    if result.spec.pacing.idle_seconds is not None:
+        return "throughput: N/A, for the rest before each iteration"
+    rate = iterations_per_second(result)
     if not rate:
         return "throughput: N/A"
     return f"throughput: {rate:.3f} iterations/s" + (
@@ -216,13 +273,13 @@ def format_throughput(result: RunResult) -> str:
     )
 
 
-def format_distribution(statistics: Statistics) -> str:
+def format_distribution(statistics: Statistics, title: str = "latency") -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
     figures = [f"min={format_ms(statistics.minimum)}ms", f"median={format_ms(statistics.median)}ms"]
     figures += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
     missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
     needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
-    return "latency: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
+    return f"{title}: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 
 def format_disturbance(result: RunResult) -> list[str]:

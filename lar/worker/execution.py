@@ -306,10 +306,13 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
         else:
             known = f"the median was known to +-{100 * stopped.reached:.3g} % {after}"
         yield f"--target-ci {100 * spec.stopping.target_interval:g}% is not reached: {known}"
-    if stopped.unserved:
+    rate, load = spec.pacing.rate, stopped.load
+    if rate is not None and load is not None and load >= 1:
+        left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
-            f"{stopped.unserved} of {stopped.offered} requests still waited when measuring ended"
-        )
+            f"the queue grew: {rate:g} requests/s arrive and {rate / load:.4g} can be served, so "
+            "that how long they wait depends on how long is measured"
+        ) + (left if stopped.unserved else "")
 
 
 def changes_of(spec: RunSpec) -> Iterator[str]:

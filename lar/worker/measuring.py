@@ -10,7 +10,7 @@ from lar.measurement.pacing import Requests
 from lar.measurement.rows import SampleRows
 from lar.measurement.stopping import relative_half_width, windows_agree
 from lar.records.run import RunSpec
-from lar.records.stopping import Stopped
+from lar.records.stopping import Ending, Stopped
 
 # A window of the warm-up: at least so many iterations, and so long.
 WINDOW_ITERATIONS = 5
@@ -75,16 +75,26 @@ def measure(runners: Runners, spec: RunSpec, settled: bool | None) -> tuple[floa
 def serve(runners: Runners, spec: RunSpec) -> tuple[float, Stopped]:
     """Serve requests that arrive at a rate."""
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
+    assert spec.pacing.rate is not None
+    firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
     seconds = runners.run(room, requests=requests)
     begun, offered = requests.begun, requests.offered()
-    by_count = duration is None
-    met = by_count or begun < requests.most
-    ending = "iterations" if by_count else "duration" if met else "room"
+    services = [
+        time
+        for rows, first in zip(runners.tables, firsts, strict=True)
+        for time in rows.end_to_end(first)
+    ]
+    mean = math.fsum(services) / max(1, len(services))
+    load = spec.pacing.rate * mean / len(runners.tables)
+    ending: Ending = "iterations" if duration is None else "duration"
+    if duration is not None and begun == requests.most:
+        ending = "room"
     return seconds, Stopped(
-        ending=ending,  # type: ignore[arg-type]
-        met=met,
+        ending=ending,
+        met=ending != "room" and load < 1,
         seconds=seconds,
+        load=load,
         offered=offered,
         unserved=offered - begun,
     )
@@ -107,9 +117,9 @@ def approach(
         met = reached is not None and reached <= target and seconds >= least
         ended = room_in(runners.tables) == 0 or seconds >= most
         if met or ended:
-            ending = "target" if met else "max_time" if seconds >= most else "room"
+            ending: Ending = "target" if met else "max_time" if seconds >= most else "room"
             return seconds, Stopped(
-                ending=ending,  # type: ignore[arg-type]
+                ending=ending,
                 met=met,
                 seconds=seconds,
                 reached=reached,
