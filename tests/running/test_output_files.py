@@ -22,6 +22,7 @@ from lar.cli.main import main
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
+from lar.records.dataset import Item
 from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
 from lar.running.plan import plan_run
@@ -109,6 +110,30 @@ def test_the_current_folder_may_be_the_place(
     write(bin_out_dump="../dir")
     assert names(".") == ["000001", "000003"]
     assert names("..") == ["dir", "dir.index.json", "r.mge"]
+
+
+@pytest.mark.parametrize(
+    ("before", "grows"), [(None, True), ((), True), (("run1-var2", "run2-var2"), False)]
+)
+def test_outputs_of_a_data_set_are_written_to_their_place_unless_they_replace_others(
+    before: tuple[str, ...] | None, grows: bool
+) -> None:
+    place = Path("out")
+    if before is not None:
+        place.mkdir()
+        for name in before:
+            write_tensor(place / name, np.ones(2, np.float32), name)
+    items = tuple(Item(number=number, name=str(number)) for number in range(2))
+    spec = RunSpec(
+        model="r.mge",
+        engine="megengine",
+        driver="lite",
+        settings={"bin_out_dump": "out"},
+        items=items,
+        item_names=("0", "1"),
+    )
+    with place_artifacts(spec, RunContext(overwrite=True)) as (_, context):
+        assert (Path(context.written["bin_out_dump"]) == place) == grows
 
 
 def test_a_dump_is_replaced_when_that_is_asked_for() -> None:
