@@ -12,12 +12,12 @@ import pytest
 
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.run_differences import METRICS, Diff, DiffRow, diff_of
+from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, diff_of
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.csv import format_csv
 from lar.reports.styles import STYLES
-from lar.reports.styles.diff import build
+from lar.reports.styles.diff import build, metric_columns
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import execution_of, profile_of, step_of
 
@@ -293,3 +293,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert '"exp only"' not in capsys.readouterr().out
     assert main([*words, "--sort", "size"]) == 2
     assert "--sort size: the style diff has delta, percent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_on_a_narrow_screen_the_two_figures_go_together_before_their_difference(
+    metric: Metric,
+) -> None:
+    baseline, experiment, delta, percent = (column.rank for column in metric_columns(metric, "us"))
+    assert baseline == experiment > max(delta, percent)
+    calls = [column.rank for column in metric_columns("calls", "us")]
+    assert metric == "calls" or min(calls) > max(baseline, delta)  # calls go first
