@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 
 class OperatorFact(NamedTuple):
-    """What an engine knows of an operator besides its name; `outputs` are numbers of variables."""
+    """What an engine knows of an operator besides its name, by its number
+    (`Variable.operator_id`)."""
 
-    outputs: tuple[int, ...]
+    number: int
     parameters: dict[str, Any]
 
 

@@ -54,9 +54,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    known = {
-        number: (rank, fact) for rank, fact in enumerate(facts.operators) for number in fact.outputs
-    }
+    known = {fact.number: (rank, fact) for rank, fact in enumerate(facts.operators)}
     formats: dict[str, str] = {}
     for header, place in zip(files, places, strict=True):
         if header.meaning is None:
@@ -68,7 +66,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
         formats[header.path.name] = variable.format
         if not operator:
             continue
-        rank, fact = known.get(variable.id, (len(facts.operators), None))
+        rank, fact = known.get(variable.operator_id, (len(facts.operators), None))
         ranks.setdefault(operator, (place.run or 0, rank, variable.operator_id))
         before = operators.get(operator)
         shapes = tuple(each.shape for each in (*inputs, variable))

@@ -81,8 +81,11 @@ def write_outputs(driver: OutputDriver, variables: Mapping[str, Variable]) -> No
     if driver.runner:
         return
     dump = OutputDump(Path(driver.context.written[KEY]), variables)
+    write_others = driver.after_iteration
 
     def write() -> None:
+        if write_others is not None:
+            write_others()
         if driver.run_number is not None:
             dump.write(driver.outputs(), driver.run_number)
             driver.run_number += 1

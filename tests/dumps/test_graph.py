@@ -95,7 +95,7 @@ def test_the_engines_order_and_parameters_come_first(folder: Folder) -> None:
     data = folder.add("Host2DeviceCopy", (1,))
     folder.add("Elemwise", (1,), [data])
     folder.add("Elemwise", (1,), [data])
-    facts = [OperatorFact((1,), {}), OperatorFact((5,), {"mode": "RELU"}), OperatorFact((3, 4), {})]
+    facts = [OperatorFact(0, {}), OperatorFact(4, {"mode": "RELU"}), OperatorFact(2, {})]
     index = index_of(folder.headers(), DumpFacts(facts))
     assert [tensor.name for tensor in index.tensors] == ["v0", "v4", "v2"]
     assert [operator.parameters for operator in index.operators] == [{}, {"mode": "RELU"}, {}]
@@ -232,7 +232,7 @@ def test_the_format_in_an_operators_parameters_is_taken(
     taken = folder.add("RelayoutFormat", (1, 2, 8, 8, 4))
     weights = folder.add("ImmutableTensor", (9, 9, 3, 3, 9))
     folder.add("ConvBiasForward", (1, 4, 8, 8, 4), [taken, weights])
-    facts = [OperatorFact((1,), {}), OperatorFact((3,), {}), OperatorFact((5,), {"format": text})]
+    facts = [OperatorFact(0, {}), OperatorFact(2, {}), OperatorFact(4, {"format": text})]
     layouts = [tensor.layout for tensor in index_of(folder.headers(), DumpFacts(facts)).tensors]
     assert layouts == [before, "", after]
 

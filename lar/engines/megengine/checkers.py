@@ -14,7 +14,7 @@ import re
 from ctypes import c_char_p, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.symbols import another_build, find_address, find_function
+from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class
 from lar.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
 VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
 DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
-GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
-
-PLUGIN_BYTES = 1024  # several times what the largest of them takes
 
 # Operators without a kernel: they hold data, take it in or give it out, or show it otherwise.
 NO_KERNEL = {
@@ -106,11 +103,7 @@ def attach(flag: str, constructor: str, graph: Any, *arguments: Any) -> None:
     Raises:
         UsageError: this build of MegEngine does not have it.
     """
-    types = [c_void_p, c_void_p, *map(type, arguments)]
-    construct = find_function(flag, constructor, types)
-    allocate = ctypes.CDLL(None).calloc
-    allocate.argtypes, allocate.restype = [ctypes.c_size_t, ctypes.c_size_t], c_void_p
-    construct(allocate(1, PLUGIN_BYTES), address_of(flag, graph), *arguments)
+    attach_plugin(flag, constructor, address_of(flag, graph), *arguments)
 
 
 def address_of(flag: str, graph: Any) -> int:
@@ -124,8 +117,7 @@ def address_of(flag: str, graph: Any) -> int:
         UsageError: the driver has no graph.
     """
     address = c_void_p.from_address(id(graph) + object.__basicsize__).value
-    functions = find_address(flag, GRAPH_CLASS) + 16  # behind two other fields of that table
-    if not address or c_void_p.from_address(address).value != functions:
+    if not address or c_void_p.from_address(address).value != graph_class(flag):
         raise another_build(flag, "graph where it should be")
     return address
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
+from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
@@ -50,16 +51,37 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 def dump_tensors(driver: LiteDriver, _: object) -> None:
     """Have what the first runner computes written as tensors.
 
-    The engine's profile has the parameters of the operators, and their order. A name that is not
-    ASCII would make it fail, and the run with it.
+    The names of the files do not say the parameters of the operators, nor their order.
     """
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]
         os.mkdir(folder)
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
+        keep_operators(driver, Path(folder + PROFILE))
+
+
+def keep_operators(driver: LiteDriver, place: Path) -> None:
+    """Have what the engine knows of the operators written when an iteration has ended.
+
+    They are the same in all iterations. With another build, lite writes its own profile in each; a
+    name that is not ASCII would make that fail, and the run with it.
+    """
+    read_profile = attach_profiler(driver.network)
+    if read_profile is None:
         if has_ascii_names(driver.model_file):
-            driver.network.enable_profile_performance(folder + PROFILE)
+            driver.network.enable_profile_performance(str(place))
+        return
+
+    def write() -> None:
+        if place.exists():
+            return
+        profile = read_profile()
+        if json.loads(profile)["host"]:  # the first execution of --fake-first runs no operator
+            with contextlib.suppress(OSError):
+                place.write_bytes(profile)
+
+    driver.after_iteration = write
 
 
 def keep_choices(place: Path) -> None:
@@ -148,17 +170,20 @@ def algorithms_of(folder: Path) -> dict[Kernel, str]:
 def operators_of(folder: Path) -> list[OperatorFact]:
     """Return the operators whose tensors are in a folder, in their order.
 
-    The list is empty if no iteration has ended: the engine has not written its profile then.
+    The list is empty if no iteration has ended: nothing has been written then.
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
-        graph, footprints = profile["graph_exec"], profile["profiler"]["opr_footprint"]
-        return [
-            OperatorFact(
-                outputs=tuple(int(number) for number in graph["operator"][key]["output"]),
-                parameters=footprints.get(key, {}).get("param") or {},
-            )
-            for key in graph["comp_seq"]
-        ]
+        if "graph_exec" in profile:  # lite's own
+            order, known = profile["graph_exec"]["comp_seq"], profile["profiler"]["opr_footprint"]
+        else:
+            order, known = order_of(profile["host"]), profile["opr_footprint"]
+        return [OperatorFact(int(key), known.get(key, {}).get("param") or {}) for key in order]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
+
+
+def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    """Return operators in the order in which they began, of their times in each thread."""
+    began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
+    return sorted(began, key=began.__getitem__)

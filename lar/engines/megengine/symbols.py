@@ -13,6 +13,8 @@ from typing import Any
 from lar.errors import UsageError
 
 LIBRARY = "libmegengine_shared.so"  # both drivers have loaded it, so that its name alone finds it
+GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
+PLUGIN_BYTES = 1024  # several times what the largest of them takes
 
 
 def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any = None) -> Any:
@@ -39,6 +41,32 @@ def find_address(flag: str, symbol: str) -> int:
         return ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(LIBRARY), symbol))
     except (OSError, ValueError):
         raise another_build(flag, symbol) from None
+
+
+def graph_class(flag: str) -> int:
+    """Return what a graph of the engine begins with: the address of its class's virtual functions.
+
+    Raises:
+        UsageError: the library has no such class.
+    """
+    return find_address(flag, GRAPH_CLASS) + 16  # behind two other fields of that table
+
+
+def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> int:
+    """Make a plugin and hang it into the graph at an address; return its own.
+
+    It is never destroyed, as the graph lives until the process ends.
+
+    Raises:
+        UsageError: this build of MegEngine does not have it.
+    """
+    types = [ctypes.c_void_p, ctypes.c_void_p, *map(type, arguments)]
+    construct = find_function(flag, constructor, types)
+    allocate = ctypes.CDLL(None).calloc
+    allocate.argtypes, allocate.restype = [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_void_p
+    plugin: int = allocate(1, PLUGIN_BYTES)
+    construct(plugin, graph, *arguments)
+    return plugin
 
 
 def another_build(flag: str, lacking: str) -> UsageError:

@@ -146,7 +146,7 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
     folder.mkdir()
     graph = Graph(driver)
     facts = [
-        {"outputs": [variable.id for variable in outputs], "parameters": parameters}
+        {"number": outputs[0].operator_id, "parameters": parameters}
         for outputs, parameters in graph.operators()
     ]
     Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
@@ -182,7 +182,7 @@ def describe_dump(folder: Path) -> DumpFacts:
     except (OSError, ValueError):
         return DumpFacts(iteration=0)
     return DumpFacts(
-        [OperatorFact(tuple(each["outputs"]), each["parameters"]) for each in known], iteration=0
+        [OperatorFact(each["number"], each["parameters"]) for each in known], iteration=0
     )
 
 

@@ -226,7 +226,7 @@ def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_pat
 
 
 def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path) -> None:
-    """The engine's profile, which tells the parameters, cannot write such a name."""
+    """Lite's own profile, which has the parameters too, cannot write such a name."""
     model = tmp_path / "named.mge"
     model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
     assert has_ascii_names(DIGITS)
@@ -236,6 +236,7 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     dump = lar.open_dump(tmp_path / "dump")
     tensor = next(tensor for tensor in dump if tensor.name == "cév1.bias")
     assert dump.read(tensor.key).shape == (1, 16, 1, 1)
+    assert any("pad_h" in operator.parameters for operator in dump.index.operators)
     content = (tmp_path / "dump" / tensor.key).read_bytes()
     assert content[40 : read_header(tmp_path / "dump" / tensor.key).offset].isascii()
 
@@ -245,6 +246,24 @@ def test_what_is_no_graph_has_no_ascii_names(tmp_path: Path) -> None:
     for content in (b"\x00", b"not a model, but long enough", whole[:64], whole[:2000]):
         path.write_bytes(content)
         assert not has_ascii_names(str(path))
+
+
+def test_the_operators_are_known_with_other_dumps_and_executions(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    """The first execution of `--fake-first` runs no operator."""
+    operators = []
+    for name, flags in (
+        ("plain", ["--iter", "1"]),
+        ("fake", ["--iter", "1", "--fake-first"]),
+        ("outputs", ["--iter", "1", "--bin-out-dump", "out"]),
+        ("once", ["--iter", "1", "--warmup-iter", "0", "--thread", "2"]),
+    ):
+        done = run_lar(DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        operators.append(lar.open_dump(tmp_path / name).index.operators)
+    assert operators == [operators[0]] * 4
+    assert len(lar.open_dump(tmp_path / "out").index.tensors) == 2
 
 
 def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
