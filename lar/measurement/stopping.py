@@ -18,19 +18,19 @@ MOST_LOOKED_AT = 100_000
 def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
     """Return whether two windows of iterations, one after the other, are alike.
 
-    They are if their medians hardly differ, or if each has its median among the middle half of the
-    other's samples: where times scatter, medians of a few differ.
+    They are if their medians hardly differ, or if each has its median well within the other's
+    samples: where times scatter, medians of a few differ.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
     if abs(ours - theirs) <= SMALLEST_DRIFT * min(ours, theirs):
         return True
-    return is_in_the_middle(theirs, first) and is_in_the_middle(ours, second)
+    return is_well_within(theirs, first) and is_well_within(ours, second)
 
 
-def is_in_the_middle(value: float, ordered: Sequence[float]) -> bool:
-    """Return whether a value lies among the middle half of sorted samples."""
-    return percentile_of(ordered, 25) <= value <= percentile_of(ordered, 75)
+def is_well_within(value: float, ordered: Sequence[float]) -> bool:
+    """Return whether a value lies among sorted samples, their tenth at each end left out."""
+    return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
 
 
 def relative_half_width(times: Sequence[Sequence[float]]) -> float | None:

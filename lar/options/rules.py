@@ -330,6 +330,7 @@ def count_of(number: int, noun: str) -> str:
 # Facts
 
 NO_EXECUTION = fact("--iter 0", lambda asked: asked.executions == 0, ITER, WARMUP_ITER)
+NO_WARMUP = fact("--warmup-iter 0", lambda asked: asked.warmup_iterations == 0, WARMUP_ITER)
 DATASET = fact("a data set", lambda asked: asked.has_dataset)
 TESTCASES = Condition(
     lambda asked: f"the testcases of {asked.testcases}", lambda asked: bool(asked.testcases)
@@ -418,6 +419,12 @@ RULES: tuple[Rule, ...] = (
         hint="run twice",
     ),
     excludes(RATE, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),
+    excludes(
+        RATE,
+        NO_WARMUP,
+        why="the first request would take as long as the engine takes to get ready",
+        hint="give --warmup-iter 1 or more",
+    ),
     needs((MIN_TIME, MAX_TIME), any_of=(TARGET_CI,), why="they bound the time that it takes"),
     needs(ARRIVALS, any_of=(RATE,), why="no request arrives"),
     Limit(MIN_TIME, late_minimum, "measuring would end before it may"),

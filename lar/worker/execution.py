@@ -296,7 +296,7 @@ def execute(
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
     """Yield what was asked for of the end of measuring and not reached."""
     if stopped.settled is False:
-        yield "the warm-up did not settle: its last windows of iterations differ"
+        yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":
         yield f"measuring ended after {stopped.seconds:.3g} s: there is no room for more iterations"
     if spec.stopping.target_interval is not None and not stopped.met:

@@ -1,0 +1,195 @@
+"""The pace of iterations: sleeps before each, and queues of requests against queueing theory."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+
+import pytest
+
+from lar.measurement.loop import take_samples
+from lar.measurement.noise import Reading
+from lar.measurement.pacing import AWAKE_SECONDS, Idle, Requests
+from lar.measurement.queueing import expected_wait, waits_by_recursion
+from lar.measurement.rows import SampleRows
+from lar.records.run import Samples
+from lar.records.stopping import Pacing
+
+
+class Server:
+    """A driver whose iterations take given times, on a clock of its own."""
+
+    rearm: Callable[[], object] | None = None
+    after_iteration: Callable[[], object] | None = None
+    record: Callable[[float, float, float], object] | None = None
+    own_seconds: Callable[[], float] | None = None
+    device_seconds: Callable[[], float] | None = None
+
+    def __init__(self, services: Iterable[float]) -> None:
+        self.services = iter(services)
+        self.now = 0.0
+        self.slept = 0.0
+        self.spun = 0.0
+        self.clock: Callable[[], float] = lambda: self.now
+        self.sleep: Callable[[float], object] = self.pass_asleep
+        self.spin: Callable[[float], object] = self.pass_awake
+        self.start: Callable[[], object] = lambda: None
+        self.wait: Callable[[], object] = self.serve
+
+    def pass_asleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += seconds
+
+    def pass_awake(self, seconds: float) -> None:
+        self.now += seconds
+        self.spun += seconds
+
+    def serve(self) -> None:
+        self.now += next(self.services)
+
+    def failure(self) -> Exception:
+        return RuntimeError()
+
+
+class Wakeful:
+    """A rest that counts what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def begin_rest(self) -> None:
+        self.told.append("begin")
+
+    def end_rest(self) -> None:
+        self.told.append("end")
+
+    def beat(self) -> None:
+        self.told.append("beat")
+
+
+def served(
+    pacing: Pacing, services: Iterable[float], most: int, seconds: float | None = None
+) -> tuple[Samples, Requests]:
+    """What one runner measures of requests, and their queue in the end."""
+    requests = Requests(pacing, 0, most=most, seconds=seconds)
+    rows, server = SampleRows.anonymous(most), Server(services)
+    requests.open(server.clock())
+    take_samples(server, most, rows, None, pace=requests)
+    return rows.samples(0, most), requests
+
+
+def waits_of(samples: Samples) -> list[float]:
+    assert None not in samples.queueing
+    return [each or 0.0 for each in samples.queueing]
+
+
+def scattered(seed: int, mean: float) -> Iterator[float]:
+    """Times that scatter as those of a model do: most alike, some much longer."""
+    draw = random.Random(seed)
+    while True:
+        yield mean * (0.8 + 0.1 * draw.random() + (1.5 if draw.random() < 0.1 else 0.0))
+
+
+def test_a_queue_waits_as_long_as_theory_says() -> None:
+    count = 20_000
+    services = [time for time, _ in zip(scattered(1, 0.03), range(count), strict=False)]
+    samples, _ = served(Pacing(rate=20), services, count)
+    waits, expected = waits_of(samples), expected_wait(20, services)
+    assert 20 * sum(services) / count == pytest.approx(0.6, rel=0.01)
+    assert sum(waits) / count == pytest.approx(expected, rel=0.1)
+    arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
+    assert waits == pytest.approx(waits_by_recursion(arrivals, services), abs=1e-8)
+
+
+def test_the_theory_on_cases_that_are_known() -> None:
+    # Of equal times it is half of what it is of exponential ones, load / (1 - load) services.
+    assert expected_wait(0.5, [1.0] * 9) == pytest.approx(0.5)
+    assert expected_wait(1.0, [1.0]) == math.inf
+    assert waits_by_recursion([0, 1, 5], [2, 2, 2]) == [0, 1, 0]
+    assert waits_by_recursion([], []) == []
+
+
+def test_requests_at_fixed_times_wait_for_nobody_who_is_fast_enough() -> None:
+    samples, requests = served(Pacing(rate=10, arrivals="fixed"), repeat(0.0625), 20)
+    assert waits_of(samples) == pytest.approx([0.0] * 20, abs=1e-9)
+    assert samples.began == pytest.approx([0.1 * number for number in range(1, 21)])
+    assert requests.offered() == 20
+
+
+def test_poisson_arrivals_are_drawn_by_the_seed_and_have_the_rate() -> None:
+    samples, _ = served(Pacing(rate=100), repeat(0.0), 10_000)
+    gaps = [later - sooner for sooner, later in zip(samples.began, samples.began[1:], strict=False)]
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.01, rel=0.05)
+    assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(1e-4, rel=0.1)
+    assert served(Pacing(rate=100), repeat(0.0), 10_000)[0].began == samples.began
+
+
+def test_a_queue_above_the_capacity_ends_with_its_time_and_knows_who_is_left() -> None:
+    samples, requests = served(Pacing(rate=10, arrivals="fixed"), repeat(0.25), 1000, seconds=2.0)
+    assert len(samples.end_to_end) == 8
+    assert waits_of(samples) == pytest.approx([0.15 * number for number in range(8)], abs=1e-9)
+    assert (requests.begun, requests.offered()) == (8, 19)
+
+
+def test_nobody_begins_a_request_that_arrives_when_the_queue_has_closed() -> None:
+    samples, requests = served(Pacing(rate=2, arrivals="fixed"), repeat(0.125), 9, seconds=1.0)
+    assert samples.began == (0.5,)
+    assert requests.offered() == 1
+
+
+def test_several_runners_serve_one_queue_in_the_order_of_arrival() -> None:
+    requests = Requests(Pacing(rate=10, arrivals="fixed"), 0, most=6)
+    servers = [Server(repeat(0.25)), Server(repeat(0.25))]
+    requests.open(0.0)
+    began = []
+    for _ in range(6):
+        free = min(servers, key=lambda server: server.now)
+        arrival = requests.wait(free, Wakeful())
+        assert arrival is not None
+        began.append((arrival, free.now))
+        free.wait()
+    arrivals, starts = zip(*began, strict=True)
+    assert arrivals == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert starts == pytest.approx([0.1, 0.2, 0.35, 0.45, 0.6, 0.7])
+    assert requests.wait(servers[0], Wakeful()) is None
+
+
+def test_the_last_part_of_a_wait_for_a_request_is_not_slept() -> None:
+    requests = Requests(Pacing(rate=0.5, arrivals="fixed"), 0, most=1)
+    server, rest = Server([]), Wakeful()
+    requests.open(0.0)
+    assert requests.wait(server, rest) == 2.0
+    assert (server.slept, server.spun) == pytest.approx((2.0 - AWAKE_SECONDS, AWAKE_SECONDS))
+    assert rest.told == ["begin", "beat", "beat", "end"]
+
+
+def test_a_rest_before_each_iteration_is_in_no_time() -> None:
+    rows, server = SampleRows.anonymous(3), Server(repeat(0.25))
+    take_samples(server, 3, rows, None, pace=Idle(2.5))
+    samples = rows.samples(0, 3)
+    assert samples.end_to_end == (0.25,) * 3
+    assert samples.began == (2.5, 5.25, 8.0)
+    assert samples.queueing == ()
+    assert rows.beats == 3 * 3
+
+
+class ClockMeter:
+    """Reads as queue delay what has passed since it was read last."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.last = 0.0
+
+    def read(self) -> Reading:
+        passed, self.last = self.server.now - self.last, self.server.now
+        return Reading(passed, math.nan)
+
+
+def test_the_noise_of_a_rest_belongs_to_no_iteration() -> None:
+    short = 2.0**-12  # which alone has no reading of its own
+    rows, server = SampleRows.anonymous(3), Server(repeat(short))
+    take_samples(server, 3, rows, ClockMeter(server), pace=Idle(2.0))
+    assert rows.samples(0, 3).queue_delay == (short,) * 3

@@ -1,0 +1,65 @@
+"""When a warm-up has settled, and when a median is known well enough."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lar.measurement import stopping
+from lar.measurement.stopping import relative_half_width, windows_agree
+
+
+def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
+    draw = random.Random(seed)
+    return [draw.gauss(1.0, spread) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "agree"),
+    [
+        ([1.0] * 5, [1.0] * 5, True),
+        ([1.0] * 5, [1.009] * 5, True),
+        ([1.0] * 5, [1.02] * 5, False),
+        ([1.02] * 5, [1.0] * 5, False),
+        ([1.0, 1.1, 1.2, 1.3, 1.4], [1.1, 1.2, 1.25, 1.3, 1.4], True),
+        ([1.5, 1.4, 1.3, 1.2, 1.1], [1.05, 1.0, 0.95, 0.9, 0.9], False),  # it still gets faster
+        ([1.0, 1.0, 1.0, 1.0, 1.0], [0.5, 0.9, 1.1, 1.5, 2.0], False),  # one alone is wide
+    ],
+)
+def test_windows_agree_where_each_has_its_median_well_within_the_other(
+    earlier: list[float], later: list[float], agree: bool
+) -> None:
+    assert windows_agree(earlier, later) is agree
+
+
+def test_windows_of_one_distribution_mostly_agree() -> None:
+    agreed = sum(windows_agree(drawn(5, seed), drawn(5, seed + 1000)) for seed in range(200))
+    assert agreed > 120
+
+
+def test_the_half_width_of_the_interval_shrinks_with_the_samples() -> None:
+    narrow, wide = relative_half_width([drawn(6400)]), relative_half_width([drawn(400)])
+    assert narrow is not None
+    assert wide is not None
+    # 1.96 standard errors of a median, each 1.2533 of that of the mean.
+    assert wide == pytest.approx(1.96 * 1.2533 * 0.05 / 20, rel=0.3)
+    assert narrow == pytest.approx(wide / 4, rel=0.35)
+
+
+@pytest.mark.parametrize("times", [[], [[]], [[], []], [[1.0]], [[1.0, 2.0, 3.0]]])
+def test_too_few_samples_have_no_interval(times: list[list[float]]) -> None:
+    assert relative_half_width(times) is None
+
+
+def test_the_samples_of_several_runners_are_taken_in_turn() -> None:
+    first, second = drawn(301, 1), [2 * each for each in drawn(300, 2)]
+    mixed = [each for pair in zip(first, second, strict=False) for each in pair] + [first[-1]]
+    assert relative_half_width([first, second]) == relative_half_width([mixed])
+
+
+def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "MOST_LOOKED_AT", 500)
+    times = drawn(1001)
+    assert relative_half_width([times]) == relative_half_width([times[::3]])
+    assert relative_half_width([times[:500]]) != relative_half_width([times[:499]])
