@@ -37,13 +37,21 @@ def format_csv(bench: BenchResult) -> str:
     return format_csv(bench)
 
 
+def format_html(bench: BenchResult) -> str:
+    from lar.reports.bench_html import format_html
+
+    return format_html(bench)
+
+
 FORMATS: Mapping[str, Callable[[BenchResult], str]] = {
     "json": format_json,
     "csv": format_csv,
+    "html": format_html,
 }
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the table as CSV; - is standard output",
+    "html": "write a page with distributions and a time line; - is standard output",
 }
 
 
