@@ -78,10 +78,14 @@ def worker_forks() -> Iterator[WorkerForks]:
     start_anew = worker_process.start_python
 
     def start_python(
-        arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        files: Mapping[int, int],
+        python: str = "",
     ) -> int:
-        forked = None if environment else FORKS.start(arguments, os.environ, files)
-        return start_anew(arguments, environment, files) if forked is None else forked
+        is_own = not environment and not python
+        forked = FORKS.start(arguments, os.environ, files) if is_own else None
+        return start_anew(arguments, environment, files, python) if forked is None else forked
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "start_python", start_python)

@@ -30,11 +30,11 @@ def main(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         worker: WorkerProcess | None = None
 
-        def start(engine: str, driver: str, environment: Mapping[str, str]) -> None:
+        def start(engine: str, driver: str, environment: Mapping[str, str], python: str) -> None:
             nonlocal worker
             from lar.running.worker_process import start_worker
 
-            worker = stack.enter_context(start_worker("run", engine, driver, environment))
+            worker = stack.enter_context(start_worker("run", engine, driver, environment, python))
 
         values = vars(arguments)
         spec = plan_run(

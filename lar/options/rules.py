@@ -55,6 +55,7 @@ from lar.options.table import (
     PROFILE_SYSCALLS,
     PROFILES,
     PROVIDER,
+    PYTHON,
     RANGE,
     RANGE_BY,
     RATE,
@@ -557,5 +558,6 @@ RULES: tuple[Rule, ...] = (
     Presence(PACK_CACHE),
     Presence(C_OPR_LIB),
     # Finding faults
+    excludes(IN_PROCESS, PYTHON, why="another Python is another process"),
     excludes(IN_PROCESS, TIMEOUT, why="only a process of its own can be ended in time"),
 )

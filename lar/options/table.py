@@ -91,6 +91,12 @@ ENGINE_ENV = Option(
     "KEY=VALUE",
     repeatable=True,
 )
+PYTHON = PathOption(
+    "python",
+    "run the model with this Python, or that of a virtual environment, in place of lar's own",
+    IN_RUN,
+    "PATH",
+)
 ENGINE_FIX = Option(
     "engine_fix",
     "mend a known defect of the engine in memory, for this run (`lar engines --quirks`)",
@@ -546,7 +552,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
-    *(ENGINE_FIX,),
+    *(PYTHON, ENGINE_FIX),
     *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),

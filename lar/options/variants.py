@@ -11,6 +11,7 @@ from lar.options.table import (
     ENGINE,
     ENGINE_ENV,
     OPTIONS,
+    PYTHON,
     STALL_TIMEOUT,
     TIMEOUT,
     VERBOSE,
@@ -18,7 +19,7 @@ from lar.options.table import (
 )
 
 # Of the options that say how a run is made; the bench itself says how often and how long.
-HOW = (WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV)
+HOW = (WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV, PYTHON)
 
 
 def can_vary(option: Option[Any]) -> bool:

@@ -67,6 +67,8 @@ class RunSpec:
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
 
+    `python` is the interpreter of the worker, empty for the parent's own.
+
     With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
     all of the set, also those that an earlier run has done. `tell_classes` has the first
     output taken for scores of classes, which `class_names` names.
@@ -94,6 +96,7 @@ class RunSpec:
     timeout_seconds: float | None = None
     stall_seconds: float | None = 30.0
     environment: dict[str, str] = field(default_factory=dict)
+    python: str = ""
     copy_outputs: bool = False
     items: tuple[Item, ...] = ()
     item_names: tuple[str, ...] = ()

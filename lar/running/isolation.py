@@ -74,7 +74,7 @@ def run_isolated(
             if early is not None:
                 early.kill()  # so that its end does not disturb what is timed
             worker = stack.enter_context(
-                start_worker(task, spec.engine, spec.driver, spec.environment)
+                start_worker(task, spec.engine, spec.driver, spec.environment, spec.python)
             )
         watch = Watch(worker, spec, context, listener)
         with watch.ending():

@@ -49,8 +49,8 @@ MIN_SECONDS, MAX_SECONDS = 0.5, 60.0
 # More iterations than these are not made in a second: lar's own loop takes about a microsecond.
 MOST_IN_A_SECOND = 500_000
 
-Start = Callable[[str, str, Mapping[str, str]], None]
-"""Starts the worker of a run, with its engine, its driver and the variables to set."""
+Start = Callable[[str, str, Mapping[str, str], str], None]
+"""Starts the worker of a run, with its engine, its driver, the variables to set, its Python."""
 
 
 def plan_run(
@@ -82,9 +82,11 @@ def plan_run(
     check_rules(rules, asked)
     refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
     engine.check_model(Path(source.model), settings)
-    require_engine(engine, source.model)
+    if not values["python"]:  # another one may have other engines
+        require_engine(engine, source.model)
     check_count(asked, source, items or ())
     check_files(values)
+    python_of(values)
     if items and not items[0][1]:
         from lar.datasets.items import is_one_run  # few runs have a stack of items
 
@@ -94,7 +96,7 @@ def plan_run(
             asked = ask(engine, values, source, items)
             check_rules(rules, asked)
     if start is not None:
-        start(engine.name, driver.name, environment_of(values))
+        start(engine.name, driver.name, environment_of(values), python_of(values))
     return make_spec(asked, source, items or (), engine, driver)
 
 
@@ -160,6 +162,26 @@ def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that are set for the worker."""
     pairs = (text.partition("=") for text in values["engine_env"] or ())
     return {key: value for key, _, value in pairs}
+
+
+def python_of(values: Mapping[str, Any]) -> str:
+    """Return the interpreter of the worker, empty for this process's own.
+
+    Raises:
+        UsageError: there is none.
+    """
+    given = values["python"]
+    if given is None:
+        return ""
+    path = os.path.join(given, "bin", "python") if os.path.isdir(given) else given
+    if not os.path.isfile(path):
+        problem = "has no bin/python" if path != given else "does not exist"
+    elif not os.access(path, os.X_OK):
+        problem = "is no program"
+    else:
+        return os.path.abspath(path)
+    hint = "give an interpreter, or the folder of a virtual environment"
+    raise UsageError(problem, hint, flag="--python", subject=given)
 
 
 def files_fed(values: Mapping[str, Any], source: Source, items: Items) -> Iterator[str]:
@@ -285,6 +307,7 @@ def make_spec(
         timeout_seconds=values["timeout"],
         stall_seconds=values["stall_timeout"],
         environment=environment_of(values),
+        python=python_of(values),
         items=tuple(
             Item(number=number, name=name, inputs=tuple(inputs), label=label)
             for number, ((name, inputs), label) in enumerate(

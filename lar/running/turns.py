@@ -37,7 +37,7 @@ class TurnTaker(Listener):
         self._since = 0.0  # when its last turn ended
         spec = replace(spec, iterations=ROOM)
         worker = stack.enter_context(
-            start_worker("run", spec.engine, spec.driver, spec.environment)
+            start_worker("run", spec.engine, spec.driver, spec.environment, spec.python)
         )
         self._worker = worker
         self.watch = Watch(worker, spec, replace(context, turns=True), self)

@@ -28,6 +28,34 @@ from lar.worker.start import start
 start(sys.argv[1:], {library!r})
 """
 
+# The same for another Python: it has its own libraries, and of lar's folder nothing but lar.
+FOREIGN_CODE = """\
+import gc, json, os, sys
+gc.disable()
+sys.path[:] = [folder for folder in sys.path if folder]
+try:
+    if sys.version_info < {oldest!r}:
+        raise ImportError("it is Python %d.%d" % sys.version_info[:2])
+    from importlib.util import module_from_spec, spec_from_file_location
+    place = spec_from_file_location(
+        "lar", os.path.join({home!r}, "__init__.py"), submodule_search_locations=[{home!r}]
+    )
+    sys.modules["lar"] = module_from_spec(place)
+    place.loader.exec_module(sys.modules["lar"])
+    import numpy
+    from lar.worker.start import start
+except ImportError as error:
+    failure = dict(
+        problem="lar's worker cannot run there: %s" % error, hint={hint!r}, exit_code=3,
+        flag="--python", subject=sys.executable,
+    )
+    os.write(int(sys.argv[4]), (json.dumps(["Failed", dict(failure=failure)]) + "\\n").encode())
+    os._exit(1)
+start(sys.argv[1:], "")
+"""
+OLDEST_PYTHON = (3, 10)
+FOREIGN_HINT = "it needs Python 3.10 or newer, NumPy and the engine; lar itself is not needed there"
+
 
 class WorkerProcess:
     """A started worker process, the parent's ends of its pipes, and the samples of each runner."""
@@ -136,16 +164,25 @@ def module_path() -> list[str]:
 
 
 def start_python(
-    arguments: Sequence[str], environment: Mapping[str, str], files: Mapping[int, int]
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: Mapping[int, int],
+    python: str = "",
 ) -> int:
     """Start Python on the worker's code in a group of its own, with files under those numbers."""
     _, name, driver, *_ = arguments
     engine = engine_named(name)
-    shared_library = engine.shared_library_of(driver)
-    code = CODE.format(path=module_path(), library=shared_library)
+    if python:
+        home = str(Path(__file__).resolve().parents[1])
+        code = FOREIGN_CODE.format(oldest=OLDEST_PYTHON, home=home, hint=FOREIGN_HINT)
+        command = [python, "-c", code, *arguments]
+    else:
+        shared_library = engine.shared_library_of(driver)
+        code = CODE.format(path=module_path(), library=shared_library)
+        command = [sys.executable, "-S", "-c", code, *arguments]
     return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-S", "-c", code, *arguments],
+        command[0],
+        command,
         {**engine.environment, **os.environ, **environment},
         file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()],
         setpgroup=0,
@@ -154,11 +191,12 @@ def start_python(
 
 @contextlib.contextmanager
 def start_worker(
-    task: str, engine: str, driver: str, environment: Mapping[str, str]
+    task: str, engine: str, driver: str, environment: Mapping[str, str], python: str = ""
 ) -> Iterator[WorkerProcess]:
     """Start a worker, and kill its group in the end.
 
-    It loads the driver's libraries and then waits for a request.
+    It loads the driver's libraries and then waits for a request. `python` is its interpreter,
+    this process's own if empty.
     """
     with contextlib.ExitStack() as stack:
         request_out, request_in = open_pipe()
@@ -173,7 +211,7 @@ def start_worker(
         copies = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in, SAMPLE_FILE: samples}
         arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
         try:
-            pid = start_python(arguments, environment, copies)
+            pid = start_python(arguments, environment, copies, python)
         finally:
             for file in (request_out, event_in, log_in):
                 os.close(file)
