@@ -142,3 +142,11 @@ def test_nearest_spelling(word: str, near: str) -> None:
 
 def test_nothing_is_near_where_nothing_is_known() -> None:
     assert nearest_spelling("a", []) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("profilxx", "profiler"), ("profixxx", ""), ("profilx", ""), ("profile", "profiler")],
+)
+def test_a_long_word_may_have_two_mistakes(word: str, near: str) -> None:
+    assert nearest_spelling(word, ["profiler"]) == near
