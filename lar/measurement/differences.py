@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lar.measurement.intervals import effective_count
 from lar.measurement.statistics import percentile_of
 from lar.measurement.student import quantile_of_t
 from lar.records.summary import Difference, Interval, Verdict
@@ -22,7 +23,15 @@ STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
 
 POWER = 0.9
-TRIMMED = 0.25  # the part of a process's ratios that is left out at each end
+
+# Of normal values: how many deviations the quartiles lie apart, and the variance of the median.
+QUARTILES_APART = 1.349
+MEDIAN_VARIANCE = math.pi / 2
+FEWEST_FOR_WELCH = 3  # runs of each side
+
+# The parts that are left out at each end: of the ratios of one process, and of processes.
+TRIMMED_RATIOS = 0.25
+TRIMMED_PROCESSES = 0.15
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,7 @@ def compare_pairs(
     mean, error, degrees = centre_of(centres)
     return judge(
         mean,
-        error,
-        degrees,
+        [(error, degrees)],
         alpha=alpha * share_at(len(centres))[1] / comparisons,
         processes=len(centres),
         pairs=sum(map(len, log_ratios)),
@@ -93,17 +101,21 @@ def compare_groups(
     One run against another shows no difference, since nothing says how much runs differ, unless
     `between` says it. None: one side has no samples.
     """
-    sides = [[math.log(percentile_of(sorted(run), 50)) for run in side if run] for side in (a, b)]
-    if not all(sides):
+    runs = [[run for run in side if run] for side in (a, b)]
+    if not all(runs):
         return None
-    first, second = sides
-    spread = pool_spread([*map(spread_of, sides), between])
-    mean = math.fsum(second) / len(second) - math.fsum(first) / len(first)
-    deviation, degrees = (spread.deviation, spread.degrees) if spread else (math.inf, 0)
+    first, second = [[log_median(run) for run in side] for side in runs]
+    spreads = [spread_of(first), spread_of(second)]
+    errors = []
+    if spread := pool_spread([*spreads, between]):
+        shorter = max(0.0, mean_error(runs[1]) - mean_error(runs[0])) / len(second)
+        variance = spread.deviation**2 * (1 / len(first) + 1 / len(second)) + shorter
+        errors.append((math.sqrt(variance), float(spread.degrees)))
+    if min(len(first), len(second)) >= FEWEST_FOR_WELCH:
+        errors.append(welch_error(first, second))
     return judge(
-        mean,
-        deviation * math.sqrt(1 / len(first) + 1 / len(second)),
-        degrees,
+        math.fsum(second) / len(second) - math.fsum(first) / len(first),
+        errors,
         alpha=alpha / comparisons,
         processes=len(first) + len(second),
         pairs=sum(map(len, (*a, *b))),
@@ -112,10 +124,38 @@ def compare_groups(
 
 def spread_between_runs(groups: Sequence[Sequence[Sequence[float]]]) -> Spread | None:
     """Return how much runs of one kind differ, from groups of them; None without two of a kind."""
-    medians = [
-        [math.log(percentile_of(sorted(run), 50)) for run in group if run] for group in groups
-    ]
-    return pool_spread([spread_of(group) for group in medians])
+    return pool_spread([spread_of([log_median(run) for run in group if run]) for group in groups])
+
+
+def log_median(run: Sequence[float]) -> float:
+    """Return the logarithm of the median of a run's samples."""
+    return math.log(percentile_of(sorted(run), 50))
+
+
+def mean_error(runs: Sequence[Sequence[float]]) -> float:
+    """Return the mean of the squared errors that the runs' own medians have, of logarithms."""
+    squares = []
+    for run in runs:
+        low, high = (percentile_of(sorted(run), rank) for rank in (25, 75))
+        deviation = math.log(high / low) / QUARTILES_APART
+        squares.append(deviation**2 * MEDIAN_VARIANCE / effective_count(run))
+    return math.fsum(squares) / len(squares)
+
+
+def welch_error(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return the standard error of a difference of means whose values may spread differently."""
+    parts = []
+    for values in (first, second):
+        spread = spread_of(values)
+        assert spread
+        parts.append((spread.deviation**2 / len(values), spread.degrees))
+    variance = math.fsum(part for part, _ in parts)
+    if not variance:
+        return 0.0, float(len(first) + len(second) - 2)
+    return (
+        math.sqrt(variance),
+        variance**2 / math.fsum(part**2 / degrees for part, degrees in parts),
+    )
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
@@ -138,36 +178,73 @@ def pool_spread(spreads: Sequence[Spread | None]) -> Spread | None:
 
 
 def judge(
-    mean: float, error: float, degrees: int, *, alpha: float, processes: int, pairs: int
+    mean: float,
+    errors: Sequence[tuple[float, float]],
+    *,
+    alpha: float,
+    processes: int,
+    pairs: int,
 ) -> Difference:
-    """Return what a difference of logarithms with this standard error shows."""
-    reach = quantile_of_t(1 - alpha / 2, degrees) * error if degrees else math.inf
-    shown = abs(mean) > reach
-    detectable = reach + quantile_of_t(POWER, degrees) * error if degrees else math.inf
+    """Return what a difference of logarithms shows.
+
+    Each of its standard errors comes with its degrees of freedom; the one that shows less counts.
+    Without any nothing is shown.
+    """
+    reach = detectable = 0.0 if errors else math.inf
+    for error, degrees in errors:
+        bound = quantile_of_t(1 - alpha / 2, degrees)
+        reach = max(reach, bound * error)
+        detectable = max(detectable, detectable_errors(bound, degrees) * error)
     verdict: Verdict = "no difference shown"
-    if shown:
+    if abs(mean) > reach:
         verdict = "slower" if mean > 0 else "faster"
     return Difference(
-        ratio=math.exp(mean),
-        interval=Interval(math.exp(mean - reach), math.exp(mean + reach), 1 - alpha),
+        ratio=exponential(mean),
+        interval=Interval(exponential(mean - reach), exponential(mean + reach), 1 - alpha),
         verdict=verdict,
-        smallest_detectable=math.expm1(detectable),
+        smallest_detectable=exponential(detectable) - 1,
         processes=processes,
         pairs=pairs,
     )
 
 
+def detectable_errors(bound: float, degrees: float) -> float:
+    """Return how many standard errors a change has that exceeds this bound of t in 90 % of cases.
+
+    The quantile of the noncentral t distribution, with the error's estimate taken for normal.
+    """
+    half = degrees / 2
+    mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
+    variance = 1 - mean * mean
+    return bound * mean + quantile_of_t(POWER, math.inf) * math.sqrt(1 + bound * bound * variance)
+
+
+def exponential(value: float) -> float:
+    """Return e to the power of a value, infinity where that is no number."""
+    return math.exp(value) if value < 700 else math.inf
+
+
 def trimmed_mean(values: Sequence[float]) -> float:
     """Return the mean without a quarter of the values at each end: outliers do not move it."""
     ordered = sorted(values)
-    cut = int(len(ordered) * TRIMMED)
+    cut = int(len(ordered) * TRIMMED_RATIOS)
     kept = ordered[cut : len(ordered) - cut]
     return math.fsum(kept) / len(kept)
 
 
 def centre_of(values: Sequence[float]) -> tuple[float, float, int]:
-    """Return the centre of values, its standard error and the degrees of freedom."""
-    mean = math.fsum(values) / len(values)
-    spread = spread_of(values)
-    assert spread
-    return mean, spread.deviation / math.sqrt(len(values)), spread.degrees
+    """Return the centre of values, its standard error and the degrees of freedom.
+
+    From eight values on it is a trimmed mean: single processes that something disturbed, or that
+    lie badly in memory, neither move it nor hide a difference. The error is Yuen's, of the values
+    with the trimmed ones drawn in to their neighbours (Wilcox, Introduction to Robust Estimation
+    and Hypothesis Testing, chapter 4.3).
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    cut = int((count - 1) * TRIMMED_PROCESSES)
+    kept = ordered[cut : count - cut]
+    drawn_in = spread_of([kept[0]] * cut + kept + [kept[-1]] * cut)
+    assert drawn_in
+    error = drawn_in.deviation * math.sqrt(count) / len(kept)
+    return math.fsum(kept) / len(kept), error, len(kept) - 1
