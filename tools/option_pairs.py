@@ -54,6 +54,13 @@ VALUES: Mapping[str, str] = {
     "--warmup-iter": "0",
     "--timeout": "50",
     "--stall-timeout": "40",
+    "--duration": "0.1",
+    "--target-ci": "20%",
+    "--min-time": "0.1",
+    "--max-time": "0.5",
+    "--idle-ms": "1",
+    "--rate": "50",
+    "--arrivals": "fixed",
     "--multithread": "2",
     "--multithread-default": "2",
     "--multi-thread-core-ids": "0,1",
@@ -120,6 +127,7 @@ PLAIN = frozenset(
     f"--{name}"
     for name in (
         *("iter", "warmup-iter", "timeout", "stall-timeout", "engine-env", "copy-to-host"),
+        *("duration", "target-ci", "min-time", "max-time", "idle-ms", "rate", "arrivals"),
         *("input", "input-layout", "resize", "mean", "scale", "bgr", "rgb", "batch-size", "fill"),
         *(
             "seed",
@@ -142,7 +150,9 @@ DIGIT_HEADER = (
 )
 DIGIT = b"\x93NUMPY\1\0\x76\0" + DIGIT_HEADER + struct.pack("<64f", *range(64))
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-FLAG_LINE = re.compile(r"^ +(?:-\w, )?(--[a-z0-9][a-z0-9-]*)(?:[ =](\S+))?(?:  .*)?$")
+FLAG_LINE = re.compile(
+    r"^ +(?:-\w, )?(--[a-z0-9][a-z0-9-]*)(?:[ =](\S+?))?(?:, --\S+(?: \S+)?)*(?:  .*)?$"
+)
 
 
 @dataclass(frozen=True)
