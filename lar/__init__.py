@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lar.records.comparison import Comparison, read_comparison
     from lar.records.profile import Profile
     from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
+    from lar.results.store import save
     from lar.running.api import read_info, run
     from lar.running.bench import bench
     from lar.running.compared_dumps import compare
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _API = {
     "run": "lar.running.api",
     "bench": "lar.running.bench",
+    "save": "lar.results.store",
     "compare": "lar.running.compared_dumps",
     "range": "lar.profiles.ranges",
     "read_profile": "lar.profiles.trace_file",
@@ -76,6 +78,7 @@ __all__ = [
     "read_profile",
     "read_result",
     "run",
+    "save",
     "schema_of_result",
 ]
 

@@ -72,6 +72,12 @@ def heed_signals() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads or writes the store of whoever runs the tests."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def worker_forks() -> Iterator[WorkerForks]:
     """Fork the workers of this process, but those that get an environment of their own: an engine
     may read it while it is loaded."""

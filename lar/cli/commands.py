@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "compare two dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
     "results": "print results of any machines, models and engines side by side",
+    "history": "list, plot and check stored results for regressions, add and remove some",
     "cache": "show, compare, merge and edit fast-run cache files",
     "engines": "list the installed engines, their devices, options and known defects",
     "help": "print a topic of the manual, the help of a command, or a man page",

@@ -16,7 +16,7 @@ from lar.reports.results_report import build_report
 from lar.reports.text import PAPER, Screen
 from lar.results.facts import NAMES, NamedResult
 from lar.results.reading import read_results
-from lar.results.side_by_side import compare_results
+from lar.results.side_by_side import SideBySide, compare_results
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what --json wrote, or what C++ load_and_run printed; NAME=FILE gives it a name; "
         "- for stdin",
     )
+    add_table_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that shape a table of results."""
     parser.add_argument(
         "--by",
         metavar="FACTS",
@@ -46,8 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, default="text", help="the form of the table (default text)"
     )
-    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="write it there")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -64,10 +69,15 @@ def main(arguments: argparse.Namespace) -> int:
         output.write(render(build_report(compared), arguments.format, to_stdout=output.to_stdout))
     if not output.to_stdout:
         print(f"wrote {output.name}")
-    if arguments.format == "csv":  # the other forms have the warnings in them
+    warn_of(compared, arguments.format)
+    return 0
+
+
+def warn_of(compared: SideBySide, form: str) -> None:
+    """Print the warnings of a table in CSV; the other forms have them beside it."""
+    if form == "csv":
         for text in compared.warnings:
             print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    return 0
 
 
 def render(report: Report, form: str, *, to_stdout: bool) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
@@ -34,6 +34,9 @@ from lar.reports.run_text import (
 )
 from lar.running.isolation import LAST_SECONDS
 from lar.running.tasks import failure_of, info_of
+
+if TYPE_CHECKING:
+    from lar.results.store import Store
 
 
 def format_csv(result: RunResult) -> str:
@@ -63,12 +66,18 @@ class Console:
         """
         self.spec = spec
         self.reports: dict[str, OutputFile] = {}
+        self.store: Store | None = None
+        self.tag = str(values["tag"] or "")
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             for key in FORMATS:
                 if values[key] is not None:
                     file = OutputFile(values[key], f"--{key}")
                     self.reports[key] = stack.enter_context(file)
+            if values["save"]:
+                from lar.results.store import open_store  # few runs need it
+
+                self.store = stack.enter_context(open_store(values["store"], create=True))
             # A report on standard output stands there alone.
             on_stdout = any(file.to_stdout for file in self.reports.values())
             lines = sys.stderr if on_stdout else sys.stdout
@@ -103,11 +112,23 @@ class Console:
         with contextlib.ExitStack() as writing:  # each report, though another one fails
             for key, file in self.reports.items():
                 writing.callback(write_report, file, FORMATS[key], result)
+            if self.store is not None:
+                writing.callback(self.save, self.store, result)
         if result.failure is not None:
             raise failure_of(result).to_error()
         if self.printer.lines.error:
             raise self.printer.lines.error
         return EXIT_CODES[result.status]
+
+    def save(self, store: Store, result: RunResult) -> None:
+        """Put a result into the store, and print its number there.
+
+        Raises:
+            LarError: the store cannot be written.
+        """
+        (added,) = store.add([result], self.tag)
+        note = f"lar: note: saved as result {added.id} of {store.path}"
+        print_lines(self.printer.notes, [printable(note)])
 
 
 def write_report(

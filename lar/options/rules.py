@@ -64,8 +64,11 @@ from lar.options.table import (
     RESIZE,
     RESUME,
     RGB,
+    SAVE,
     SCALE,
     SEARCHES,
+    STORE,
+    TAG,
     TARGET_CI,
     TEXT_DUMPS,
     THREAD,
@@ -430,6 +433,7 @@ RULES: tuple[Rule, ...] = (
     needs(ARRIVALS, any_of=(RATE,), why="no request arrives"),
     Limit(MIN_TIME, late_minimum, "measuring would end before it may"),
     Limit(TIMEOUT, early_timeout, "the run would be ended before it has measured"),
+    needs((TAG, STORE), any_of=(SAVE,), why="nothing is stored"),
     # Device and threads
     excludes(CUDA, CPU, CPU_DEFAULT, PROVIDER, why="they name different devices"),
     excludes(

@@ -29,6 +29,7 @@ from lar.options.values import (
     parse_size,
     parse_span,
     parse_stall,
+    parse_tag,
     parse_threads,
     parse_variable,
 )
@@ -533,6 +534,11 @@ CSV = PathOption(
     IN_REPORT,
     writes="file",
 )
+SAVE = Switch("save", "keep the result in a store that `lar history` reads", IN_REPORT)
+TAG = Option("tag", "keep the result with this tag", IN_REPORT, parse_tag, "TAG")
+STORE = PathOption(
+    "store", "keep it in this store instead of the user's own", IN_REPORT, writes="file"
+)
 VERBOSE = Switch("verbose", "show what the engine itself prints", IN_REPORT, purpose="setting")
 GET_STATIC_MEM_INFO = PathOption(
     "get_static_mem_info",
@@ -571,7 +577,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(BIN_OUT_DUMP, BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR, DUMP_FILTER, OVERWRITE),
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
-    *(MODEL_INFO, JSON, CSV, VERBOSE, GET_STATIC_MEM_INFO),
+    *(MODEL_INFO, JSON, CSV, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
     *(IN_PROCESS, DEBUG),
 )
 

@@ -90,6 +90,13 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_tag(text: str) -> str:
+    """Parse the tag of a result: a short text in one line."""
+    if not text.strip() or not text.isprintable() or len(text) > 200:
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a tag: give a short text")
+    return text.strip()
+
+
 def parse_stall(text: str) -> float | None:
     """Parse the stall limit in seconds; 0 turns it off."""
     return None if re.fullmatch(r"\s*0+(\.0*)?\s*", text) else parse_seconds(text)

@@ -63,6 +63,16 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
         "disturbed", lambda row: row.disturbed_count, align="right", in_text=disturbed, rank=6
     )
     yield from time_columns()
+    cpu = disturbed and any(row.cpu_median for row in rows)
+    yield Column(
+        "CPU ms",
+        lambda row: row.cpu_median,
+        lambda row: format_ms(row.cpu_median),
+        key="cpu_median_seconds",
+        align="right",
+        in_text=cpu,
+        rank=2,
+    )
     runners = any(result.spec.runners > 1 for row in rows for result in row.results)
     yield Column(
         "iterations/s",
@@ -71,6 +81,16 @@ def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
         key="iterations_per_second",
         align="right",
         in_text=runners,
+        rank=4,
+    )
+    batches = any(row.items_per_second != row.iterations_per_second for row in rows)
+    yield Column(
+        "items/s",
+        lambda row: row.items_per_second,
+        lambda row: format_figure(row.items_per_second, 1),
+        key="items_per_second",
+        align="right",
+        in_text=batches and any(row.items_per_second for row in rows),
         rank=4,
     )
     yield from ratio_columns()
@@ -175,8 +195,7 @@ def describe_verdict(row: Row) -> str:
     if row.difference is None or smallest is None:
         return verdict or "N/A"
     if row.difference.verdict == "no difference shown":
-        size = f"{100 * smallest:.3g} %" if smallest < 10 else "over 1000 %"
-        return f"{verdict} (smallest detectable: {size})"
+        return f"{verdict} (smallest detectable: {format_change(smallest)})"
     return f"{verdict} ({format_interval(row.difference.interval, 1, 3)})"
 
 
@@ -202,3 +221,10 @@ def format_ms(seconds: float | None) -> str:
 
 def format_figure(value: float | None, digits: int) -> str:
     return "N/A" if value is None else f"{value:.{digits}f}"
+
+
+def format_change(change: float | None) -> str:
+    """Return a relative change in per cent."""
+    if change is None:
+        return "N/A"
+    return f"{100 * change:.3g} %" if change < 10 else "over 1000 %"

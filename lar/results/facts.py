@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from lar.options.option import flag_of
-from lar.options.table import BATCH_SIZE, BY_KEY, COPY_TO_HOST, ENGINE_ENV, INPUT
+from lar.options.table import (
+    ARRIVALS,
+    BATCH_SIZE,
+    BY_KEY,
+    COPY_TO_HOST,
+    ENGINE_ENV,
+    IDLE_MS,
+    INPUT,
+    RATE,
+)
 from lar.records.run import MachineFacts, RunResult, RunSpec
 
 # What `--by` may name, in the order of the columns; `option` stands for every option.
@@ -52,6 +61,8 @@ def machine_of(named: NamedResult) -> str:
 
 def describe_machine(machine: MachineFacts) -> str:
     """Return the processor, the cores that may be used, and the memory."""
+    if not machine.cores:  # named by hand
+        return machine.processor
     cores = f"{machine.usable_cores} cores"
     if machine.usable_cores != machine.cores:
         cores = f"{machine.usable_cores} of {machine.cores} cores"
@@ -70,10 +81,25 @@ def options_of(spec: RunSpec) -> dict[str, str]:
         options[BATCH_SIZE.flag] = str(spec.batch_size)
     if spec.copy_outputs:
         options[COPY_TO_HOST.flag] = "yes"
+    pacing = spec.pacing
+    if pacing.idle_seconds is not None:
+        options[IDLE_MS.flag] = f"{1e3 * pacing.idle_seconds:g}"
+    if pacing.rate is not None:
+        options[RATE.flag] = f"{pacing.rate:g}"
+        options[ARRIVALS.flag] = pacing.arrivals
+    if spec.scenario is not None:
+        options["--scenario"] = spec.scenario.name
     if spec.environment:
         pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
         options[ENGINE_ENV.flag] = " ".join(pairs)
     return options
+
+
+def fed_shapes(result: RunResult) -> str:
+    """Return the shapes that the inputs of a run were fed with, empty where they are not known."""
+    return ", ".join(
+        f"{fed.name} {fed.dtype} {'x'.join(map(str, fed.shape))}" for fed in result.fed
+    )
 
 
 def text_of(key: str, value: object) -> str:

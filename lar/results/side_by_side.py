@@ -18,6 +18,7 @@ from lar.measurement.differences import (
 from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import disturbed_of, percentile_of, statistics_of
 from lar.measurement.student import quantile_of_t
+from lar.measurement.summary import items_in_iteration, iterations_per_second, median_of_known
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Interval
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
@@ -38,6 +39,10 @@ class Run:
     @property
     def median(self) -> float | None:
         return percentile_of(sorted(self.times), 50) if self.times else None
+
+    @property
+    def sample_count(self) -> int:
+        return len(self.result.samples.end_to_end)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,7 @@ class Row:
 
     @property
     def sample_count(self) -> int:
-        return sum(len(run.result.samples.end_to_end) for run in self.runs)
+        return sum(run.sample_count for run in self.runs)
 
     @property
     def disturbed_count(self) -> int:
@@ -97,9 +102,18 @@ class Row:
         statistics = statistics_of(self.timed[0].times)
         return statistics.percentiles.get(rank) if statistics else None
 
+    @cached_property
+    def cpu_median(self) -> float | None:
+        """The median of the runs' CPU times of an iteration."""
+        return middle([median_of_known(result.samples.cpu) for result in self.results])
+
     @property
     def iterations_per_second(self) -> float | None:
         return middle([iterations_per_second(result) for result in self.results])
+
+    @property
+    def items_per_second(self) -> float | None:
+        return middle([items_per_second(result) for result in self.results])
 
     @property
     def load_seconds(self) -> float | None:
@@ -268,13 +282,10 @@ def middle(values: Sequence[float | None]) -> float | None:
     return percentile_of(known, 50) if known else None
 
 
-def iterations_per_second(result: RunResult) -> float | None:
-    """Return the iterations of all runners in a second, None without any."""
-    samples = result.samples
-    if result.spec.runners > 1 and result.iterations_seconds:
-        return len(samples.end_to_end) / result.iterations_seconds
-    times = [samples.of_runner(runner).end_to_end for runner in range(result.spec.runners)]
-    return sum(len(each) / total for each in times if (total := math.fsum(each)) > 0) or None
+def items_per_second(result: RunResult) -> float | None:
+    """Return the items of all runners in a second, None where the batch is not known."""
+    rate, items = iterations_per_second(result), items_in_iteration(result)
+    return rate * items if rate and items else None
 
 
 def compare_rows(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row]:

@@ -1,0 +1,437 @@
+"""The store of results: nothing is lost by other writers, a kill, a full disk or an older schema.
+
+`tests/data/store_v1.sqlite` was made by the first schema alone, that is by `STEPS[:1]`, of three
+results of `tests/results/made_results.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lar
+from lar.errors import LarError, UsageError
+from lar.records.run import RunResult
+from lar.results import store as module
+from lar.results.exchange import export_lines, read_lines
+from lar.results.store import (
+    STEPS,
+    Selection,
+    TaggedResult,
+    default_path,
+    kind_of,
+    open_store,
+    save,
+)
+from tests.conftest import REPOSITORY
+from tests.results.made_results import make_result, make_runs
+
+OLD = REPOSITORY / "tests" / "data" / "store_v1.sqlite"
+TIMES = [0.01, 0.011, 0.012]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "store.sqlite")
+
+
+def fill(place: str, results: Sequence[RunResult], tag: str = "") -> list[int]:
+    with open_store(place, create=True) as store:
+        return [added.id for added in store.add(results, tag)]
+
+
+def check_integrity(place: str) -> None:
+    connection = sqlite3.connect(place)
+    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def ids_in(place: str, selection: Selection | None = None) -> list[int]:
+    with open_store(place) as store:
+        return [entry.id for entry in store.entries(selection)]
+
+
+def start_python(code: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_result_comes_back_whole(place: str) -> None:
+    result = make_result(TIMES, multithread=2)
+    assert fill(place, [result], "v1") == [1]
+    with open_store(place) as store:
+        (entry,) = store.entries()
+        assert store.result(1) == result
+    assert (entry.tag, entry.model, entry.options) == ("v1", "net.onnx", "--multithread 2")
+    assert entry.machine == "a processor, 2 of 4 cores, 8 GiB"
+    assert (entry.samples, entry.median_seconds, entry.status) == (3, 0.011, "ok")
+    assert entry.kind == kind_of(result)
+
+
+def test_a_failed_run_is_stored_too(place: str) -> None:
+    fill(place, [make_result()])
+    with open_store(place) as store:
+        (entry,) = store.entries()
+    assert (entry.status, entry.samples, entry.median_seconds) == ("crashed", 0, None)
+
+
+def test_a_result_is_stored_once_with_each_tag(place: str) -> None:
+    result = make_result(TIMES)
+    assert fill(place, [result], "a") == fill(place, [result], "a") == [1]
+    assert fill(place, [result], "b") == [2]
+
+
+def test_from_python(place: str) -> None:
+    assert lar.save(make_result(TIMES), tag="v1", store=place) == 1
+    assert save(make_result([0.2]), store=place) == 2
+    assert ids_in(place, Selection(tag="v1")) == [1]
+
+
+def test_results_are_selected(place: str) -> None:
+    sha = "b" * 64
+    fill(place, [make_result(TIMES), make_result(TIMES, model="other.mge", sha256=sha)], "v1")
+    fill(place, [make_result(TIMES, processor="Phone 7", multithread=2, engine="x")])
+    for selection, expected in [
+        (Selection(tag="v1"), [1, 2]),
+        (Selection(tag=""), [3]),
+        (Selection(model="some/other.mge"), [2]),
+        (Selection(model="bbbb"), [2]),
+        (Selection(machine="phone"), [3]),
+        (Selection(options="multithread"), [3]),
+        (Selection(engine="x"), [3]),
+        (Selection(ids=(1, 3)), [1, 3]),
+        (Selection(newest=2), [2, 3]),
+        (Selection(since="2020-01-01T00:00:00+00:00"), [1, 2, 3]),
+        (Selection(before="2020-01-01T00:00:00+00:00"), []),
+    ]:
+        assert ids_in(place, selection) == expected, selection
+
+
+def test_columns_can_be_queried_by_hand(place: str) -> None:
+    fill(place, [make_result(TIMES)], "v1")
+    connection = sqlite3.connect(place)
+    rows = connection.execute("select id, tag, model, median_seconds from results").fetchall()
+    connection.close()
+    assert rows == [(1, "v1", "net.onnx", 0.011)]
+
+
+def test_numbers_are_never_given_again(place: str) -> None:
+    fill(place, [make_result(TIMES), make_result([0.2])])
+    with open_store(place) as store:
+        store.remove([2])
+    assert fill(place, [make_result([0.3])]) == [3]
+
+
+def test_the_users_own_store_is_in_the_folder_of_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    save(make_result(TIMES))
+    assert default_path() == str(tmp_path / "data" / "lar" / "history.sqlite")
+    assert (tmp_path / "data" / "lar").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")  # which the specification has ignored
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert default_path() == str(tmp_path / ".local" / "share" / "lar" / "history.sqlite")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert default_path().startswith(str(tmp_path / "Library" / "Application Support" / "lar"))
+
+
+WRITER = """
+import sys
+from lar.results.store import open_store
+from tests.results.made_results import make_result
+with open_store(sys.argv[1], create=True) as store:
+    for number in range(int(sys.argv[3])):
+        (added,) = store.add([make_result([float(sys.argv[2]), 1 + number])], sys.argv[2])
+        print(added.id, flush=True)
+"""
+
+
+def test_eight_writers_lose_nothing(place: str) -> None:
+    writers = [start_python(WRITER, place, str(number), "5") for number in range(8)]
+    printed = [writer.communicate(timeout=60)[0].split() for writer in writers]
+    assert all(writer.returncode == 0 for writer in writers)
+    ids = [int(word) for words in printed for word in words]
+    assert sorted(ids) == list(range(1, 41)) == ids_in(place)
+    with open_store(place) as store:
+        for number in range(8):
+            entries = store.entries(Selection(tag=str(number)))
+            assert [store.result(entry.id).samples.end_to_end[1] for entry in entries] == [
+                *(1.0, 2.0, 3.0, 4.0, 5.0)
+            ]
+
+
+# Kills itself when a part of a transaction stands in the file already.
+KILLED = """
+import os, random, signal, sys
+from lar.results.store import Store, open_store
+from tests.results.made_results import make_result
+insert, count = Store._insert, 0
+def insert_some(store, row):
+    global count
+    count += 1
+    if count == 40:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return insert(store, row)
+Store._insert = insert_some
+draw = random.Random(0)
+with open_store(sys.argv[1]) as store:
+    store._connection.execute("pragma cache_size = 2")
+    store.add([make_result([draw.random() for _ in range(300)]) for _ in range(50)])
+"""
+
+
+def test_a_kill_in_the_middle_of_a_write_leaves_all_that_was_there(place: str) -> None:
+    before = make_runs(3, 0.01)
+    fill(place, before)
+    size = os.path.getsize(place)
+    killed = start_python(KILLED, place)
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    assert os.path.getsize(place) > size  # it was in the middle
+    assert os.path.exists(f"{place}-journal")
+    assert ids_in(place) == [1, 2, 3]
+    with open_store(place) as store:
+        assert [store.result(number) for number in (1, 2, 3)] == before
+    check_integrity(place)
+    assert fill(place, [make_result(TIMES)]) == [4]
+
+
+def test_a_full_disk_loses_nothing(place: str) -> None:
+    before = make_runs(3, 0.01)
+    fill(place, before)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = os.path.getsize(place)
+    with open_store(place) as store:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 4096, limit[1]))
+        try:
+            with pytest.raises(LarError) as error:
+                store.add(make_runs(40, 0.02))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert error.value.exit_code == 4
+        assert error.value.message.startswith(f"{place}: cannot be written: ")
+        assert [entry.id for entry in store.entries()] == [1, 2, 3]
+        assert [store.result(number) for number in (1, 2, 3)] == before
+        assert len(store.add(make_runs(2, 0.03))) == 2
+    check_integrity(place)
+
+
+def test_a_disk_that_is_full_from_the_start_makes_no_store(place: str) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(LarError, match="cannot be written") as error:
+            save(make_result(TIMES), store=place)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert error.value.exit_code == 4
+    assert save(make_result(TIMES), store=place) == 1  # there is room again
+
+
+def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:
+    shutil.copy(OLD, place)
+    with open_store(place) as store:
+        entries = store.entries()
+        results = store.results(entries)
+    assert [entry.tag for entry in entries] == ["v1", "v1", ""]
+    assert [entry.saved_at[:10] for entry in entries] == ["2025-06-01", "2025-06-02", "2025-06-03"]
+    assert results[:2] == make_runs(2, 0.01, seed=1)
+    # What the second schema adds is made of the results.
+    assert (entries[2].inputs, entries[2].disturbed) == ("data float32 1x3x8x8", 4)
+    connection = sqlite3.connect(place)
+    assert connection.execute("pragma user_version").fetchone() == (len(STEPS),)
+    assert connection.execute("select name from sqlite_master where type = 'index'").fetchall()
+    connection.close()
+    assert fill(place, [make_result(TIMES)]) == [4]
+
+
+def test_two_that_open_an_older_store_bring_it_to_this_once(place: str) -> None:
+    shutil.copy(OLD, place)
+    code = "import sys\nfrom lar.results.store import open_store\n"
+    code += "with open_store(sys.argv[1]) as store: print(len(store.entries()))"
+    openers = [start_python(code, place) for _ in range(3)]
+    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["3\n"] * 3
+    check_integrity(place)
+
+
+def test_a_migration_that_fails_leaves_the_older_store(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(OLD, place)
+    before = Path(place).read_bytes()
+
+    def fail(connection: sqlite3.Connection) -> None:
+        STEPS[1](connection)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "STEPS", (STEPS[0], fail))
+        with pytest.raises(LarError, match="cannot be written: database or disk is full"):
+            ids_in(place)
+    assert Path(place).read_bytes() == before
+    assert ids_in(place) == [1, 2, 3]
+
+
+def test_a_store_of_a_newer_schema_is_refused(place: str) -> None:
+    fill(place, [make_result(TIMES)])
+    connection = sqlite3.connect(place)
+    connection.execute("pragma user_version = 99")
+    connection.close()
+    before = Path(place).read_bytes()
+    for create in (False, True):
+        with (
+            pytest.raises(UsageError, match="is of a newer lar: its schema is 99") as error,
+            open_store(place, create=create),
+        ):
+            pass
+        assert error.value.exit_code == 2
+    assert Path(place).read_bytes() == before
+
+
+def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("not a database, but long enough to be one" * 40)
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("create table notes (text)")
+    connection.commit()
+    connection.close()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, problem in (
+        (text, "is not a store of lar"),
+        (other, "is a database, but not a store of lar"),
+        (tmp_path, "is a folder; give a file name"),
+        (pipe, "is not a regular file"),
+        (tmp_path / "none" / "store.sqlite", "there is no such folder"),
+    ):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(UsageError, match=problem), open_store(str(path), create=True):
+            pass
+        assert (path.read_bytes() if path.is_file() else b"") == before
+    assert sorted(os.listdir(tmp_path)) == ["other.sqlite", "pipe", "text"]
+
+
+def test_a_store_that_is_missing_is_made_by_writers_alone(place: str) -> None:
+    with pytest.raises(UsageError, match="there is no such store"), open_store(place):
+        pass
+    assert not os.path.exists(place)
+
+
+def test_what_an_interrupted_maker_left_is_a_new_store(place: str) -> None:
+    Path(place).touch()
+    assert fill(place, [make_result(TIMES)]) == [1]
+
+
+def test_a_damaged_store_is_named(place: str) -> None:
+    fill(place, make_runs(20, 0.01))
+    content = bytearray(Path(place).read_bytes())
+    content[4096 * 2 : 4096 * 8] = b"\xff" * (4096 * 6)
+    Path(place).write_bytes(content)
+
+    def read_all() -> None:
+        with open_store(place) as store:
+            store.results(store.entries())
+
+    with pytest.raises(UsageError, match=r"the store is damaged|is damaged, or of a newer lar"):
+        read_all()
+
+
+def test_a_damaged_result_is_named_and_the_others_are_read(place: str) -> None:
+    fill(place, [make_result(TIMES), make_result([0.2])])
+    connection = sqlite3.connect(place)
+    connection.execute("update results set result = x'00' where id = 1")
+    connection.commit()
+    connection.close()
+    with open_store(place) as store:
+        with pytest.raises(UsageError, match="result 1 is damaged"):
+            store.result(1)
+        assert store.result(2) == make_result([0.2])
+        with pytest.raises(UsageError, match="the store has no result 3"):
+            store.result(3)
+
+
+def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(place, [make_result(TIMES)])
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.05)
+    connection = sqlite3.connect(place, isolation_level=None)
+    connection.execute("begin exclusive")
+    with pytest.raises(LarError, match=r"another program has held the store for 0\.05 s") as error:
+        fill(place, [make_result([0.2])])
+    assert error.value.exit_code == 4
+    connection.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_store_that_may_not_be_written_is_read(place: str) -> None:
+    fill(place, [make_result(TIMES)])
+    os.chmod(place, 0o444)
+    assert ids_in(place) == [1]
+    with pytest.raises(UsageError, match="cannot be opened or written"):
+        fill(place, [make_result([0.2])])
+
+
+def test_exported_results_are_imported_with_tags_and_times(tmp_path: Path, place: str) -> None:
+    fill(place, make_runs(2, 0.01), "v1")
+    with open_store(place) as store:
+        store.add_tagged([TaggedResult(make_result(TIMES), "old", "2020-01-02T00:00:00+00:00")])
+        entries = store.entries()
+        lines = tmp_path / "lines.jsonl"
+        lines.write_text("".join(export_lines(store, entries)))
+    again = str(tmp_path / "again.sqlite")
+    with open_store(again, create=True) as store:
+        assert all(added.is_new for added in store.add_tagged(read_lines(str(lines))))
+        assert store.entries() == entries
+        assert not any(added.is_new for added in store.add_tagged(read_lines(str(lines))))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: "", "the file is empty"),
+        (lambda text: text[:-20], "line 2 is damaged, or of a newer lar"),
+        (
+            lambda text: text.replace("lar.stored/1", "lar.stored/9"),
+            "line 1 is not a stored result",
+        ),
+        (lambda text: text.replace('"status":"ok"', '"status":"odd"'), "line 1 is damaged"),
+        (lambda text: "[1]\n" + text, "line 1 is not a stored result"),
+    ],
+)
+def test_damaged_lines_are_refused(
+    change: object, problem: str, tmp_path: Path, place: str
+) -> None:
+    assert callable(change)
+    fill(place, make_runs(2, 0.01), "v1")
+    with open_store(place) as store:
+        text = "".join(export_lines(store, store.entries()))
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(change(text))
+    with pytest.raises(UsageError, match=problem):
+        read_lines(str(lines))
+
+
+def test_kinds_are_told_apart() -> None:
+    result = make_result(TIMES)
+    assert kind_of(result) == kind_of(make_result([0.5], started_at="2030"))
+    for other in (
+        make_result(TIMES, sha256="b" * 64),
+        make_result(TIMES, multithread=2),
+        make_result(TIMES, processor="another"),
+        make_result(TIMES, engine="another"),
+        replace(result, spec=replace(result.spec, batch_size=4)),
+    ):
+        assert kind_of(other) != kind_of(result)
