@@ -1,17 +1,21 @@
-"""Result files of all kinds: what `--json` wrote, and what an engine's own program printed."""
+"""Result files of all kinds: what `--json` wrote of a run or of a bench, and what an engine's own
+program printed."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, all_engines
 from lar.engines.engine import Engine
 from lar.errors import UsageError, printable
 from lar.files.input_file import read_input
-from lar.records.run import RunResult, read_result
+from lar.measurement.rows import join_samples
+from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
+from lar.records.run import RunResult, RunSpec, Samples, read_result
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
@@ -25,15 +29,32 @@ OTHERS = {
 }
 
 
+class Part(NamedTuple):
+    """Runs of one kind in a file, with the name that they have there, empty for those of a file
+    that has one part."""
+
+    name: str
+    results: tuple[RunResult, ...]
+
+
 def read_results(path: str) -> tuple[RunResult, ...]:
     """Return the results in a file, in their order; `-` is standard input.
 
     Raises:
         UsageError: the file is missing, empty, cut short, damaged or of another kind.
     """
+    return tuple(result for part in read_parts(path) for result in part.results)
+
+
+def read_parts(path: str) -> tuple[Part, ...]:
+    """Return the results in a file, those together that are repeated runs of one variant.
+
+    Raises:
+        UsageError: as `read_results`.
+    """
     if path == "-":
-        return results_in(sys.stdin.buffer.read(), "standard input")
-    return results_in(read_input(path, what=WHAT, limit=MOST_BYTES), os.fspath(path))
+        return parts_in(sys.stdin.buffer.read(), "standard input")
+    return parts_in(read_input(path, what=WHAT, limit=MOST_BYTES), os.fspath(path))
 
 
 def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
@@ -42,14 +63,27 @@ def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
     Raises:
         UsageError: it holds none, or is damaged.
     """
+    return tuple(result for part in parts_in(data, name) for result in part.results)
+
+
+def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
+    """Return the parts of the content of a file.
+
+    Raises:
+        UsageError: it holds none, or is damaged.
+    """
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
     if text.startswith(b"{"):
-        return (result_in(text, name),)
+        return content_of(text, name)
     engine = printer_of(data)
     if engine is not None:
-        return engine.read_log(data, name)
+        results = engine.read_log(data, name)
+        return tuple(
+            Part(f"#{number}" if len(results) > 1 else "", (result,))
+            for number, result in enumerate(results, start=1)
+        )
     if re.match(rb"lar \S+: using ", text):
         raise UsageError(
             "is what lar printed, which is not the whole result",
@@ -66,19 +100,21 @@ def printer_of(data: bytes) -> Engine | None:
     return own or next((each for each in all_engines() if each.prints_log(data)), None)
 
 
-def result_in(text: bytes, name: str) -> RunResult:
-    """Return the result that JSON holds.
+def content_of(text: bytes, name: str) -> tuple[Part, ...]:
+    """Return the parts that JSON holds.
 
     Raises:
         UsageError: it is cut short, damaged, or holds something else.
     """
     try:
-        return read_result(text)
+        return (Part("", (read_result(text),)),)
     except RecursionError:
         raise UsageError("is not a result: it is nested too deeply", HINT, subject=name) from None
     except ValueError as error:
         content = parse(text, name)
         kind = content.get("format") if isinstance(content, dict) else None
+        if kind == BENCH_FORMAT:
+            return parts_of_bench(text, name)
         for begin, what in OTHERS.items():
             if isinstance(kind, str) and kind.startswith(begin):
                 raise UsageError(f"is {what}, not a result", HINT, subject=name) from None
@@ -86,6 +122,45 @@ def result_in(text: bytes, name: str) -> RunResult:
             raise UsageError("is not a result of lar", HINT, subject=name) from None
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, HINT, subject=name) from None
+
+
+def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
+    """Return the variants of a bench; each of its processes is a run.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    try:
+        bench = read_bench(text)
+    except ValueError as error:
+        problem = f"is damaged, or of another version of lar: {printable(str(error))}"
+        raise UsageError(problem, HINT, subject=name) from None
+    return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+
+
+def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResult, ...]:
+    """Return a result for each process of a variant; one without samples if it was never timed."""
+    model = variant.model.path if variant.model else variant.values.get("model", "")
+    result = RunResult(
+        spec=variant.spec or RunSpec(model=model, engine="", driver=""),
+        status="failed" if variant.status == "refused" else variant.status,
+        phase="done" if variant.status == "ok" else "start",
+        lar_version=bench.lar_version,
+        started_at=bench.started_at,
+        engine=variant.engine,
+        machine=bench.machine,
+        model=variant.model,
+        fed=variant.fed,
+        outputs=variant.outputs,
+        load_seconds=variant.load_seconds,
+        peak_memory_bytes=variant.peak_memory_bytes,
+        failure=variant.failure,
+    )
+    rounds: dict[int, list[Samples]] = {}
+    for turn in variant.turns:
+        rounds.setdefault(turn.round, []).append(turn.samples)
+    joined = (replace(join_samples(parts), runner=()) for parts in rounds.values())
+    return tuple(replace(result, samples=samples) for samples in joined) or (result,)
 
 
 def parse(text: bytes, name: str) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lar.measurement.differences import Difference, compare_groups, spread_between_runs
+from lar.measurement.differences import compare_groups, spread_between_runs
 from lar.records.run import RunResult
+from lar.records.summary import Difference
 from lar.results.side_by_side import Run, run_of
 
 Basis = Literal["latency", "CPU time"]

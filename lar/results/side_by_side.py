@@ -219,10 +219,13 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def rows_of_each(named: Sequence[NamedResult], facts: Sequence[dict[str, str]]) -> list[Row]:
-    """Return a row for each result."""
+    """Return a row for the results of each name: one, or the runs of a bench's variant."""
+    groups: dict[str, list[int]] = {}
+    for place, each in enumerate(named):
+        groups.setdefault(each.name, []).append(place)
     return [
-        Row(name=each.name, facts=its, runs=(run_of(each.result),))
-        for each, its in zip(named, facts, strict=True)
+        Row(name=name, facts=shared_facts(facts, places), runs=runs_at(named, places))
+        for name, places in groups.items()
     ]
 
 
@@ -235,13 +238,22 @@ def rows_by(
         groups.setdefault(tuple(its[name] for name in by), []).append(place)
     rows = []
     for places in groups.values():
-        shared = {
-            name: value if all(facts[at][name] == value for at in places) else SEVERAL
-            for name, value in facts[places[0]].items()
-        }
-        runs = tuple(run_of(named[at].result) for at in places)
-        rows.append(Row(name=name_of_row(shared, by), facts=shared, runs=runs))
+        shared = shared_facts(facts, places)
+        name = name_of_row(shared, by)
+        rows.append(Row(name=name, facts=shared, runs=runs_at(named, places)))
     return rows
+
+
+def shared_facts(facts: Sequence[Mapping[str, str]], places: Sequence[int]) -> dict[str, str]:
+    """Return the facts of several results, `several` for those in which they differ."""
+    return {
+        name: value if all(facts[at][name] == value for at in places) else SEVERAL
+        for name, value in facts[places[0]].items()
+    }
+
+
+def runs_at(named: Sequence[NamedResult], places: Sequence[int]) -> tuple[Run, ...]:
+    return tuple(run_of(named[at].result) for at in places)
 
 
 def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lar.errors import UsageError
-from lar.results.reading import read_results, results_in
+from lar.records.bench import BenchResult, Turn, VariantResult
+from lar.records.run import Failure, RunSpec, Samples, record_to_json
+from lar.results.reading import parts_in, read_results, results_in
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 V1 = (DATA / "result_v1.json").read_bytes()
@@ -23,6 +25,38 @@ def test_a_result_of_the_first_version_is_read() -> None:
 def test_a_log_is_read() -> None:
     (result,) = results_in(LOG, "log")
     assert len(result.samples.end_to_end) == 10
+
+
+def bench_of(*variants: VariantResult) -> bytes:
+    return record_to_json(BenchResult(variants=variants, stopped="clear"))
+
+
+def test_each_process_of_a_benchs_variant_is_a_run() -> None:
+    spec = RunSpec(model="net.onnx", engine="fake", driver="fake")
+    turns = tuple(
+        Turn(round=number // 4, cycle=number % 4, began=0.1 * number, samples=times(number))
+        for number in range(8)
+    )
+    refused = VariantResult(
+        name="odd", status="refused", failure=Failure("no such option"), values={"model": "m"}
+    )
+    content = bench_of(VariantResult(name="plain", spec=spec, turns=turns), refused)
+    plain, odd = parts_in(content, "bench.json")
+    assert (plain.name, [run.samples.end_to_end for run in plain.results]) == (
+        "plain",
+        [(0.0, 1.0, 2.0, 3.0), (4.0, 5.0, 6.0, 7.0)],
+    )
+    (run,) = odd.results
+    assert (run.status, run.spec.model, run.samples.end_to_end) == ("failed", "m", ())
+    assert len(results_in(content, "bench.json")) == 3
+    with pytest.raises(UsageError, match=r"bench\.json: was cut short"):
+        parts_in(content[:-3], "bench.json")
+    with pytest.raises(UsageError, match=r"bench\.json: is damaged, or of another version"):
+        parts_in(content.replace(b'"clear"', b'"odd"'), "bench.json")
+
+
+def times(number: int) -> Samples:
+    return Samples(end_to_end=(float(number),), host=(0.0,), device=(None,), queue_delay=(None,))
 
 
 def test_a_mark_of_the_byte_order_is_no_content() -> None:
