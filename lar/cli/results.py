@@ -15,7 +15,7 @@ from lar.reports.report import Report
 from lar.reports.results_report import build_report
 from lar.reports.text import PAPER, Screen
 from lar.results.facts import NAMES, NamedResult
-from lar.results.reading import Part, read_parts
+from lar.results.reading import read_parts
 from lar.results.side_by_side import SideBySide, compare_results
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
@@ -111,10 +111,11 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
     names, paths = zip(*map(split_name, words), strict=True)
     if sum(path == "-" for path in paths) > 1:
         raise UsageError("standard input is given twice", "give it once", subject="-")
-    parts: list[tuple[str, str, str, Part]] = []
-    for name, short, path in zip(names, shorten(paths), paths, strict=True):
-        for part in read_parts(path):
-            parts.append((f"{name or short} {part.name}".strip(), name, path, part))
+    parts = [
+        (f"{name or short} {part.name}".strip(), name, path, part)
+        for name, short, path in zip(names, shorten(paths), paths, strict=True)
+        for part in read_parts(path)
+    ]
     labels = distinguish([label for label, *_ in parts])
     return [
         NamedResult(label, result, path, name)

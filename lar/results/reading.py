@@ -174,9 +174,7 @@ def parse(text: bytes, name: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        at_end = (
-            isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc.rstrip()) - 1
-        )
-        cut = at_end or "Unterminated" in str(error)
+        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc)
+        cut = at_end or not text.endswith(b"}")
         problem = "was cut short" if cut else "is not JSON, or is damaged"
         raise UsageError(problem, HINT, subject=name) from None
