@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from lar.errors import EXIT_CODES
+from lar.errors import EXIT_CODES, UsageError, printable
 from lar.options.arguments import add_option
 from lar.options.option import Group
+from lar.options.table import SAVE, STORE, TAG
 from lar.options.values import parse_path, parse_share, parse_span
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from lar.files.report_file import OutputFile
     from lar.records.bench import BenchResult
+    from lar.results.store import Store
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
@@ -93,6 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("report")
     for key, text in SHOWN.items():
         group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
+    add_option(group, SAVE, "keep the result of each process in a store that `lar history` reads")
+    add_option(group, TAG, "keep the results with this tag")
+    add_option(group, STORE, "keep them in this store instead of the user's own")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     groups: dict[Group, argparse._ArgumentGroup] = {}
     for option in BENCH_OPTIONS:
@@ -123,6 +128,7 @@ def main(arguments: argparse.Namespace) -> int:
     baseline = find_baseline(variants, arguments.baseline)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
+        store = open_asked_store(arguments, stack)
         progress = stack.enter_context(ProgressReport())
         bench = run_bench(
             variants,
@@ -136,6 +142,8 @@ def main(arguments: argparse.Namespace) -> int:
             print("\n".join(format_bench(bench, screen_of_output())), flush=True)
         for key, file in files.items():
             file.write(FORMATS[key](bench))
+        if store is not None:
+            save_bench(bench, store, arguments.tag or "")
     return exit_code_of(bench, fail_if_slower=arguments.fail_if_slower)
 
 
@@ -179,6 +187,35 @@ def open_files(
         fed = variant.spec.inputs if variant.spec else ()
         check_places([*files.values()], paths_in(fed), places_of(variant.model, variant.options))
     return files
+
+
+def open_asked_store(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Store | None:
+    """Open the store of --save, before anything is measured.
+
+    Raises:
+        UsageError: it is no store, or --tag or --store is given without --save.
+    """
+    if not arguments.save:
+        for option in (TAG, STORE):
+            if option.is_given(vars(arguments)):
+                raise UsageError(f"needs {SAVE.flag}: nothing is stored", flag=option.flag)
+        return None
+    from lar.results.store import open_store
+
+    return stack.enter_context(open_store(arguments.store, create=True))
+
+
+def save_bench(bench: BenchResult, store: Store, tag: str) -> None:
+    """Store the result of each process of a bench.
+
+    Raises:
+        LarError: the store cannot be written.
+    """
+    from lar.results.reading import runs_of_bench
+
+    added = store.add(runs_of_bench(bench), tag)
+    note = f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}"
+    print(printable(note), file=sys.stderr)
 
 
 class ProgressReport:

@@ -32,6 +32,8 @@ OTHER_WAYS: Mapping[str, str] = {
     "dump": "`lar run MODEL --bin-io-dump DIR` writes what each operator computes",
     "diff": "`lar compare A B` compares two dumps or models",
     "inspect": "`lar info MODEL` prints what a model holds",
+    "check": "`lar history check --baseline TAG` compares new runs with stored ones",
+    "save": "`lar run MODEL --save` keeps the result for `lar history`",
     "list": "`lar engines` lists the installed engines",
     "convert": "`lar run MODEL --model-dump FILE` writes the model as the options have made it",
 }

@@ -33,6 +33,7 @@ from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 Action = Callable[[argparse.Namespace], int]
 
 NEWEST = 30  # of a list
+MOST_RUNS = 100  # of a kind, that are read for a check
 DURATION = re.compile(r"(\d+)([hdwy])")
 HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
@@ -483,14 +484,18 @@ def check_new(
         if entry.id not in numbers and entry.status == "ok" and entry.median_seconds
     ]
     tagged = [entry for entry in stored if entry.tag == baseline]
-    comparable = [kind for kind in kinds if any(entry.kind == kind for entry in tagged)]
+    comparable = [
+        kind for kind in kinds if not kind.unknown and any(entry.kind == kind for entry in tagged)
+    ]
     checks = []
     for kind in comparable:
         others: dict[str, list[RunResult]] = {}
-        for entry in stored:
-            if entry.kind == kind and entry.tag not in ("", baseline):
+        for entry in [it for it in stored if it.kind == kind][-MOST_RUNS:]:
+            if entry.tag not in ("", baseline):
                 others.setdefault(entry.tag, []).append(store.result(entry.id))
-        base = [store.result(entry.id) for entry in tagged if entry.kind == kind]
+        # The newest alone, where there are very many.
+        same = [entry for entry in tagged if entry.kind == kind][-MOST_RUNS:]
+        base = store.results(same)
         name = name_of_result(kinds[kind][0])
         checks.append(check_kind(name, kinds[kind], base, others, comparisons=len(comparable)))
     lost = [
@@ -503,12 +508,17 @@ def check_new(
 
 def name_of_result(result: RunResult) -> str:
     facts = facts_of(NamedResult("", result))
-    return f"{facts['model'] or 'a model'} {describe_options(facts)}".strip()
+    return f"{facts['model'] or 'this run'} {describe_options(facts)}".strip()
 
 
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
     """Return why no run of the baseline can be compared with a new one: in what the nearest
     differs."""
+    if kind.unknown:
+        return (
+            f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "
+            f"--{kind.unknown}"
+        )
     if not tagged:
         return f"no run of {baseline} has times"
 

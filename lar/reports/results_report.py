@@ -17,15 +17,15 @@ OF_ENGINE = ("engine", "version", "driver", "device")
 
 def build_report(side_by_side: SideBySide) -> Report:
     """Return the report: what all rows have in common, the table, and warnings."""
+    common = describe_common(side_by_side)
+    warnings = [f"warning: {text}" for text in side_by_side.warnings]
     table = Table(
         name="results",
         title=TITLE,
         columns=tuple(columns_of(side_by_side)),
         rows=side_by_side.rows,
-        notes=side_by_side.warnings,
+        notes=(*common, *warnings),
     )
-    warnings = [f"warning: {text}" for text in side_by_side.warnings]
-    common = describe_common(side_by_side)
     return Report(
         style="results",
         title=TITLE,

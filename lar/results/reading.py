@@ -138,6 +138,11 @@ def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
 
 
+def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:
+    """Return a result for each process of each variant."""
+    return tuple(run for each in bench.variants for run in runs_of_variant(bench, each))
+
+
 def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResult, ...]:
     """Return a result for each process of a variant; one without samples if it was never timed."""
     model = variant.model.path if variant.model else variant.values.get("model", "")

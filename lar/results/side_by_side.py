@@ -267,13 +267,14 @@ def run_of(result: RunResult) -> Run:
     """Return the samples that stand for a run: those that nothing disturbed, if they are enough."""
     samples = result.samples
     times = samples.end_to_end
-    disturbed = set(disturbed_of(times, samples.queue_delay))
+    delays = samples.queue_delay or (None,) * len(times)
+    disturbed = set(disturbed_of(times, delays))
     kept = tuple(each for place, each in enumerate(times) if place not in disturbed)
     return Run(
         result=result,
         times=kept if len(kept) >= FEW else times,
         disturbed_count=len(disturbed),
-        is_watched=any(delay is not None for delay in samples.queue_delay),
+        is_watched=any(delay is not None for delay in delays),
     )
 
 

@@ -34,13 +34,18 @@ from lar.results.facts import NamedResult, describe_options, facts_of, fed_shape
 APPLICATION_ID = 0x6C617273
 WAIT_SECONDS = 30.0
 LEVEL = 6  # of compression
+SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
 FULL = "make room on the disk, or write the result with --json FILE"
 
 
 class Kind(NamedTuple):
-    """What runs have in common that can be compared; the model is its SHA-256, if that is known."""
+    """What runs have in common that can be compared.
+
+    The model is its SHA-256, or its name where a log is all that is known; a machine that is not
+    known is empty.
+    """
 
     model: str
     options: str
@@ -49,6 +54,13 @@ class Kind(NamedTuple):
     driver: str
     device: str
     inputs: str
+
+    @property
+    def unknown(self) -> str:
+        """What is not known, without which nothing can be compared; empty if all is."""
+        if len(self.model) != SHA256_LETTERS:
+            return "model"
+        return "" if self.machine else "machine"
 
 
 @dataclass(frozen=True, kw_only=True)

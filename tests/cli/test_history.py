@@ -189,8 +189,7 @@ def test_a_model_is_run_and_checked(
         (["--baseline", "v1", "none.json"], "none.json: no such result file"),
         (
             ["--baseline", "v1", f"{LOGS}/mobilenet_default.txt"],
-            "no run of v1 is comparable with a model: the nearest, result 1, differs in the "
-            "model's content (unknown, not aaaaaaaa) and machine (none, not a processor",
+            "the model of this run is not known, so nothing can be compared: give --model",
         ),
         (["--baseline", "v1", "x.json", "--run", "x"], "--run and FILE cannot go together"),
         ([], "the following arguments are required: --baseline"),
@@ -222,7 +221,11 @@ def test_logs_of_phones_are_added_with_model_and_machine(
     assert "nothing can be shown with a single run on each side" in done.stdout
     done = run_lar("history", *check[:4], "--store", place)
     assert done.returncode == 2
-    assert "differs in the model's content" in done.stderr
+    assert "is not known, so nothing can be compared: give --model" in done.stderr
+    done = run_lar("history", *check[:4], *flags[:2], "--store", place)
+    assert "is not known, so nothing can be compared: give --machine" in done.stderr
+    done = run_lar("history", *check[:4], *flags[:3], "other", "--store", place)
+    assert "differs in machine (other, not pixel)" in done.stderr
 
 
 def test_results_go_to_another_store(run_lar: RunLar, store: str, tmp_path: Path) -> None:
@@ -292,3 +295,18 @@ def test_what_is_wrong_is_a_line(
     assert done.stderr.startswith("lar: error: ")
     assert message in done.stderr.splitlines()[0]
     assert count_of(store) == 14
+
+
+def test_the_processes_of_a_bench_are_saved(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    place, script = str(tmp_path / "s.sqlite"), write_script()
+    bench = ["bench", script, "--vary", "copy-to-host", "--budget", "0.5", "--json", "b.json"]
+    done = run_lar(*bench, "--save", "--tag", "b", "--store", place, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"lar: note: saved as results 1 to {count_of(place)} of {place}" in done.stderr
+    done = run_lar("results", "b.json", "--format", "csv", cwd=tmp_path)
+    assert len(done.stdout.splitlines()) == 3
+    assert "--copy-to-host" in done.stdout
+    done = run_lar(*bench, "--tag", "b", cwd=tmp_path)
+    assert done.stderr.startswith("lar: error: --tag: needs --save: nothing is stored")
