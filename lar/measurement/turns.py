@@ -38,9 +38,13 @@ def log_ratios_of(baseline: Iterable[Turn], variant: Iterable[Turn]) -> list[lis
 def join_turns(turns: Iterable[Turn]) -> Samples:
     """Return the samples of all turns as one record."""
     parts = [turn.samples for turn in turns]
-    return Samples(**{name: tuple(chain(*(getattr(it, name) for it in parts))) for name in KEPT})
+    columns = {name: [getattr(part, name) for part in parts] for name in KEPT}
+    return Samples(**{name: tuple(chain(*each)) for name, each in columns.items() if all(each)})
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with the columns alone that are kept of a turn."""
-    return Samples(**{name: getattr(samples, name) for name in KEPT})
+    """Return samples with the columns alone that are kept of a turn, those that were measured."""
+    columns = {name: getattr(samples, name) for name in KEPT}
+    return Samples(
+        **{name: each for name, each in columns.items() if any(it is not None for it in each)}
+    )

@@ -46,11 +46,13 @@ MOST_PER_TURN = 64
 # Before the timed iterations of a turn, as the caches hold what others left there.
 UNTIMED_SECONDS = 5e-4
 MOST_UNTIMED = 8
+SHORTEST_SECONDS = 1e-7
 
-# The turns that a process makes, for each variant together about as long as its start takes.
-ROUND_SECONDS = 0.5
+# A round measures about as long as its processes took to start, within these bounds.
+LEAST_ROUND_SECONDS = 1.0
+MOST_ROUND_SECONDS = 5.0
 LEAST_CYCLES = 3
-MOST_CYCLES = 40
+MOST_CYCLES = 100
 FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to compare with, all
 
 # Workers that are alive at once, where memory allows it.
@@ -173,11 +175,17 @@ class Entry:
     variant: Variant
     model: ModelFile | None = None
     result: RunResult | None = None  # of its first process, or of the one that failed
-    seconds: float = 0.0  # of an iteration
+    seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     difference: Difference | None = None
     decided: bool = False  # nothing more is to be found out
     outputs: str = ""  # the folder of its outputs
+
+    def learn(self, samples: Samples) -> None:
+        """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
+        if samples.end_to_end:
+            found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
+            self.seconds = min(self.seconds or found, found)
 
     @property
     def failed(self) -> bool:
@@ -417,8 +425,9 @@ class Campaign:
                     names=dict(self.names),
                 )
                 takers[entry.number] = TurnTaker(stack, spec, context)
+            began = time.monotonic()
             await_all(takers.values())
-            self.play_turns(number, takers)
+            self.play_turns(number, takers, time.monotonic() - began)
             for index, taker in takers.items():
                 entry = self.entries[index]
                 if entry.result is None or taker.ended:
@@ -429,41 +438,44 @@ class Campaign:
                 else:
                     taker.end()
 
-    def play_turns(self, number: int, takers: Mapping[int, TurnTaker]) -> None:
+    def play_turns(
+        self, number: int, takers: Mapping[int, TurnTaker], start_seconds: float
+    ) -> None:
         """Have workers compute one after the other, in an order that is drawn anew each time."""
-        entries = self.entries
         for index, taker in takers.items():
-            if not taker.ended and not entries[index].seconds:
+            if not taker.ended and not self.entries[index].seconds:
                 samples = taker.take_turn(1, 2)
                 if samples is not None:
-                    entries[index].seconds = middle(samples)
-        cycle_seconds = sum(
-            sum(iterations_of(entries[index].seconds)) * entries[index].seconds
-            for index, taker in takers.items()
-            if not taker.ended
-        )
-        wanted = ROUND_SECONDS * len(takers) / max(cycle_seconds, 1e-6)
-        for cycle in range(min(max(math.ceil(wanted), LEAST_CYCLES), MOST_CYCLES)):
+                    self.entries[index].learn(samples)
+        seconds = min(max(start_seconds, LEAST_ROUND_SECONDS), MOST_ROUND_SECONDS)
+        began, computed = time.monotonic(), 0.0
+        for cycle in range(MOST_CYCLES):
             self.show()
             able = [index for index, taker in takers.items() if taker.is_able]
             if len(able) < len(takers) and len(able) < 2:
                 return
             if cycle and self.is_late():
                 return
+            # By the clock of the engine too: a script's goes faster than that of the wall.
+            if cycle >= LEAST_CYCLES and max(time.monotonic() - began, computed) >= seconds:
+                return
+            # As many of each: the first iterations after a break are not like those after them.
+            counts = iterations_in_turn(max(self.entries[index].seconds for index in able))
             for index in self.order.sample(able, len(able)):
-                entry = entries[index]
-                began = time.monotonic() - self.began
-                samples = takers[index].take_turn(*iterations_of(entry.seconds))
-                if samples is None:
-                    continue
-                entry.turns.append(
-                    Turn(
-                        round=number,
-                        cycle=cycle,
-                        began=began,
-                        samples=kept_of(samples),
-                    )
-                )
+                turn = (number, cycle, *counts)
+                computed += self.play_turn(self.entries[index], takers[index], *turn)
+
+    def play_turn(
+        self, entry: Entry, taker: TurnTaker, number: int, cycle: int, untimed: int, timed: int
+    ) -> float:
+        """Have a worker make a turn; return the seconds that it computed."""
+        began = time.monotonic() - self.began
+        samples = taker.take_turn(untimed, timed)
+        if samples is None:
+            return 0.0
+        entry.turns.append(Turn(round=number, cycle=cycle, began=began, samples=kept_of(samples)))
+        entry.learn(samples)
+        return sum(samples.end_to_end) * (1 + untimed / timed)
 
     def results(self) -> tuple[VariantResult, ...]:
         """Return what was found of each variant."""
@@ -527,14 +539,9 @@ def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
     return replace(first, status=last.status, phase=last.phase, failure=last.failure)
 
 
-def middle(samples: Samples) -> float:
-    """Return the median of some iterations, which took some time at least."""
-    return max(percentile_of(sorted(samples.end_to_end), 50), 1e-7) if samples.end_to_end else 1e-3
-
-
-def iterations_of(seconds: float) -> tuple[int, int]:
+def iterations_in_turn(seconds: float) -> tuple[int, int]:
     """Return how many iterations of that length a turn has: untimed and timed ones."""
-    seconds = max(seconds, 1e-7)
+    seconds = max(seconds, SHORTEST_SECONDS)
     timed = min(max(round(TURN_SECONDS / seconds), 1), MOST_PER_TURN)
     return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
