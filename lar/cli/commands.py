@@ -28,6 +28,7 @@ OTHER_WAYS: Mapping[str, str] = {
     "tune": "`lar run MODEL --fast-run --fast-run-algo-policy FILE` searches the fastest "
     "algorithms (`lar help tuning`)",
     "benchmark": "`lar run MODEL` times a model, `lar bench` compares variants",
+    "vary": "`lar bench MODEL --vary FLAG=a,b` compares the values of a flag",
     "profile": "`lar run MODEL --profile FILE` writes a profile, `lar report FILE` prints it",
     "dump": "`lar run MODEL --bin-io-dump DIR` writes what each operator computes",
     "diff": "`lar compare A B` compares two dumps or models",
