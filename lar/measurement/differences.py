@@ -101,7 +101,7 @@ def compare_groups(
     One run against another shows no difference, since nothing says how much runs differ, unless
     `between` says it. None: one side has no samples.
     """
-    runs = [[run for run in side if run] for side in (a, b)]
+    runs = [[run for run in side if run and percentile_of(sorted(run), 50) > 0] for side in (a, b)]
     if not all(runs):
         return None
     first, second = [[log_median(run) for run in side] for side in runs]
@@ -124,7 +124,10 @@ def compare_groups(
 
 def spread_between_runs(groups: Sequence[Sequence[Sequence[float]]]) -> Spread | None:
     """Return how much runs of one kind differ, from groups of them; None without two of a kind."""
-    return pool_spread([spread_of([log_median(run) for run in group if run]) for group in groups])
+    medians = [[percentile_of(sorted(run), 50) for run in group if run] for group in groups]
+    return pool_spread(
+        [spread_of([math.log(median) for median in group if median > 0]) for group in medians]
+    )
 
 
 def log_median(run: Sequence[float]) -> float:
@@ -137,7 +140,7 @@ def mean_error(runs: Sequence[Sequence[float]]) -> float:
     squares = []
     for run in runs:
         low, high = (percentile_of(sorted(run), rank) for rank in (25, 75))
-        deviation = math.log(high / low) / QUARTILES_APART
+        deviation = math.log(high / low) / QUARTILES_APART if low > 0 else 0.0
         squares.append(deviation**2 * MEDIAN_VARIANCE / effective_count(run))
     return math.fsum(squares) / len(squares)
 

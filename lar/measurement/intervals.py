@@ -40,8 +40,8 @@ LEAST_BEYOND = 0.15
 # sooner in all of the samples than in those near the median.
 QUARTILE_WEIGHT = 0.5
 
-BLOCKS = 120  # into which many samples are summed: low frequencies need no more
-FREQUENCIES = 40
+BLOCKS = 160  # into which many samples are summed: low frequencies need no more
+FREQUENCIES = 60
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 SHORTEST_TIME = 0.5  # samples; each next correlation time is twice as long
 LONGEST_TIME = 0.5  # of the number of samples
@@ -102,6 +102,8 @@ def weigh_variances(values: Sequence[float], ordered: Sequence[float]) -> list[t
 
     The unit is the variance that as many independent samples have.
     """
+    if ordered[0] == ordered[-1]:
+        return [(1.0, 1.0)]
     power = low_frequencies(sides_of(values, ordered))
     logarithms, variances = [], []
     for prior, variance, spectrum, size in models_of(len(values), len(power)):

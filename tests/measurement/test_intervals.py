@@ -1,17 +1,153 @@
-"""Intervals of medians."""
+"""Intervals of medians hold what they say, also where the samples resemble their neighbours."""
 
 from __future__ import annotations
 
-from lar.measurement.intervals import effective_count, median_interval
+import math
+import random
+from itertools import islice, product
+
+import pytest
+
+from lar.measurement.intervals import effective_count, median_interval, next_look
+from lar.measurement.statistics import percentile_of
+from lar.records.summary import Interval
+from tests.measurement.played_noise import Noise
+
+INDEPENDENT = Noise()
+DRIFT = Noise(correlation=0.9)
+BURSTS = Noise(quiet=40, burst=20)
+
+
+def samples_of(noise: Noise, count: int, seed: int = 0) -> list[float]:
+    return list(islice(noise.play(seed), count))
+
+
+# What is played, how many samples one process has, and how many processes.
+PLAYED = (
+    (INDEPENDENT, 20, 300),
+    (INDEPENDENT, 60, 200),
+    (INDEPENDENT, 600, 100),
+    (Noise(correlation=0.5), 100, 200),
+    (DRIFT, 250, 150),
+    (DRIFT, 1000, 100),
+    (BURSTS, 800, 100),
+    (Noise(correlation=0.5, quiet=90, burst=10), 500, 100),
+)
+
+
+def test_the_median_lies_in_the_interval_as_often_as_it_says() -> None:
+    rights = givens = 0
+    for noise, count, processes in PLAYED:
+        found = [median_interval(samples_of(noise, count, seed)) for seed in range(processes)]
+        given = [interval for interval in found if interval]
+        right = sum(interval.low <= noise.median <= interval.high for interval in given)
+        assert len(given) > 0.9 * processes
+        chance = math.sqrt(0.95 * 0.05 / len(given))
+        assert abs(right / len(given) - 0.95) < 3 * chance, (noise, count)
+        rights, givens = rights + right, givens + len(given)
+    assert 0.94 < rights / givens < 0.97
+
+
+def test_an_interval_that_ends_the_measuring_holds_what_it_says() -> None:
+    """Two looks, one after the other, must find it narrow: the first is too often a lucky one."""
+    right = 0
+    for seed, noise in product(range(50), (INDEPENDENT, Noise(correlation=0.7))):
+        times = samples_of(noise, 1300, seed)
+        count, narrow = 50, 0
+        while narrow < 2:
+            interval = median_interval(times[:count])
+            narrow = narrow + 1 if interval and interval.high - interval.low < 0.06 else 0
+            count, looked_at = next_look(count), count
+        assert interval is not None
+        assert looked_at <= len(times)
+        right += interval.low <= noise.median <= interval.high
+    assert 90 <= right <= 99
+
+
+def test_an_interval_of_other_confidence() -> None:
+    times = samples_of(INDEPENDENT, 200)
+    half, most = median_interval(times, 0.5), median_interval(times, 0.99)
+    assert half is not None
+    assert most is not None
+    assert most.low < half.low < percentile_of(sorted(times), 50) < half.high < most.high
+    assert (half.confidence, most.confidence) == (0.5, 0.99)
 
 
 def test_few_samples_have_no_interval() -> None:
+    assert median_interval([]) is None
     assert median_interval([1.0, 2.0, 3.0]) is None
+    assert median_interval(samples_of(INDEPENDENT, 19)) is None
+    assert median_interval(samples_of(INDEPENDENT, 20)) is not None
 
 
-def test_samples_in_turn_are_all_effective() -> None:
-    values = [1.0, 2.0] * 50
-    assert effective_count(values) == 100
-    found = median_interval(values)
+def test_samples_that_rise_all_the_time_have_no_interval() -> None:
+    assert median_interval([float(number) for number in range(500)]) is None
+    assert median_interval([1.0] * 50 + [2.0] * 50) is None
+
+
+def test_equal_samples_have_an_interval_without_width() -> None:
+    assert median_interval([0.25] * 30) == Interval(0.25, 0.25)
+
+
+def test_a_coarse_clock_gives_an_interval_of_its_ticks() -> None:
+    times = [round(time, 1) for time in samples_of(INDEPENDENT, 200)]
+    assert median_interval(times) == Interval(1.0, 1.0)
+
+
+def test_outliers_do_not_widen_an_interval() -> None:
+    times = samples_of(INDEPENDENT, 200)
+    largest = max(times)
+    assert median_interval([time * 1e6 if time == largest else time for time in times]) == (
+        median_interval(times)
+    )
+
+
+def test_the_unit_of_the_samples_does_not_matter() -> None:
+    times = samples_of(DRIFT, 300)
+    found, scaled = median_interval(times), median_interval([time * 1024 for time in times])
+    assert found is not None
+    assert scaled == Interval(found.low * 1024, found.high * 1024)
+
+
+def test_independent_samples_are_nearly_all_effective() -> None:
+    assert 0.8 * 2000 < effective_count(samples_of(INDEPENDENT, 2000)) <= 2000
+
+
+def test_correlated_samples_are_as_good_as_fewer() -> None:
+    """With a correlation of 0.9 between neighbours the mean side of the median has 13.3 times the
+    variance, 1 + 2 * the sum of 2/pi arcsin(0.9**k)."""
+    found = [effective_count(samples_of(DRIFT, 2000, seed)) for seed in range(10)]
+    assert 2000 / 13.3 * 0.6 < sum(found) / len(found) < 2000 / 13.3
+
+
+def test_the_order_of_the_samples_matters() -> None:
+    times = samples_of(DRIFT, 1000)
+    shuffled = random.Random(1).sample(times, len(times))
+    assert effective_count(shuffled) > 5 * effective_count(times)
+
+
+def test_slow_and_fast_in_turn_are_all_effective() -> None:
+    assert effective_count([1.0, 2.0] * 50) == 100
+    found = median_interval([1.0, 2.0] * 50)
     assert found is not None
     assert found.low <= 1.5 <= found.high
+
+
+@pytest.mark.parametrize(("values", "count"), [([], 0), ([1.0], 1), ([1.0, 1.0], 2)])
+def test_the_effective_count_of_hardly_any(values: list[float], count: int) -> None:
+    assert effective_count(values) == count
+
+
+def test_looks_become_rarer() -> None:
+    looks = [0]
+    while looks[-1] < 1000:
+        looks.append(next_look(looks[-1]))
+    assert looks[1:4] == [20, 30, 45]
+    assert len(looks) == 12
+
+
+def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:
+    times = samples_of(INDEPENDENT, 20_000)
+    found = median_interval(times)
+    assert found is not None
+    assert 0.997 < found.low < 1 < found.high < 1.003
