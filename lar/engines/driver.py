@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
-from lar.measurement.noise import Meter, ThreadMeter
+from lar.measurement.noise import Meter, open_meter
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Driver(abc.ABC):
 
         Beside other runners, it is the calling thread's alone.
         """
-        return ThreadMeter.open([str(get_native_id())] if self.spec.runners > 1 else None)
+        return open_meter(str(get_native_id()) if self.spec.runners > 1 else "")
 
     def close(self) -> None:  # noqa: B027 - most drivers hold nothing that the process's end does not free
         """Release the model."""

@@ -88,17 +88,19 @@ class Keeper:
 
     def __init__(self, driver: Timed, rows: SampleRows, meter: Meter | None) -> None:
         self.driver, self.rows, self.meter = driver, rows, meter
-        self.pending = rows.count  # the first row without its share of a reading
+        self.first = self.pending = rows.count  # of those without their share of a reading
         self.last_reading = 0.0
 
     def __enter__(self) -> None:
-        self.read_anew()
+        if self.meter is not None:
+            self.meter.read(ends=True)
+            self.last_reading = self.driver.clock()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if error is None and self.meter is not None and self.pending < self.rows.count:
-            self.share(self.meter.read())
+        if error is None and self.meter is not None and self.first < self.rows.count:
+            self.share(self.meter.read(ends=True))
 
     def keep(self, began: float, dispatched: float, ended: float, queueing: float = NAN) -> None:
         """Append the row of an iteration, and read the noise if that is due."""

@@ -11,12 +11,26 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from lar.measurement.machine_noise import (
+    CgroupThrottling,
+    Frequency,
+    Heat,
+    PacedSource,
+    Steal,
+    open_source,
+)
+
+if TYPE_CHECKING:
+    from lar.records.run import NoiseSources
 
 TASKS = "/proc/self/task"
+NOTHING = (math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +56,55 @@ class Reading:
 class Meter(Protocol):
     """Reads what happened since it was read last."""
 
-    def read(self) -> Reading: ...
+    @property
+    def sources(self) -> NoiseSources: ...
+
+    def read(self, *, ends: bool = False) -> Reading:
+        """Return it; `ends` says that no iteration follows at once, so that there is time to read
+        all there is."""
+
+
+class MachineNoise:
+    """What the machine does to a run, from those of its sources that it has."""
+
+    def __init__(self) -> None:
+        self.steal, self.limits = open_source(Steal), open_source(CgroupThrottling)
+        self.heat, self.frequency = open_source(Heat), open_source(Frequency)
+
+    def read(self, *, ends: bool = False) -> tuple[float, float, float]:
+        """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
+        throttled = read_source(self.limits, ends)
+        by_heat = read_source(self.heat, ends)
+        if not throttled >= by_heat:  # either may be NaN
+            throttled = throttled if math.isnan(by_heat) else by_heat
+        return read_source(self.steal, ends), throttled, read_source(self.frequency, ends)
+
+
+def read_source(source: PacedSource | None, ends: bool) -> float:
+    return math.nan if source is None else source.read(ends=ends)
+
+
+def place_of(source: PacedSource | None) -> str:
+    return "" if source is None else source.where
+
+
+def open_meter(task: str = "") -> Meter:
+    """Return the meter of this process, or of one of its threads, by its number in the system; it
+    has been read once."""
+    machine = MachineNoise()
+    return ThreadMeter.open((task,) if task else None, machine) or CpuMeter(bool(task), machine)
 
 
 class ThreadMeter:
     """The meter of the real threads of this process, or of those whose numbers are given."""
 
-    def __init__(self, tasks: Sequence[str] | None = None) -> None:
-        self._tasks = tasks
+    def __init__(
+        self, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
+    ) -> None:
+        self._given = tasks is not None
+        self._tasks: Sequence[str] = tasks or ()
+        self._links = -1  # of the folder of threads: their number and 2
+        self._machine = machine
         self._files: dict[str, tuple[int, int]] = {}
         self._delays: dict[str, int] = {}
         self._cpu: dict[str, int] = {}
@@ -57,18 +112,34 @@ class ThreadMeter:
         self._last_read = 0
 
     @classmethod
-    def open(cls, tasks: Sequence[str] | None = None) -> ThreadMeter | None:
+    def open(
+        cls, tasks: Sequence[str] | None = None, machine: MachineNoise | None = None
+    ) -> ThreadMeter | None:
         """Return a meter that has been read once, None if the system reports nothing."""
-        meter = cls(tasks)
+        meter = cls(tasks, machine)
         try:
-            meter.read()
+            meter.read(ends=True)
         except OSError:
             return None
         return meter
 
-    def read(self) -> Reading:
+    @property
+    def sources(self) -> NoiseSources:
+        return sources_of(
+            self._machine, f"{TASKS}/*/schedstat", "clock_gettime of each thread, summed"
+        )
+
+    def list_tasks(self) -> None:
+        """Find the threads anew where their number is another."""
+        links = os.stat(TASKS).st_nlink  # takes half the time of listing them
+        if links != self._links:
+            self._tasks, self._links = os.listdir(TASKS), links
+
+    def read(self, *, ends: bool = False) -> Reading:
         longest, busiest, window, waited, cpu = 0, -1, 0, 0, 0
-        for task in self._tasks or os.listdir(TASKS):
+        if not self._given:
+            self.list_tasks()
+        for task in self._tasks:
             began = time.monotonic_ns()
             try:
                 if task not in self._files:
@@ -81,7 +152,8 @@ class ThreadMeter:
                 delay_so_far = int(os.pread(file, 80, 0).split()[1])
                 cpu_so_far = time.clock_gettime_ns(clock)
             except OSError:
-                continue  # the thread ended between the two reads
+                self._links = -1  # the thread has ended; another may have begun
+                continue
             passed = time.monotonic_ns() - self._began[task]
             computed = cpu_so_far - self._cpu[task]
             # The kernel adds a wait when it is over, all of it: one that began long before the
@@ -95,4 +167,50 @@ class ThreadMeter:
             self._began[task] = self._last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
-        return Reading(longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9, cpu * 1e-9)
+        machine = self._machine.read(ends=ends) if self._machine else NOTHING
+        self.leave_out_own()
+        return Reading(
+            longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9, cpu * 1e-9, *machine
+        )
+
+    def leave_out_own(self) -> None:
+        """Leave out of the next reading what the calling thread computed for this one."""
+        task = str(threading.get_native_id())
+        if task in self._files:
+            self._began[task] = time.monotonic_ns()
+            self._cpu[task] = time.clock_gettime_ns(self._files[task][1])
+
+
+class CpuMeter:
+    """The meter where the system says nothing of threads that wait: macOS, some containers."""
+
+    def __init__(self, of_thread: bool, machine: MachineNoise) -> None:
+        self._clock = time.thread_time if of_thread else time.process_time
+        self._machine = machine
+        self._cpu, self._began = self._clock(), time.monotonic()
+        self.sources = sources_of(machine, "", f"time.{self._clock.__name__}")
+
+    def read(self, *, ends: bool = False) -> Reading:
+        cpu, now = self._clock(), time.monotonic()
+        steal, throttled, frequency = self._machine.read(ends=ends)
+        reading = Reading(
+            math.nan, math.nan, now - self._began, 0.0, cpu - self._cpu, steal, throttled, frequency
+        )
+        self._cpu, self._began = self._clock(), time.monotonic()
+        return reading
+
+
+def sources_of(machine: MachineNoise | None, queue_delay: str, cpu: str) -> NoiseSources:
+    """Return where each kind of noise is read from."""
+    from lar.records.run import NoiseSources
+
+    if machine is None:
+        return NoiseSources(queue_delay=queue_delay, cpu=cpu)
+    return NoiseSources(
+        queue_delay=queue_delay,
+        cpu=cpu,
+        steal=place_of(machine.steal),
+        throttled=place_of(machine.limits),
+        heat=place_of(machine.heat),
+        frequency=place_of(machine.frequency),
+    )

@@ -310,7 +310,8 @@ def measured(values: Sequence[float]) -> tuple[float | None, ...]:
 
 def size_of_rows(capacity: int) -> int:
     """Return the bytes that one runner's table for that many iterations takes."""
-    return HEADER_BYTES + (ROW.size + READING.size) * capacity
+    # Each iteration may have a reading, and each time that a loop ends there is one more.
+    return HEADER_BYTES + (ROW.size + 2 * READING.size) * capacity
 
 
 def create_shared_file() -> int:

@@ -17,6 +17,7 @@ from lar.records.run import (
     Failure,
     FedInput,
     ModelInfo,
+    NoiseSources,
     OutputSummary,
     Phase,
     RunResult,
@@ -64,6 +65,7 @@ class Prepared:
 
     prepare_seconds: float
     sources: TimeSources
+    noise_sources: NoiseSources | None = None
 
 
 @dataclass(frozen=True)
@@ -242,8 +244,13 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, load_seconds=seconds, inputs=inputs)
         case Fed(fed, warnings):
             return replace(result, fed=result.fed + fed, warnings=result.warnings + warnings)
-        case Prepared(seconds, sources):
-            return replace(result, prepare_seconds=seconds, sources=sources)
+        case Prepared(seconds, sources, noise_sources):
+            return replace(
+                result,
+                prepare_seconds=seconds,
+                sources=sources,
+                noise_sources=noise_sources,
+            )
         case Finished(outputs, peak, seconds, warnings, uncached, stopped):
             return replace(
                 result,

@@ -302,12 +302,17 @@ class TimeSources:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSources:
-    """The source of each column of the noise; empty where this machine does not show it."""
+    """The source of each kind of noise; empty where this machine does not show it.
+
+    `throttled` and `heat` are both in the column `throttled` of the samples: a limit of CPU time,
+    and CPUs that are slowed down since they are too hot.
+    """
 
     queue_delay: str = ""
     cpu: str = ""
     steal: str = ""
     throttled: str = ""
+    heat: str = ""
     frequency: str = ""
 
 
@@ -421,7 +426,7 @@ class RunResult:
     samples: Samples = field(default_factory=Samples)
     unprofiled: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
-    noise_sources: NoiseSources = field(default_factory=NoiseSources)
+    noise_sources: NoiseSources | None = None
     summary: Summary | None = None
     iterations_seconds: float | None = None
     stopped: Stopped | None = None

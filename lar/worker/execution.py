@@ -15,6 +15,7 @@ from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
+from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests
 from lar.measurement.rows import SampleRows
 from lar.measurement.runners import Threads
@@ -32,7 +33,7 @@ from lar.records.events import (
     ScenarioEnded,
     TurnEnded,
 )
-from lar.records.run import FedInput, OutputSummary, RunContext, RunSpec, TimeSources
+from lar.records.run import FedInput, NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
 from lar.worker.feeding import Look, feeds_of
@@ -224,7 +225,9 @@ def execute(
         driver.notes.clear()  # what later hooks add is reported in the end
         emit(PhaseEntered("prepare"))
         prepare_seconds = copies.prepare(first.arrays)
-        emit(Prepared(prepare_seconds, sources_of(driver, copies.meters[0] is not None)))
+        meter: Meter | None = copies.meters[0]
+        noise = meter.sources if meter else NoiseSources()
+        emit(Prepared(prepare_seconds, sources_of(driver, noise), noise))
 
         seconds: float | None = None
         settled: bool | None = None
@@ -382,12 +385,12 @@ def load_model(driver: Driver) -> None:
         ) from error
 
 
-def sources_of(driver: Driver, metered: bool) -> TimeSources:
+def sources_of(driver: Driver, noise: NoiseSources) -> TimeSources:
     """Return the sources of the three times of each sample."""
     if driver.device_seconds is not None:
         device = "engine"
     else:
-        device = "CPU time of the busiest thread" if metered else ""
+        device = "CPU time of the busiest thread" if noise.queue_delay else ""
     copied = driver.spec.copy_outputs
     end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
     return TimeSources(

@@ -6,15 +6,17 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
      "outputs": {"prob": [0.25, 0.75]},
      "load_seconds": 0.198, "prepare_seconds": 0.005,
      "times": [[0.581, 0.010, 0.580], [0.245, 0.010, 0.242]],
-     "queue_delays": [0.0, 0.1],
+     "queue_delays": [0.0, 0.1], "cpu": [0.58, 0.24], "steal": [0.0, 0.0],
+     "throttled": [0.0, 0.0], "frequency": [2e9, 2e9],
      "operators": [{"name": "conv", "type": "Convolution", "part": 0.75}],
      "faults": [{"at": "start", "index": 1, "do": "abort"}]}
 
 `times` are end to end, host and device of one iteration after another, warm-up first, and begin
-again at their end. The script has a clock of its own, so that the times are exact; with
-`"real_time": true` it sleeps them. `progress` is what it reports while it prepares. `operators` are
-those of a profile, each with its part of an iteration's time after the dispatch. A fault happens
-`at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
+again at their end; the noise (seconds, and Hz) has an entry for each, but ends. The script has a
+clock of its own, so that the times are exact; with `"real_time": true` it sleeps them. `progress`
+is what it reports while it prepares. `operators` are those of a profile, each with its part of an
+iteration's time after the dispatch. A fault happens `at` load, feed, start or outputs (the
+`index`-th iteration) and does one of `FAULTS`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,14 @@ from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
 from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, VERBOSE
-from lar.records.run import EngineFacts, ModelInfo, RunSpec, TensorInfo, record_from_json
+from lar.records.run import (
+    EngineFacts,
+    ModelInfo,
+    NoiseSources,
+    RunSpec,
+    TensorInfo,
+    record_from_json,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,6 +138,10 @@ class Script:
     prepare_seconds: float = 0.0
     times: tuple[tuple[float, float, float | None], ...] = ((0.001, 0.0005, None),)
     queue_delays: tuple[float, ...] = ()
+    cpu: tuple[float, ...] = ()
+    steal: tuple[float, ...] = ()
+    throttled: tuple[float, ...] = ()
+    frequency: tuple[float, ...] = ()
     faults: tuple[Fault, ...] = ()
     real_time: bool = False
     prints: str = ""
@@ -212,17 +225,37 @@ def describe_progress(spec: RunSpec) -> str:
 
 
 class ScriptedMeter:
-    """Gives the script's queue delays: each iteration's at the first reading after it."""
+    """Gives the script's noise: each iteration's at the first reading after it."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
         self._read_step = driver.step
+        script = driver.script
+        self.sources = NoiseSources(
+            queue_delay="script",
+            cpu="script" if script.cpu else "",
+            steal="script" if script.steal else "",
+            throttled="script" if script.throttled else "",
+            frequency="script" if script.frequency else "",
+        )
 
-    def read(self) -> Reading:
-        step, delays = self._driver.step, self._driver.script.queue_delays
-        fresh = step > self._read_step and step <= len(delays)
+    def read(self, *, ends: bool = False) -> Reading:
+        script, first, step = self._driver.script, self._read_step, self._driver.step
         self._read_step = step
-        return Reading(delays[step - 1] if fresh else 0.0, math.nan)
+        delays = script.queue_delays[first:step][-1:]
+        cpu, steal, throttled = (
+            sum(values[first:step]) if values else math.nan
+            for values in (script.cpu, script.steal, script.throttled)
+        )
+        frequency = (script.frequency[first:step] or (math.nan,))[-1]
+        return Reading(
+            sum(delays),
+            math.nan,
+            cpu=cpu,
+            steal=steal,
+            throttled=throttled,
+            frequency=frequency,
+        )
 
 
 class FakeDriver(Driver):

@@ -1,0 +1,266 @@
+"""What the machine does to a run: steal, throttling, frequency, each from its source in Linux.
+
+A source is opened once and read by its open descriptors. Each reading gives what came since the
+last one; its cost is small beside that of what it watches, or it is read less often
+(`PacedSource`). A container or another system may lack any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+PROC_STAT = "/proc/stat"
+OWN_CGROUPS = "/proc/self/cgroup"
+CGROUPS = "/sys/fs/cgroup"
+CPUS = "/sys/devices/system/cpu"
+FREQUENCY = CPUS + "/cpu{}/cpufreq/scaling_cur_freq"
+
+# A source takes at most this part of the time,
+SHARE = 0.01
+# and one whose reading takes longer than this is not read between two iterations: on a machine of
+# hundreds of CPUs /proc/stat takes a millisecond.
+LONGEST_SECONDS = 5e-5
+
+
+class Source(Protocol):
+    """Reads one kind of noise."""
+
+    where: str
+
+    def read(self) -> float:
+        """Return what came since the last reading."""
+
+
+class PacedSource:
+    """Reads a source as often as its cost allows; NaN where it was not read."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._cost = math.inf  # the smallest so far: others disturb some readings
+        self._due = 0.0
+        for _ in range(3):
+            self.read(ends=True)
+        self.where = source.where
+        if self._cost > LONGEST_SECONDS:
+            self.where += f" (a reading takes {self._cost * 1e3:.1f} ms, so at the ends alone)"
+
+    def read(self, *, ends: bool = False) -> float:
+        """Return what came since the last reading; with `ends` no iteration follows at once."""
+        began = time.monotonic()
+        if not ends and (began < self._due or self._cost > LONGEST_SECONDS):
+            return math.nan
+        try:
+            figure = self._source.read()
+        except (OSError, ValueError, IndexError):
+            figure = math.nan  # it went away, as a CPU that is taken offline
+        ended = time.monotonic()
+        self._cost = min(self._cost, ended - began)
+        self._due = ended + self._cost / SHARE
+        return figure
+
+
+def open_source(make: Callable[[Sequence[int]], Source]) -> PacedSource | None:
+    """Open a source for the CPUs that this process may use, None where it cannot be read."""
+    try:
+        return PacedSource(make(usable_cpus()))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def usable_cpus() -> list[int]:
+    """Return the numbers of the CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return [*range(os.cpu_count() or 1)]
+
+
+class Steal:
+    """The time that the host gave to other guests while a CPU of this one had work to do.
+
+    Of the CPUs that may be used, that which lost most counts. The kernel adds it up in ticks, of
+    10 ms as a rule.
+    """
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self._file = open_to_read(PROC_STAT)
+        self._seconds = 1 / os.sysconf("SC_CLK_TCK")
+        self._wanted = {b"cpu%d" % cpu for cpu in cpus}
+        self._ticks: dict[bytes, int] = {}
+        self._all = -1
+        self.where = f"{PROC_STAT}, CPUs {format_cpus(cpus)}"
+        self.read()
+
+    def read(self) -> float:
+        lines = read_again(self._file, 1 << 17).split(b"\n")
+        total = int(lines[0].split()[8])
+        if total == self._all:
+            return 0.0
+        self._all, most = total, 0
+        for line in lines[1:]:
+            name, *ticks = line.split()
+            if name in self._wanted:
+                most = max(most, int(ticks[7]) - self._ticks.get(name, 0))
+                self._ticks[name] = int(ticks[7])
+            elif not name.startswith(b"cpu"):
+                break
+        return most * self._seconds
+
+
+class CgroupThrottling:
+    """The time for which a limit of CPU time stopped the process's cgroup, or one that holds it."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        folders = [folder for folder in own_cgroups() if statistics_of(folder)]
+        if not folders:
+            raise OSError("no cgroup with the CPU controller")
+        limited = [folder for folder in folders if has_limit(folder)]
+        self._files = [open_to_read(folder / "cpu.stat") for folder in limited]
+        self._seconds = [0.0] * len(self._files)
+        self.where = "cpu.stat of " + ", ".join(map(str, limited)) if limited else "no limit is set"
+        self.read()
+
+    def read(self) -> float:
+        most = 0.0
+        for index, file in enumerate(self._files):
+            seconds = throttled_seconds(read_again(file))
+            most = max(most, seconds - self._seconds[index])
+            self._seconds[index] = seconds
+        return most
+
+
+def own_cgroups() -> Iterator[Path]:
+    """Yield the folders of this process's cgroup and of those that hold it, the innermost first.
+
+    In a container that is given its own cgroup alone, this stands where the outermost would.
+    """
+    for line in Path(OWN_CGROUPS).read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            names = ["", "unified"]
+        elif "cpu" in controllers.split(","):
+            names = [controllers, "cpu"]
+        else:
+            continue
+        for base in (Path(CGROUPS, name) for name in names):
+            inner = base / path.lstrip("/")
+            folders = [inner, *inner.parents]
+            yield from folders[: folders.index(base) + 1]
+
+
+def statistics_of(folder: Path) -> bytes:
+    """Return a cgroup's CPU statistics if they have its throttling, empty otherwise."""
+    with contextlib.suppress(OSError):
+        statistics = (folder / "cpu.stat").read_bytes()
+        if b"throttled_" in statistics:
+            return statistics
+    return b""
+
+
+def has_limit(folder: Path) -> bool:
+    """Return whether a cgroup has a limit of CPU time."""
+    for name, none in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
+        with contextlib.suppress(OSError):
+            return (folder / name).read_text().split()[0] != none
+    return False
+
+
+def throttled_seconds(statistics: bytes) -> float:
+    """Return the throttling that a cgroup's cpu.stat has, of version 2 or 1.
+
+    Raises:
+        ValueError: it has none.
+    """
+    for line in statistics.split(b"\n"):
+        if line.startswith(b"throttled_usec"):
+            return int(line.split()[1]) * 1e-6
+        if line.startswith(b"throttled_time"):
+            return int(line.split()[1]) * 1e-9
+    raise ValueError("no throttling in cpu.stat")
+
+
+class Heat:
+    """The time for which heat slowed down a CPU, or the package that it is part of.
+
+    Older kernels only count how often: then all the time since the last reading counts, if the
+    number has grown.
+    """
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        times, counts = ([*throttle_files(cpus, name)] for name in ("total_time_ms", "count"))
+        self._is_time = bool(times)
+        self._files = times or counts
+        if not self._files:
+            raise OSError("no counts of throttling by heat")
+        self._values = [0] * len(self._files)
+        self._read_at = 0.0
+        kind = "total_time_ms" if times else "count"
+        self.where = f"{CPUS}/cpu*/thermal_throttle/*_{kind}"
+        self.read()
+
+    def read(self) -> float:
+        most = 0
+        for index, file in enumerate(self._files):
+            value = int(read_again(file))
+            most = max(most, value - self._values[index])
+            self._values[index] = value
+        now, before = time.monotonic(), self._read_at
+        self._read_at = now
+        if self._is_time:
+            return most * 1e-3
+        return now - before if most else 0.0
+
+
+def throttle_files(cpus: Iterable[int], kind: str) -> Iterator[int]:
+    """Open the counters of one kind, those of the cores and of the packages."""
+    for cpu in cpus:
+        for unit in ("core", "package"):
+            with contextlib.suppress(OSError):
+                yield open_to_read(f"{CPUS}/cpu{cpu}/thermal_throttle/{unit}_throttle_{kind}")
+
+
+class Frequency:
+    """The frequency in Hz of the CPU that the calling thread runs on, when it is read."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self._files = {cpu: open_to_read(FREQUENCY.format(cpu)) for cpu in cpus[:1]}
+        import ctypes  # slow to import, and many machines do not show frequencies
+
+        self._find_cpu = ctypes.CDLL(None).sched_getcpu
+        self.where = FREQUENCY.format("*")
+        self.read()
+
+    def read(self) -> float:
+        cpu = self._find_cpu()
+        if cpu not in self._files:
+            self._files[cpu] = open_to_read(FREQUENCY.format(cpu))
+        return int(read_again(self._files[cpu])) * 1e3
+
+
+def open_to_read(path: str | Path) -> int:
+    """Open a system file for as long as this process lives."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def read_again(file: int, size: int = 4096) -> bytes:
+    """Return what a system file says now."""
+    return os.pread(file, size, 0)
+
+
+def format_cpus(cpus: Sequence[int]) -> str:
+    """Return numbers of CPUs as ranges, as in 0-3,8."""
+    parts: list[str] = []
+    first = last = -2
+    for cpu in (*cpus, -2):
+        if cpu == last + 1:
+            last = cpu
+            continue
+        if first >= 0:
+            parts.append(f"{first}-{last}" if last > first else f"{first}")
+        first = last = cpu
+    return ",".join(parts)
