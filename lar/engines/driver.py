@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from lar.engines.option_rows import OptionRow
 from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
+from lar.options.table import CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
@@ -263,6 +264,21 @@ class Driver(abc.ABC):
         Beside other runners, it is the calling thread's alone.
         """
         return open_meter(str(get_native_id()) if self.spec.runners > 1 else "")
+
+    def default_threads(self) -> int | None:
+        """Return how many threads compute a copy of the model where no option says so, None if not
+        known."""
+        return None
+
+    def thread_count(self) -> int | None:
+        """Return how many threads of the CPU compute a copy of the model, None if not known."""
+        settings = self.spec.settings
+        if not self.spec.device.startswith("cpu"):
+            return None
+        if CPU_DEFAULT.of(settings):
+            return 1
+        asked = MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings)
+        return asked or self.default_threads()
 
     def close(self) -> None:  # noqa: B027 - most drivers hold nothing that the process's end does not free
         """Release the model."""

@@ -174,11 +174,13 @@ class ThreadMeter:
         )
 
     def leave_out_own(self) -> None:
-        """Leave out of the next reading what the calling thread computed for this one."""
+        """Leave out of the next reading what the calling thread did and waited for in this one."""
         task = str(threading.get_native_id())
         if task in self._files:
+            file, clock = self._files[task]
+            self._delays[task] = int(os.pread(file, 80, 0).split()[1])
             self._began[task] = time.monotonic_ns()
-            self._cpu[task] = time.clock_gettime_ns(self._files[task][1])
+            self._cpu[task] = time.clock_gettime_ns(clock)
 
 
 class CpuMeter:

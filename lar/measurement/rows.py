@@ -7,7 +7,7 @@ readings between the iterations that they cover, so that the worker need not.
 Layout, once for each runner, all numbers little-endian: a header of 64 bytes which begins with the
 counts of both kinds of rows; the rows of iterations, each five doubles: end to end, host, device,
 when it began on the driver's clock, and how long its request waited for the runner; those of
-readings, each seven doubles: how many iterations had ended, and the figures of a `Reading`. Times
+readings, each eight doubles: how many iterations had ended, and the figures of a `Reading`. Times
 are seconds, NaN stands for what was not measured.
 """
 
@@ -29,7 +29,7 @@ Times = tuple[float, float, float]
 
 HEADER_BYTES = 64
 ROW = struct.Struct("<ddddd")
-READING = struct.Struct("<ddddddd")
+READING = struct.Struct("<dddddddd")
 COUNT = struct.Struct("<q")
 # In the header: the length of the warm-up, one more so that 0 is that it goes on, and a number that
 # grows while a runner sleeps.
@@ -114,6 +114,7 @@ class SampleRows:
             self.count,
             reading.queue_delay,
             reading.cpu,
+            reading.busiest_thread,
             reading.steal,
             reading.throttled,
             reading.frequency,
@@ -147,8 +148,8 @@ class SampleRows:
         (reading_count,) = COUNT.unpack_from(self._map, self._count_at + COUNT.size)
         count = self.count
         end_to_end, host, device, began, queueing = self._columns(self._rows_at, count, 5)
-        ends, delay, cpu, steal, throttled, frequency, window = self._columns(
-            self._readings_at, reading_count, 7
+        ends, delay, cpu, busiest, steal, throttled, frequency, window = self._columns(
+            self._readings_at, reading_count, 8
         )
         return Samples(
             end_to_end=tuple(end_to_end),
@@ -158,6 +159,7 @@ class SampleRows:
             # To the nanosecond: a clock gives no more, and short numbers make a short file.
             began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
             cpu=share_out_cpu(cpu, window, ends, end_to_end),
+            busiest_thread=share_out_cpu(busiest, window, ends, end_to_end),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, count),
@@ -310,7 +312,7 @@ def measured(values: Sequence[float]) -> tuple[float | None, ...]:
 
 def size_of_rows(capacity: int) -> int:
     """Return the bytes that one runner's table for that many iterations takes."""
-    # Each iteration may have a reading, and each time that a loop ends there is one more.
+    # Each iteration may have a reading, and each time that a loop ends or rests there is one more.
     return HEADER_BYTES + (ROW.size + 2 * READING.size) * capacity
 
 

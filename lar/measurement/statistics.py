@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lar.records.run import Samples
+    from lar.records.summary import Cause
 
 # A percentile is reported only where a sample lies beyond it, or it would be the maximum by another
 # name: p90 needs 10 samples, p95 20, p99 100.
 PERCENTILES = (90, 95, 99)
 
-# A sample is disturbed when its threads stood ready without a CPU for this part of its time.
+# A sample is disturbed when it lost this part of its time to something else on the machine.
 DISTURBED_SHARE = 0.05
 DISTURBED_SECONDS = 1e-4  # at the least: a reading's own window is wider than a short iteration
+# It is, too, when its CPU ran at less than this part of the run's median frequency: steps within
+# it are the usual play of a governor.
+LOW_FREQUENCY = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +77,30 @@ def percentile_of(ordered: Sequence[float], rank: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
+def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
+    """Return the indexes of the samples that were disturbed, by cause; those without any left out.
+
+    A wait for a CPU, steal and throttling count where they took a notable part of a sample's time.
+    """
+    times = samples.end_to_end
+    known = sorted(each for each in samples.frequency if each is not None)
+    low = LOW_FREQUENCY * percentile_of(known, 50) if known else 0.0
+    found: dict[Cause, tuple[int, ...]] = {
+        "queue delay": disturbed_of(times, samples.queue_delay or (None,) * len(times)),
+        "steal": disturbed_of(times, samples.steal or (None,) * len(times)),
+        "throttling": disturbed_of(times, samples.throttled or (None,) * len(times)),
+        "frequency": tuple(
+            index for index, each in enumerate(samples.frequency) if each is not None and each < low
+        ),
+    }
+    return {cause: indexes for cause, indexes in found.items() if indexes}
+
+
 def disturbed_of(
     end_to_end: Sequence[float], queue_delay: Sequence[float | None]
 ) -> tuple[int, ...]:
-    """Return the indexes of the samples that waited for a CPU for a notable part of their time."""
+    """Return the indexes of the samples that waited for a CPU, or lost time in another way, for a
+    notable part of their time."""
     return tuple(
         index
         for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))

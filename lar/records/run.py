@@ -232,13 +232,17 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """The engine that really ran: its version, driver and device, and the libraries beside it."""
+    """The engine that really ran: its version, driver and device, and the libraries beside it.
+
+    `threads` is how many threads of the CPU compute a copy of the model; None if not known.
+    """
 
     name: str
     version: str
     driver: str
     device: str
     libraries: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +335,7 @@ class Samples:
         queue_delay: the longest that a thread of the process stood ready without a CPU.
         began: when the dispatch began, since that of the first timed iteration of all runners.
         cpu: the CPU time of all threads of the process; with several runners, of the runner's own.
+        busiest_thread: the CPU time of the thread that computed most.
         steal: the longest that one of the CPUs was held by another guest of the same host.
         throttled: how long a limit of CPU time, or heat, held the process back.
         frequency: the frequency in Hz of the CPU that it ran on.
@@ -345,6 +350,7 @@ class Samples:
     queue_delay: tuple[float | None, ...] = ()
     began: tuple[float, ...] = ()
     cpu: tuple[float | None, ...] = ()
+    busiest_thread: tuple[float | None, ...] = ()
     steal: tuple[float | None, ...] = ()
     throttled: tuple[float | None, ...] = ()
     frequency: tuple[float | None, ...] = ()

@@ -58,9 +58,10 @@ class Summary:
         disturbed_count: the iterations that something else on the machine disturbed.
         disturbed: those by cause; an iteration with two causes counts for both.
         undisturbed_median: that of the others, None where all were disturbed.
-        cpu_median: of the CPU time that all threads of a run spent in an iteration; None where it
-            is not known.
-        trust: the figure that decides.
+        cpu_median: of the CPU time of the thread that computed most in an iteration; None where it
+            is not known. Of a run on one thread it is the latency on a quiet machine.
+        trust: the figure that decides. "cpu" is `cpu_median`; with "nothing" too few iterations
+            were undisturbed, and the CPU time is not the latency either.
         queue: what requests met, if they arrived at a rate; the other figures are of their service.
     """
 

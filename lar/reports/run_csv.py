@@ -16,6 +16,7 @@ SAMPLE_COLUMNS = {
     "queue_delay_seconds": "queue_delay",
     "began_seconds": "began",
     "cpu_seconds": "cpu",
+    "busiest_thread_seconds": "busiest_thread",
     "steal_seconds": "steal",
     "throttled_seconds": "throttled",
     "frequency_hz": "frequency",

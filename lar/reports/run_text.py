@@ -18,11 +18,10 @@ from lar.measurement.rows import SampleRows, Times
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
-    disturbed_of,
     samples_for,
     statistics_of,
 )
-from lar.measurement.summary import iterations_per_second
+from lar.measurement.summary import iterations_per_second, summarize
 from lar.options.table import PROFILE, PROFILE_HOST
 from lar.records.dataset import ItemClasses
 from lar.records.events import (
@@ -37,7 +36,8 @@ from lar.records.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
+from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec, Samples
+from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
 
 
@@ -160,15 +160,18 @@ def format_finished(number: int, statistics: Statistics) -> str:
 
 def format_summary(result: RunResult) -> list[str]:
     """Return lar's own lines after the contract's."""
-    statistics = statistics_of(result.samples.end_to_end)
+    summary = result.summary or summarize(result)
     lines = []
-    if statistics is not None:
-        lines += [format_distribution(statistics, title_of_times(result.spec))]
+    if summary is not None:
+        lines += format_trust(summary, result)
+        lines += [format_distribution(summary, title_of_times(result.spec))]
         lines += format_queue(result) or [format_throughput(result)]
         lines += format_stopped(result)
     if result.peak_memory_bytes is not None:
         lines.append(f"peak memory: {result.peak_memory_bytes / 2**20:.1f} MiB")
-    lines += [*format_profile(result), *format_disturbance(result)]
+    lines += format_profile(result)
+    if summary is not None:
+        lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
     done = len(result.samples.end_to_end)
     asked = result.spec.sample_count - result.spec.warmup_iterations
     asked *= result.spec.runners
@@ -273,26 +276,83 @@ def format_throughput(result: RunResult) -> str:
     )
 
 
-def format_distribution(statistics: Statistics, title: str = "latency") -> str:
+def format_trust(summary: Summary, result: RunResult) -> list[str]:
+    """Return the figure that decides and why, if it is not the latency itself: what is read first
+    must be what can be trusted."""
+    count = f"{summary.disturbed_count} of {summary.count} iterations were disturbed"
+    cpu = format_median(summary.cpu_median)
+    match summary.trust:
+        case "undisturbed latency":
+            median = format_median(summary.undisturbed_median, summary.undisturbed_interval)
+            return [f"note: trust the undisturbed {median} (CPU time: {cpu}): {count}"]
+        case "cpu":
+            return [f"note: trust the CPU time, {cpu}, not the latency: {count}"]
+        case "nothing":
+            threads = result.engine.threads if result.engine else None
+            line = f"note: trust neither the latency nor the CPU time, {cpu}: {count}"
+            several = (threads or 1) > 1
+            return [line + (f", and {threads} threads wait for each other" if several else "")]
+    return []
+
+
+def format_median(median: float | None, interval: Interval | None = None) -> str:
+    """Return a median, with its interval if there is one."""
+    if median is None:
+        return "median=N/A"
+    text = f"median={format_ms(median)}ms"
+    if interval is None:
+        return text
+    return f"{text} interval={format_ms(interval.low)},{format_ms(interval.high)}ms"
+
+
+def format_distribution(statistics: Summary, title: str = "latency") -> str:
     """Return the percentiles that the number of samples supports, and what the others need."""
-    figures = [f"min={format_ms(statistics.minimum)}ms", f"median={format_ms(statistics.median)}ms"]
+    median = format_median(statistics.median, statistics.interval)
+    figures = [f"min={format_ms(statistics.minimum)}ms", median]
     figures += [f"p{rank}={format_ms(value)}ms" for rank, value in statistics.percentiles.items()]
     missing = [rank for rank in PERCENTILES if rank not in statistics.percentiles]
     needs = ", ".join(f"p{rank} needs {samples_for(rank)}" for rank in missing)
     return f"{title}: " + " ".join(figures) + (f" ({needs} iterations)" if needs else "")
 
 
-def format_disturbance(result: RunResult) -> list[str]:
-    """Return a line if iterations stood waiting for a CPU."""
-    samples = result.samples
-    disturbed = disturbed_of(samples.end_to_end, samples.queue_delay)
-    if not disturbed:
+# What disturbs an iteration, with the column that has how long, where it does so for a time.
+CAUSES: Mapping[Cause, tuple[str, str]] = {
+    "queue delay": ("waited for a CPU that other work held", "queue_delay"),
+    "steal": ("lost time to other guests of the host", "steal"),
+    "throttling": ("were throttled", "throttled"),
+    "frequency": ("ran at a lower frequency than the others", ""),
+}
+
+# What may disturb a run, by the field of `NoiseSources`.
+NOISES = {
+    "queue_delay": "waiting for a CPU",
+    "cpu": "CPU time",
+    "steal": "steal",
+    "throttled": "limits of CPU time",
+    "heat": "heat",
+    "frequency": "frequency",
+}
+
+
+def format_disturbance(summary: Summary, samples: Samples) -> list[str]:
+    """Return a line if iterations were disturbed: how many, and by what."""
+    if not summary.disturbed_count:
         return []
-    longest = max(samples.queue_delay[index] or 0.0 for index in disturbed)
-    return [
-        f"note: {len(disturbed)} of {len(samples.end_to_end)} iterations were disturbed: "
-        f"their threads waited up to {format_ms(longest)}ms for a CPU that other work held"
-    ]
+    parts = []
+    for cause, count in summary.disturbed.items():
+        what, column = CAUSES[cause]
+        longest = max(map(float, filter(None, getattr(samples, column, ()))), default=0.0)
+        parts.append(f"{count} {what}" + (f", up to {format_ms(longest)}ms" if longest else ""))
+    return [f"note: disturbed iterations: {'; '.join(parts)}"]
+
+
+def format_missing(result: RunResult) -> list[str]:
+    """Return what may have disturbed iterations and is not seen on this machine."""
+    sources = result.noise_sources
+    if sources is None:
+        return []
+    missing = [name for key, name in NOISES.items() if not getattr(sources, key)]
+    return [f"note: not seen on this machine: {', '.join(missing)}"] if missing else []
 
 
 def format_last_words(result: RunResult) -> list[str]:

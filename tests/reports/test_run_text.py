@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,9 +14,11 @@ from lar.measurement.rows import NAN, SampleRows
 from lar.records.dataset import ItemClasses
 from lar.records.events import EngineStarted, Event, Fed, Judged, Loaded, PhaseEntered, Prepared
 from lar.records.run import (
+    MEASURED,
     AlgorithmChoice,
     EngineFacts,
     FedInput,
+    NoiseSources,
     NumericError,
     OutputSummary,
     RunResult,
@@ -81,6 +84,7 @@ def result_of(*end_to_end: float, **fields: Any) -> RunResult:
         host=(0.0,) * count,
         device=(None,) * count,
         queue_delay=fields.pop("queue_delay", (None,) * count),
+        **{name: fields.pop(name) for name in MEASURED if name in fields},
     )
     return RunResult(spec=SPEC, status="ok", phase="done", samples=samples, **fields)
 
@@ -239,11 +243,62 @@ def test_runners_have_a_test_line_each_and_one_throughput() -> None:
 
 
 def test_disturbed_iterations_are_noted() -> None:
-    lines = format_summary(result_of(0.1, 0.1, 0.1, queue_delay=(0.02, 0.001, 0.03)))
-    assert lines[-1] == (
-        "note: 2 of 3 iterations were disturbed: "
-        "their threads waited up to 30.000ms for a CPU that other work held"
+    result = result_of(
+        *(0.1, 0.1, 0.1, 0.1),
+        queue_delay=(0.02, 0.001, 0.03, 0.0),
+        steal=(0.0, 0.0, 0.0, 0.04),
+        throttled=(0.0, 0.0, 0.05, 0.0),
+        frequency=(2e9, 1e9, 2e9, 2e9),
     )
+    lines = format_summary(result)
+    assert lines[0] == (
+        "note: trust neither the latency nor the CPU time, median=N/A: "
+        "4 of 4 iterations were disturbed"
+    )
+    assert lines[-1] == (
+        "note: disturbed iterations: 2 waited for a CPU that other work held, up to 30.000ms; "
+        "1 lost time to other guests of the host, up to 40.000ms; 1 were throttled, up to "
+        "50.000ms; 1 ran at a lower frequency than the others"
+    )
+
+
+FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
+
+
+def test_the_first_line_of_a_disturbed_run_is_what_to_trust() -> None:
+    delays = (0.0,) * 6 + (0.05,) * 2
+    some = result_of(*[0.1] * 6, *[0.2] * 2, queue_delay=delays, busiest_thread=(0.09,) * 8)
+    assert format_summary(some)[0] == (
+        "note: trust the undisturbed median=100.000ms (CPU time: median=90.000ms): "
+        "2 of 8 iterations were disturbed"
+    )
+    nearly_all = result_of(
+        *(0.1, 0.2), queue_delay=(0.05, 0.15), busiest_thread=(0.05, 0.05), engine=FACTS
+    )
+    assert format_summary(nearly_all)[0] == (
+        "note: trust the CPU time, median=50.000ms, not the latency: "
+        "2 of 2 iterations were disturbed"
+    )
+    several = replace(nearly_all, engine=replace(FACTS, threads=2))
+    assert format_summary(several)[0] == (
+        "note: trust neither the latency nor the CPU time, median=50.000ms: "
+        "2 of 2 iterations were disturbed, and 2 threads wait for each other"
+    )
+
+
+def test_the_median_has_its_interval_where_samples_support_one() -> None:
+    times = [0.1 + 0.001 * ((7 * index) % 20) for index in range(20)]
+    line = format_summary(result_of(*times))[0]
+    assert re.match(r"latency: min=100.000ms median=109.500ms interval=[\d.]+,[\d.]+ms p90=", line)
+
+
+def test_a_run_says_what_is_not_seen_on_its_machine() -> None:
+    sources = NoiseSources(queue_delay="schedstat", cpu="clock", steal="/proc/stat")
+    lines = format_summary(result_of(0.1, noise_sources=sources))
+    assert lines[-1] == "note: not seen on this machine: limits of CPU time, heat, frequency"
+    everything = NoiseSources(**dict.fromkeys(vars(NoiseSources()), "there"))
+    for known in (everything, None):  # None: by an older lar
+        assert "not seen" not in format_summary(result_of(0.1, noise_sources=known))[-1]
 
 
 @pytest.mark.parametrize("delays", [(0.0, 0.001), (None, None)])
@@ -259,7 +314,7 @@ def test_a_disturbed_run_says_so_on_the_console(
     # The first delay is that of the warm-up iteration.
     script = write_script(times=[[0.1, 0.01, 0.09]], queue_delays=[0.0, 0.05, 0.0, 0.04])
     done = run_lar(script, "--iter", "3")
-    assert "note: 2 of 3 iterations were disturbed: their threads waited up to 50.000ms" in (
+    assert "note: disturbed iterations: 2 waited for a CPU that other work held, up to 50.0" in (
         done.stdout
     )
 

@@ -7,7 +7,8 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
      "load_seconds": 0.198, "prepare_seconds": 0.005,
      "times": [[0.581, 0.010, 0.580], [0.245, 0.010, 0.242]],
      "queue_delays": [0.0, 0.1], "cpu": [0.58, 0.24], "steal": [0.0, 0.0],
-     "throttled": [0.0, 0.0], "frequency": [2e9, 2e9],
+     "throttled": [0.0, 0.0], "frequency": [2e9, 2e9], "busiest_thread": [0.55, 0.24],
+     "threads": 1,
      "operators": [{"name": "conv", "type": "Convolution", "part": 0.75}],
      "faults": [{"at": "start", "index": 1, "do": "abort"}]}
 
@@ -141,7 +142,10 @@ class Script:
     cpu: tuple[float, ...] = ()
     steal: tuple[float, ...] = ()
     throttled: tuple[float, ...] = ()
+    busiest_thread: tuple[float, ...] = ()
     frequency: tuple[float, ...] = ()
+    unseen: tuple[str, ...] = ()
+    threads: int | None = None
     faults: tuple[Fault, ...] = ()
     real_time: bool = False
     prints: str = ""
@@ -230,27 +234,22 @@ class ScriptedMeter:
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
         self._read_step = driver.step
-        script = driver.script
-        self.sources = NoiseSources(
-            queue_delay="script",
-            cpu="script" if script.cpu else "",
-            steal="script" if script.steal else "",
-            throttled="script" if script.throttled else "",
-            frequency="script" if script.frequency else "",
-        )
+        kinds = [each.name for each in fields(NoiseSources)]
+        seen = {kind: "script" for kind in kinds if kind not in driver.script.unseen}
+        self.sources = NoiseSources(**seen)
 
     def read(self, *, ends: bool = False) -> Reading:
         script, first, step = self._driver.script, self._read_step, self._driver.step
         self._read_step = step
         delays = script.queue_delays[first:step][-1:]
-        cpu, steal, throttled = (
+        cpu, busiest, steal, throttled = (
             sum(values[first:step]) if values else math.nan
-            for values in (script.cpu, script.steal, script.throttled)
+            for values in (script.cpu, script.busiest_thread, script.steal, script.throttled)
         )
         frequency = (script.frequency[first:step] or (math.nan,))[-1]
         return Reading(
             sum(delays),
-            math.nan,
+            busiest,
             cpu=cpu,
             steal=steal,
             throttled=throttled,
@@ -290,7 +289,8 @@ class FakeDriver(Driver):
         return self.script.times[(self.step - 1) % len(self.script.times)]
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(name="fake", version="1", driver="script", device="cpu")
+        threads = self.script.threads
+        return EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=threads)
 
     def load(self) -> None:
         self.fire_hooks("before_load")

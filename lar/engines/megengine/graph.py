@@ -80,6 +80,9 @@ class GraphDriver(Driver):
         self.optimize_options: int | None = None  # as read from the model file
         self.dispatch_check: Any = None
 
+    def default_threads(self) -> int | None:
+        return 1
+
     def facts(self) -> EngineFacts:
         return EngineFacts(
             name="megengine",
@@ -87,6 +90,7 @@ class GraphDriver(Driver):
             driver="graph",
             device=self.spec.device,
             libraries={"numpy": np.__version__},
+            threads=self.thread_count(),
         )
 
     def set_log_level_verbose(self) -> None:

@@ -74,6 +74,9 @@ class LiteDriver(Driver):
         self.choices: list[bytes] = []  # what the engine says of those that it chose
         self.profile_clock: Any = None
 
+    def default_threads(self) -> int | None:
+        return 1
+
     def facts(self) -> EngineFacts:
         return EngineFacts(
             name="megengine",
@@ -81,6 +84,7 @@ class LiteDriver(Driver):
             driver="lite",
             device=self.spec.device,
             libraries={"numpy": np.__version__},
+            threads=self.thread_count(),
         )
 
     def choose_cuda(self, device_id: int) -> None:

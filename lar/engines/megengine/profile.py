@@ -22,7 +22,7 @@ from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.options.option import Option
-from lar.options.table import MULTITHREAD, MULTITHREAD_DEFAULT, PROFILE_FILES, PROFILE_MEMORY
+from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, RawVariable, decode_raw
 from lar.records.profile import (
@@ -37,7 +37,6 @@ from lar.records.profile import (
     Step,
     TensorFact,
 )
-from lar.records.run import RunSpec
 
 if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
@@ -665,7 +664,7 @@ class MegEngineProfiler:
             threads={
                 number: name for number, name in self._threads.items() if number != HOST_THREAD
             },
-            thread_count=thread_count_of(self.driver.spec),
+            thread_count=self.driver.thread_count(),
             alignments=(
                 *alignments_of("MegEngine's host clock", hosts, self._iterations),
                 *alignments_of("MegEngine's device clock", devices, self._iterations),
@@ -691,11 +690,3 @@ class MegEngineProfiler:
                 f"the ends of {clock.missed_count} iterations: their times include the writing of "
                 "MegEngine's profile"
             )
-
-
-def thread_count_of(spec: RunSpec) -> int | None:
-    """Return how many threads compute, None on a device."""
-    if not spec.device.startswith("cpu"):
-        return None
-    settings = spec.settings
-    return int(MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings) or 1)

@@ -103,7 +103,14 @@ class SessionDriver(Driver):
             driver=self.name,
             device=device,
             libraries={"numpy": np.__version__, **({"provider": provider} if installed else {})},
+            threads=self.thread_count() if provider == CPU else None,
         )
+
+    def default_threads(self) -> int | None:
+        if self.spec.runners > 1:
+            return 1
+        cores = table.MULTI_THREAD_CORE_IDS.of(self.spec.settings)
+        return len(cores.split(",")) if cores else len(os.sched_getaffinity(0))
 
     def asked_provider(self) -> str:
         """Return the engine's name of the provider to run on; an unknown name is returned as is."""

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock, thread_count_of
+from lar.engines.megengine.lite import LiteDriver
+from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
@@ -326,6 +327,7 @@ class Driver(SimpleNamespace):
     def __init__(self, **settings: Any) -> None:
         self.now = 0.0
         self.kept: list[Any] = []
+        self.thread_count = lambda: 1
         api = SimpleNamespace(LITE_set_finish_callback=lambda _, call: self.kept.append(call))
         super().__init__(
             spec=RunSpec(model="m.mge", engine="megengine", driver="lite", settings=settings),
@@ -393,9 +395,16 @@ def test_an_engine_that_computes_nothing_gives_no_executions() -> None:
 )
 def test_threads_are_those_asked_for(settings: dict[str, Any], count: int) -> None:
     spec = RunSpec(model="m.mge", engine="megengine", driver="lite", settings=settings)
-    assert thread_count_of(spec) == count
+    assert driver_of(spec).thread_count() == count
 
 
 def test_of_a_device_no_threads_are_known() -> None:
     spec = RunSpec(model="m.mge", engine="megengine", driver="lite", device="cuda:0")
-    assert thread_count_of(spec) is None
+    assert driver_of(spec).thread_count() is None
+
+
+def driver_of(spec: RunSpec) -> LiteDriver:
+    """Return a driver whose library is not loaded."""
+    driver = object.__new__(LiteDriver)
+    driver.spec = spec
+    return driver

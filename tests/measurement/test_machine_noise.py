@@ -1,0 +1,249 @@
+"""Steal, throttling and frequency are read where the system shows them, as often as is cheap."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lar.measurement import machine_noise, noise
+from lar.measurement.machine_noise import (
+    CgroupThrottling,
+    Frequency,
+    Heat,
+    PacedSource,
+    Source,
+    Steal,
+    format_cpus,
+    open_source,
+    own_cgroups,
+    usable_cpus,
+)
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system without anything, in a folder."""
+    for name in ("PROC_STAT", "OWN_CGROUPS", "CGROUPS", "CPUS", "FREQUENCY"):
+        path = getattr(machine_noise, name)
+        monkeypatch.setattr(machine_noise, name, f"{tmp_path}{path}")
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def write_stat(system: Path, *steal: int) -> None:
+    """Write /proc/stat with the ticks of steal of each CPU."""
+    lines = [f"cpu  1 2 3 4 5 6 7 {sum(steal)} 0 0"]
+    lines += [f"cpu{number} 1 2 3 4 5 6 7 {ticks} 0 0" for number, ticks in enumerate(steal)]
+    write(system / "proc/stat", "\n".join([*lines, "intr 5 0 0", ""]))
+
+
+def test_steal_is_that_of_the_cpu_that_lost_most(system: Path) -> None:
+    write_stat(system, 100, 100, 100)
+    steal = Steal([0, 2])
+    assert steal.read() == 0
+    write_stat(system, 103, 200, 105)
+    assert steal.read() == pytest.approx(0.05)  # ticks of 10 ms; the CPU 1 may not be used
+    assert steal.read() == 0
+    write_stat(system, 103, 201, 105)
+    assert steal.read() == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu 1 2 3\n"])
+def test_there_is_no_steal_where_the_system_shows_none(system: Path, text: str | None) -> None:
+    if text is not None:
+        write(system / "proc/stat", text)
+    assert open_source(Steal) is None
+
+
+def write_cgroup(folder: Path, limit: str, microseconds: int) -> None:
+    write(folder / "cpu.max", f"{limit} 100000\n")
+    write(folder / "cpu.stat", f"usage_usec 5\nnr_throttled 1\nthrottled_usec {microseconds}\n")
+
+
+def test_a_limit_of_any_cgroup_around_the_process_throttles_it(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/pod/box\n")
+    groups = system / "sys/fs/cgroup"
+    write(groups / "cpu.stat", "usage_usec 5\n")  # the root has no throttling
+    write_cgroup(groups / "pod", "200000", 7_000_000)
+    write_cgroup(groups / "pod/box", "max", 0)
+    throttling = CgroupThrottling([0])
+    assert throttling.where == f"cpu.stat of {groups / 'pod'}"
+    assert throttling.read() == 0
+    write_cgroup(groups / "pod", "200000", 7_250_000)
+    assert throttling.read() == pytest.approx(0.25)
+    assert throttling.read() == 0
+
+
+def test_the_first_version_of_cgroups_counts_nanoseconds(system: Path) -> None:
+    write(system / "proc/self/cgroup", "4:memory:/other\n3:cpu,cpuacct:/box\n0::/\n")
+    box = system / "sys/fs/cgroup/cpu,cpuacct/box"
+    write(box / "cpu.cfs_quota_us", "50000\n")
+    write(box / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 1000000000\n")
+    throttling = CgroupThrottling([0])
+    write(box / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 1500000000\n")
+    assert throttling.read() == pytest.approx(0.5)
+
+
+def test_in_a_container_its_own_cgroup_stands_where_the_outermost_would(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/system.slice/docker-4711.scope\n")
+    groups = system / "sys/fs/cgroup"
+    write_cgroup(groups, "100000", 1_000_000)
+    assert groups in own_cgroups()
+    throttling = CgroupThrottling([0])
+    write_cgroup(groups, "100000", 1_125_000)
+    assert throttling.read() == pytest.approx(0.125)
+
+
+def test_without_a_limit_nothing_is_throttled_and_nothing_is_read(system: Path) -> None:
+    write(system / "proc/self/cgroup", "0::/box\n")
+    write_cgroup(system / "sys/fs/cgroup/box", "max", 0)
+    throttling = CgroupThrottling([0])
+    assert (throttling.where, throttling.read()) == ("no limit is set", 0)
+
+
+def test_without_cgroups_there_is_no_source(system: Path) -> None:
+    assert open_source(CgroupThrottling) is None
+    write(system / "proc/self/cgroup", "0::/\n1:name=systemd:/\n")
+    assert open_source(CgroupThrottling) is None
+
+
+def test_heat_has_the_longest_time_of_the_cpus_that_may_be_used(system: Path) -> None:
+    cpus = system / "sys/devices/system/cpu"
+
+    def set_times(cpu: int, core: int, package: int) -> None:
+        folder = cpus / f"cpu{cpu}/thermal_throttle"
+        write(folder / "core_throttle_total_time_ms", f"{core}\n")
+        write(folder / "package_throttle_total_time_ms", f"{package}\n")
+        write(folder / "core_throttle_count", "1\n")
+
+    for cpu in (0, 1, 2):
+        set_times(cpu, 1000, 2000)
+    heat = Heat([0, 1])
+    assert heat.read() == 0
+    set_times(0, 1010, 2025)
+    set_times(2, 5000, 2025)
+    assert heat.read() == pytest.approx(0.025)
+
+
+def test_where_heat_is_only_counted_all_the_time_since_counts(system: Path) -> None:
+    count = system / "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
+    write(count, "3\n")
+    heat = Heat([0])
+    began = time.monotonic()
+    assert heat.read() == 0
+    time.sleep(0.002)
+    write(count, "4\n")
+    assert 0.002 <= heat.read() <= time.monotonic() - began
+    assert heat.read() == 0
+
+
+def test_the_frequency_is_that_of_the_cpu_that_it_runs_on(system: Path) -> None:
+    for cpu in range(usable_cpus()[-1] + 1):
+        write(system / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq", "2400000\n")
+    assert Frequency(usable_cpus()).read() == 2.4e9
+
+
+@pytest.mark.parametrize("kind", [Heat, Frequency])
+def test_a_machine_may_show_neither_heat_nor_frequency(
+    system: Path, kind: Callable[..., Source]
+) -> None:
+    assert open_source(kind) is None
+
+
+class Scripted:
+    """A source whose reading takes a time on a clock that a test sets."""
+
+    where = "a file"
+
+    def __init__(self, took: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.took, self.figure = 100.0, took, 0.5
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def read(self) -> float:
+        self.now += self.took
+        if self.figure < 0:
+            raise OSError("it went away")
+        return self.figure
+
+
+def test_a_source_takes_a_hundredth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Scripted(2**-15, monkeypatch)
+    paced = PacedSource(script)
+    assert paced.where == "a file"
+    assert math.isnan(paced.read())
+    script.now += 101 * 2**-15
+    assert paced.read() == 0.5
+    assert math.isnan(paced.read())
+    assert paced.read(ends=True) == 0.5  # no iteration follows
+
+
+def test_a_slow_source_is_not_read_between_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Scripted(0.0012, monkeypatch)
+    paced = PacedSource(script)
+    assert paced.where == "a file (a reading takes 1.2 ms, so at the ends alone)"
+    script.now += 100
+    assert math.isnan(paced.read())
+    assert paced.read(ends=True) == 0.5
+
+
+def test_a_source_that_goes_away_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Scripted(0.0, monkeypatch)
+    paced = PacedSource(script)
+    script.figure = -1.0
+    assert math.isnan(paced.read(ends=True))
+
+
+def test_without_proc_the_cpu_time_alone_is_read(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise, "TASKS", str(system / "none"))
+    for of_thread in ("", "1"):
+        meter = noise.open_meter(of_thread)
+        end = time.thread_time() + 0.01
+        while time.thread_time() < end:
+            pass
+        reading = meter.read()
+        assert reading.cpu >= 0.01
+        assert math.isnan(reading.queue_delay)
+        assert math.isnan(reading.steal)
+        assert math.isnan(reading.throttled)
+        sources = meter.sources
+        assert sources.cpu == ("time.thread_time" if of_thread else "time.process_time")
+        rest = (sources.queue_delay, sources.steal, sources.heat, sources.frequency)
+        assert not any(rest)
+
+
+@pytest.mark.parametrize(("limits", "heat", "expected"), [(0.5, 0.25, 0.5), (0.5, None, 0.5)])
+def test_throttling_is_by_a_limit_or_by_heat(
+    system: Path, limits: float, heat: float | None, expected: float
+) -> None:
+    machine = noise.MachineNoise()
+
+    class Fixed:
+        where = ""
+
+        def __init__(self, figure: float) -> None:
+            self.figure = figure
+
+        def read(self) -> float:
+            return self.figure
+
+    for one, other in ((limits, heat), (heat, limits)):
+        machine.limits = None if one is None else PacedSource(Fixed(one))
+        machine.heat = None if other is None else PacedSource(Fixed(other))
+        assert machine.read(ends=True)[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"), [([0], "0"), ([0, 1, 2, 3, 8], "0-3,8"), ([1, 3, 4], "1,3-4"), ([], "")]
+)
+def test_numbers_of_cpus_are_ranges(cpus: list[int], text: str) -> None:
+    assert format_cpus(cpus) == text

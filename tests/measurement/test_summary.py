@@ -1,0 +1,163 @@
+"""The summary of a run, and which of its figures it says to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.measurement.statistics import causes_of
+from lar.measurement.summary import FEWEST_UNDISTURBED, summarize
+from lar.records.dataset import Item
+from lar.records.run import EngineFacts, FedInput, RunResult, RunSpec, Samples, read_result
+from lar.records.summary import Summary, Trust
+
+SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
+FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
+RESULT = RunResult(spec=SPEC, status="ok", phase="done", engine=FACTS)
+
+
+def summary_of(samples: Samples, **changes: Any) -> Summary:
+    summary = summarize(replace(RESULT, samples=samples, **changes))
+    assert summary is not None
+    return summary
+
+
+def test_a_run_without_iterations_has_none() -> None:
+    assert summarize(RESULT) is None
+
+
+def test_causes_are_what_took_a_notable_part_of_an_iteration() -> None:
+    samples = Samples(
+        end_to_end=(1.0,) * 5,
+        queue_delay=(0.0, 0.06, 0.05, None, 0.5),
+        steal=(0.0, 0.0, 0.1, 0.1, 0.0),
+        throttled=(0.0, 0.0, 0.0, 0.0, 0.2),
+        frequency=(2e9, None, 2e9, 1.79e9, 2.1e9),
+    )
+    assert causes_of(samples) == {
+        "queue delay": (1, 4),
+        "steal": (2, 3),
+        "throttling": (4,),
+        "frequency": (3,),
+    }
+    assert causes_of(Samples(end_to_end=(1.0,))) == {}
+    summary = summary_of(samples)
+    assert summary.disturbed == {"queue delay": 2, "steal": 2, "throttling": 1, "frequency": 1}
+    assert (summary.disturbed_count, summary.undisturbed_median) == (4, 1.0)
+
+
+def waiting(calm: int, disturbed: int, **columns: Any) -> Samples:
+    """Iterations that take 10 ms of CPU time; the disturbed ones wait for three times as long."""
+    count = calm + disturbed
+    samples = Samples(
+        end_to_end=(0.01,) * calm + (0.04,) * disturbed,
+        queue_delay=(0.0,) * calm + (0.03,) * disturbed,
+        busiest_thread=(0.01,) * count,
+    )
+    return replace(samples, **columns)
+
+
+@pytest.mark.parametrize(
+    ("samples", "threads", "trust"),
+    [
+        (waiting(9, 0), 1, "latency"),
+        (waiting(9, 1), 1, "undisturbed latency"),
+        (waiting(FEWEST_UNDISTURBED, 90), 2, "undisturbed latency"),
+        (waiting(FEWEST_UNDISTURBED - 1, 90), 1, "cpu"),
+        (waiting(0, 1), 1, "cpu"),
+        # A thread that waits for another spins, so its CPU time is no latency.
+        (waiting(0, 9), 2, "nothing"),
+        (waiting(0, 9), None, "nothing"),
+        # The CPU time is not known, or not what the iterations consist of, as on a device.
+        (waiting(0, 9, busiest_thread=()), 1, "nothing"),
+        (waiting(0, 9, busiest_thread=(0.001,) * 9), 1, "nothing"),
+        (waiting(0, 9, busiest_thread=(0.03,) * 9), 1, "nothing"),
+        # A virtual CPU's time may have what its host gave to others: then it is too long.
+        (waiting(0, 9, steal=(0.03,) * 9, queue_delay=(0.0,) * 9), 1, "cpu"),
+        (waiting(0, 9, steal=(0.01,) * 9), 1, "nothing"),
+        # While a limit holds a thread back it stands ready as well.
+        (waiting(0, 9, throttled=(0.03,) * 9), 1, "cpu"),
+        # What heat holds back, it holds back while the thread computes.
+        (waiting(0, 9, throttled=(0.01,) * 9, busiest_thread=(0.04,) * 9), 1, "nothing"),
+    ],
+)
+def test_what_to_trust(samples: Samples, threads: int | None, trust: Trust) -> None:
+    summary = summary_of(samples, engine=replace(FACTS, threads=threads))
+    assert summary.trust == trust
+    assert summary.median == samples.end_to_end[len(samples.end_to_end) // 2]
+
+
+def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
+    times = tuple(0.01 + 0.0001 * (7 * index % 20) for index in range(20))
+    samples = Samples(end_to_end=times + (0.05,) * 15, queue_delay=(0.0,) * 20 + (0.04,) * 15)
+    summary = summary_of(samples)
+    interval = summary.undisturbed_interval
+    assert summary.undisturbed_median is not None
+    assert interval is not None
+    assert 0.01 < interval.low <= summary.undisturbed_median <= interval.high < 0.02
+    assert summary.median > summary.undisturbed_median
+
+
+FED = FedInput(name="data", dtype="float32", shape=(4, 3), source="uniform, seed 0")
+ITEM = Item(number=0, name="a", inputs=(("data", "a.npy"),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "items"),
+    [
+        ({"fed": (FED,)}, 8.0),
+        ({"fed": (replace(FED, shape=(3,)),)}, None),
+        ({"fed": (FED,), "spec": replace(SPEC, items=(ITEM,), item_names=("a",))}, 2.0),
+        ({}, None),
+    ],
+)
+def test_throughput_is_in_iterations_and_in_items(
+    changes: dict[str, Any], items: float | None
+) -> None:
+    summary = summary_of(Samples(end_to_end=(0.5, 0.5)), **changes)
+    assert (summary.iterations_per_second, summary.items_per_second) == (2.0, items)
+
+
+@pytest.mark.parametrize(
+    ("script", "trust", "first"),
+    [
+        ({}, "latency", "latency: min=10.000ms"),
+        (
+            {"queue_delays": [0.0] * 8 + [0.009] * 3},
+            "undisturbed latency",
+            "note: trust the undisturbed median=10.000ms (CPU time: median=4.000ms): 3 of 10",
+        ),
+        (
+            {"queue_delays": [0.006] * 11},
+            "cpu",
+            "note: trust the CPU time, median=4.000ms, not the latency: 10 of 10 iterations",
+        ),
+        (
+            {"queue_delays": [0.006] * 11, "threads": 2},
+            "nothing",
+            "note: trust neither the latency nor the CPU time, median=4.000ms: 10 of 10 iterations "
+            "were disturbed, and 2 threads wait for each other",
+        ),
+    ],
+)
+def test_a_run_prints_first_what_to_trust(
+    run_lar: Callable[..., Any],
+    write_script: Callable[..., str],
+    tmp_path: Path,
+    script: dict[str, Any],
+    trust: Trust,
+    first: str,
+) -> None:
+    file = tmp_path / "result.json"
+    plain = {"times": [[0.01, 0.001, None]], "busiest_thread": [0.004] * 11, "threads": 1}
+    done = run_lar(write_script(**{**plain, **script}), "--iter", "10", "--json", str(file))
+    own = done.stdout.partition("=== finished test #0")[2].splitlines()[1]
+    assert own.startswith(first)
+    result = read_result(file.read_bytes())
+    assert result.summary is not None
+    assert result.summary.trust == trust
+    assert result.summary == summarize(result)
