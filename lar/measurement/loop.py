@@ -132,7 +132,7 @@ class Keeper:
 
     def begin_rest(self) -> None:
         """Read the noise of the iterations so far: what comes next is none of theirs."""
-        if self.meter is not None and self.first < self.rows.count:
+        if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
     def end_rest(self) -> None:

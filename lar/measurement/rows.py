@@ -312,7 +312,7 @@ def measured(values: Sequence[float]) -> tuple[float | None, ...]:
 
 def size_of_rows(capacity: int) -> int:
     """Return the bytes that one runner's table for that many iterations takes."""
-    # Each iteration may have a reading, and each time that a loop ends or rests there is one more.
+    # Each iteration may have a reading, and each time that a loop ends there is one more.
     return HEADER_BYTES + (ROW.size + 2 * READING.size) * capacity
 
 

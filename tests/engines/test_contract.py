@@ -193,7 +193,7 @@ def drivers(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Callable[[s
 def test_each_iteration_makes_a_row_of_times(drivers: Callable[[str], Driven], driver: str) -> None:
     for told in drivers(driver).told.values():
         assert len(told["rows"]) == 2 * ITERATIONS
-        for end_to_end, host, device, _ in told["rows"]:
+        for end_to_end, host, device in told["rows"]:
             assert 0 < host <= end_to_end < 30
             if told["device_is_measured"]:
                 assert device >= 0
@@ -228,7 +228,7 @@ def test_the_script_is_what_the_scripted_driver_gives(drivers: Callable[[str], D
     assert {name: array.tolist() for name, array in driven.outputs("script").items()} == (
         SCRIPT["outputs"]
     )
-    assert [row[:3] for row in driven.told["script/0"]["rows"]] == [[0.25, 0.125, 0.1875]] * 6
+    assert driven.told["script/0"]["rows"] == [[0.25, 0.125, 0.1875]] * 6
 
 
 # The drivers of real engines
@@ -308,10 +308,10 @@ def test_outputs_are_those_of_the_operators(drivers: Callable[[str], Driven], dr
 def test_the_graph_driver_measures_the_device(drivers: Callable[[str], Driven]) -> None:
     for case, told in drivers("graph").told.items():
         assert told["device_is_measured"]
-        times = [(end_to_end, device) for end_to_end, _, device, _ in told["rows"]]
+        times = [(end_to_end, device) for end_to_end, _, device in told["rows"]]
         assert all(0 <= device <= end_to_end for end_to_end, device in times), case
     # One operator may take less time than the engine's clock tells apart.
-    assert all(device > 0 for _, _, device, _ in drivers("graph").told["digits/0"]["rows"])
+    assert all(device > 0 for _, _, device in drivers("graph").told["digits/0"]["rows"])
 
 
 # Through a worker

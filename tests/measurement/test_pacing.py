@@ -14,7 +14,7 @@ from lar.measurement.noise import Reading
 from lar.measurement.pacing import AWAKE_SECONDS, Idle, Requests
 from lar.measurement.queueing import expected_wait, waits_by_recursion
 from lar.measurement.rows import SampleRows
-from lar.records.run import Samples
+from lar.records.run import NoiseSources, Samples
 from lar.records.stopping import Pacing
 
 
@@ -183,7 +183,9 @@ class ClockMeter:
         self.server = server
         self.last = 0.0
 
-    def read(self) -> Reading:
+    sources = NoiseSources()
+
+    def read(self, *, ends: bool = False) -> Reading:
         passed, self.last = self.server.now - self.last, self.server.now
         return Reading(passed, math.nan)
 
