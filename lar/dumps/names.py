@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 HEAD = re.compile(
     r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
@@ -104,6 +105,7 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
     return tuple(variables) if begin == len(text) else None
 
 
+@lru_cache(maxsize=4096)  # most are there again as inputs
 def parse_variable(text: str) -> Variable | None:
     """Parse a variable; return None if the text is something else, or more than one variable."""
     head = HEAD.match(text)
