@@ -163,7 +163,7 @@ CASES = (
         "dump",
         "time that `--bin-io-dump` adds, ResNet50 .mge",
         "writing as much from NumPy",
-        2,
+        1.2,
         time_added_by_dump,
         time_writing,
         11,
