@@ -7,10 +7,7 @@ apart here, by title.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -55,20 +52,16 @@ Build = Callable[..., Any]
 
 @pytest.fixture(scope="module", params=MODELS)
 def made(
-    request: pytest.FixtureRequest, root: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    run_lar: Callable[..., Any],
+    root: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, Profile, str]:
     """A model's name, the profile of a run of it, and what the run printed."""
     path = tmp_path_factory.mktemp("profiles") / "profile.json"
     flags = ["--iter", str(ITERATIONS), "--profile", str(path), "--profile-memory"]
     flags += ["--copy-to-host", "--range-by", "conv|relu=body"]
-    done = subprocess.run(
-        [sys.executable, "-m", "lar", str(root / "models" / request.param), *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        timeout=120,
-        check=False,
-    )
+    done = run_lar(str(root / "models" / request.param), *flags)
     assert done.returncode == 0, done.stderr
     return request.param, read_profile(path), done.stdout
 
@@ -126,7 +119,9 @@ def test_the_clocks_are_aligned_and_their_error_is_told(profile: Profile) -> Non
     assert all(each.error_ns is not None for each in profile.facts.clock.align)
 
 
-def test_every_operator_of_the_graph_appears(made: tuple[str, Profile, str], root: Path) -> None:
+def test_every_operator_of_the_graph_appears(
+    made: tuple[str, Profile, str], run_lar: Callable[..., Any], root: Path
+) -> None:
     model, profile, _ = made
     executed = {profile.operators[index].type for index in group_by_operator(profile)}
     words = WORK[model.rpartition(".")[2]]
@@ -135,8 +130,7 @@ def test_every_operator_of_the_graph_appears(made: tuple[str, Profile, str], roo
         for index, each in enumerate(profile.operators)
         if index in group_by_operator(profile)
     )
-    run = partial(subprocess.run, capture_output=True, text=True, check=True)
-    told = run([sys.executable, "-m", "lar", "info", str(root / "models" / model)], cwd=root).stdout
+    told = run_lar("info", str(root / "models" / model)).stdout
     counts = {name: int(number) for name, number in re.findall(r"^(\w+) +(\d+)$", told, re.M)}
     assert executed
     assert ours == sum(number for name, number in counts.items() if name.startswith(words)), counts

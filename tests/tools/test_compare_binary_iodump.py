@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import compare_binary_iodump
 import numpy as np
 import pytest
 
 from lar.dumps.binary import write_tensor
 from tests.dumps.blocked_tensors import to_blocked
 
+TOOL = "tools/compare_binary_iodump.py"
 
-def run(*words: str, tool: str = "tools/compare_binary_iodump.py") -> tuple[int, str]:
+
+def run(*words: str) -> tuple[int, str]:
+    """Run the tool in this process; return its exit code and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = compare_binary_iodump.main(words)
+    return code, printed.getvalue()
+
+
+def run_apart(*words: str, tool: str) -> tuple[int, str]:
+    """Run this or MegEngine's tool in a process of its own."""
     command = [tool] if tool.endswith(".py") else ["-m", tool]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *command, *words],
@@ -41,8 +54,8 @@ def folders(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_it_prints_what_megengines_tool_prints(folders: tuple[str, str]) -> None:
-    found = run(*folders)
-    assert found == run(*folders, tool="megengine.tools.compare_binary_iodump")
+    found = run_apart(*folders, tool=TOOL)
+    assert found == run_apart(*folders, tool="megengine.tools.compare_binary_iodump")
     assert found[1].count("not equal: shape=(2, 3, 4) nonequal_idx=(1, 1, 2)") == 2
 
 
