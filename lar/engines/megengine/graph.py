@@ -74,6 +74,7 @@ class GraphDriver(Driver):
         self._tensors: dict[str, Any] = {}
         self._nodes: dict[str, Any] = {}
         self._started = False
+        self.is_verbose = False
         # What the hooks of the options set.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
@@ -95,6 +96,12 @@ class GraphDriver(Driver):
 
     def set_log_level_verbose(self) -> None:
         self.megengine.logger.set_mgb_log_level(logging.DEBUG)
+        self.is_verbose = True
+
+    def close(self) -> None:
+        if self.is_verbose:
+            # A thread of MegEngine's own writes its log: what it has not written yet would be lost.
+            self.megengine.core._imperative_rt.core2.sync()
 
     def load(self) -> None:
         self.fire_hooks("before_load")

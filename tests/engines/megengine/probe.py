@@ -7,9 +7,11 @@ facts.json in the current folder, the engine's text dump to dump.txt.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +93,24 @@ def main(question: str) -> None:
     Path("facts.json").write_text(json.dumps(facts))
     sys.stdout.flush()
     os._exit(0)  # as a worker ends
+
+
+class Slow(logging.Filter):
+    """Lets each line of a log pass after a while."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        time.sleep(0.005)
+        return True
+
+
+def print_slowly(model: str) -> None:
+    """Run a model with the graph driver and close it, while each line of its log takes long."""
+    settings: dict[str, Any] = {"verbose": True}
+    spec = RunSpec(model=model, engine="megengine", driver="graph", settings=settings)
+    driver: Any = engine_named("megengine").make_driver(spec)
+    logging.getLogger("megbrain").addFilter(Slow())
+    driver.load()
+    driver.feed({info.name: np.zeros(info.shape, info.dtype) for info in driver.inputs()})
+    take_samples(driver, 1, SampleRows.anonymous(1), None)
+    driver.close()
+    os._exit(0)

@@ -18,6 +18,7 @@ import pytest
 from lar.engines.megengine.options import ROWS
 from lar.options.table import BY_KEY
 from tests.engines.megengine.probed import DIGITS, MODELS
+from tests.worker_forks import FORKS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -31,6 +32,13 @@ def test_the_engines_log_is_shown_when_asked_for(run_lar: RunLar, driver: str) -
     arguments = ["run", DIGITS, "--iter", "1", "--driver", driver]
     assert "algo=" in run_lar(*arguments, "--verbose").stderr
     assert "algo=" not in run_lar(*arguments).stderr
+
+
+def test_the_log_comes_whole_however_slowly_it_is_written(tmp_path: Path) -> None:
+    slow = "tests.engines.megengine.probe:print_slowly"
+    log = FORKS.run_program("megengine", "graph", slow, [DIGITS], tmp_path)
+    assert "algo=" in log
+    assert "static memory allocation: nr_opr=" in log.splitlines()[-1]  # what it prints last
 
 
 @pytest.mark.parametrize(
