@@ -72,9 +72,9 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """Return the interval of the median of the samples of one process, given in their order.
 
     None: too few samples, or samples so much like their neighbours that nothing can be said.
-    Who stops when the interval is narrow should look at growing numbers of samples (`next_look`)
-    and stop when it was narrow enough at two looks, one after the other: a narrow interval is more
-    often a wrong one, and seldom twice.
+    Who stops when the interval is narrow should look at numbers of samples that grow by half, and
+    stop when it was narrow enough at two looks, one after the other: what is narrow by chance is
+    seldom so twice.
     """
     count = len(values)
     if count < FEWEST_SAMPLES:
@@ -90,11 +90,6 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(
         order_statistic(ordered, 0.5 - reach), order_statistic(ordered, 0.5 + reach), confidence
     )
-
-
-def next_look(count: int) -> int:
-    """Return the number of samples at which to look at their interval again."""
-    return max(FEWEST_SAMPLES, count + math.ceil(count / 2))
 
 
 def weigh_variances(values: Sequence[float], ordered: Sequence[float]) -> list[tuple[float, float]]:

@@ -8,9 +8,10 @@ from itertools import islice, product
 
 import pytest
 
-from lar.measurement.intervals import effective_count, median_interval, next_look
+from lar.measurement.intervals import effective_count, median_interval
 from lar.measurement.statistics import percentile_of
 from lar.records.summary import Interval
+from lar.worker.measuring import GROWTH, NARROW_LOOKS
 from tests.measurement.played_noise import Noise
 
 INDEPENDENT = Noise()
@@ -54,10 +55,10 @@ def test_an_interval_that_ends_the_measuring_holds_what_it_says() -> None:
     for seed, noise in product(range(50), (INDEPENDENT, Noise(correlation=0.7))):
         times = samples_of(noise, 1300, seed)
         count, narrow = 50, 0
-        while narrow < 2:
+        while narrow < NARROW_LOOKS:
             interval = median_interval(times[:count])
             narrow = narrow + 1 if interval and interval.high - interval.low < 0.06 else 0
-            count, looked_at = next_look(count), count
+            count, looked_at = math.ceil(count * GROWTH), count
         assert interval is not None
         assert looked_at <= len(times)
         right += interval.low <= noise.median <= interval.high
@@ -136,14 +137,6 @@ def test_slow_and_fast_in_turn_are_all_effective() -> None:
 @pytest.mark.parametrize(("values", "count"), [([], 0), ([1.0], 1), ([1.0, 1.0], 2)])
 def test_the_effective_count_of_hardly_any(values: list[float], count: int) -> None:
     assert effective_count(values) == count
-
-
-def test_looks_become_rarer() -> None:
-    looks = [0]
-    while looks[-1] < 1000:
-        looks.append(next_look(looks[-1]))
-    assert looks[1:4] == [20, 30, 45]
-    assert len(looks) == 12
 
 
 def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:
