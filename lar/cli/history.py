@@ -26,7 +26,7 @@ from lar.reports.history_report import (
 from lar.reports.report import Report
 from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
-from lar.results.regressions import Check, check_kind
+from lar.results.regressions import Check, check_kind, is_calm
 from lar.results.side_by_side import compare_results
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 
@@ -552,10 +552,24 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
                 f"note: {check.name}: CPU times were compared, since most iterations of a run "
                 "were disturbed"
             )
-        if check.difference is not None and not check.can_show:
+        if check.difference is None:
+            continue
+        if not check.can_show and is_calm([*check.new, *check.baseline]):
             notes.append(
                 f"warning: {check.name}: nothing can be shown with a single run on each side; "
                 "store several runs of each"
+            )
+        elif not check.can_show:
+            notes.append(
+                f"warning: {check.name}: nothing can be shown: the machine was disturbed, and runs "
+                "of one sitting do not show how much another one differs; store runs of the "
+                "baseline at several times, or compare with `lar bench`"
+            )
+        elif check.unit == "runs":
+            notes.append(
+                f"note: {check.name}: each side is of one sitting; a change of the machine between "
+                "the two would look like one of the program. Runs of the baseline at several "
+                "times show how much sittings differ"
             )
     return notes
 

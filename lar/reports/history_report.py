@@ -237,6 +237,7 @@ def check_report(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
             Column("runs", lambda it: len(it.new), align="right", key="runs"),
             Column("baseline", lambda it: len(it.baseline), align="right", key="baseline_runs"),
             Column("basis", lambda it: it.basis, rank=3),
+            Column("unit", lambda it: it.unit, rank=4),
             Column(
                 "ratio", ratio_of_check, lambda it: format_figure(ratio_of_check(it), 3), rank=0
             ),

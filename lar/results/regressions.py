@@ -1,18 +1,33 @@
-"""Regressions: new runs against the stored ones of the same model, options and machine."""
+"""Regressions: new runs against the stored ones of the same model, options and machine.
+
+Runs that are made one after another share the state of the machine: its other guests, its clock
+rate, its heat. Another hour has another state, which moves all of them together, often by more
+than they differ among each other. So what is compared are sittings: runs of one tag that were made
+within minutes are one value. How much sittings differ is known from tags that have several, or
+from several tags. Where it is not, single runs are compared, if the machine was calm.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
-from lar.measurement.differences import compare_groups, spread_between_runs
+from lar.measurement.differences import Spread, compare_groups, spread_between_runs
+from lar.measurement.statistics import percentile_of
 from lar.records.run import RunResult
 from lar.records.summary import Difference
 from lar.results.side_by_side import Run, run_of
 
 Basis = Literal["latency", "CPU time"]
+Unit = Literal["sittings", "runs"]
+Sitting = Sequence[Run]
+
+GAP_SECONDS = 600.0  # between two runs, for another sitting
+FEWEST_TAGS = 3  # whose sittings show how much sittings differ
+CALM_SHARE = 0.1  # of disturbed iterations, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +35,14 @@ class Check:
     """What new runs of one kind show against those of the baseline.
 
     `basis` is what was compared: CPU time where most iterations of a run were disturbed and it is
-    known of all.
+    known of all. `unit` is what counts as one value.
     """
 
     name: str
     new: tuple[Run, ...]
     baseline: tuple[Run, ...]
     basis: Basis
+    unit: Unit
     difference: Difference | None
 
     @property
@@ -48,19 +64,68 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with the baseline's.
 
-    `others` are more stored runs of that kind, by tag: they show by how much its runs differ.
+    `others` are more stored runs of that kind, by tag: they show by how much its sittings differ.
     """
-    sides = [[run_of(each) for each in side] for side in (new, baseline)]
-    groups = [[run_of(each) for each in group] for group in others.values()]
-    fresh, base = ([run for run in side if run.median] for side in sides)
+    fresh, base = ([run for run in map(run_of, side) if run.median] for side in (new, baseline))
     basis = basis_of([*fresh, *base])
-    between = spread_between_runs([times_of(group, basis) for group in groups])
-    difference = compare_groups(
-        times_of(base, basis), times_of(fresh, basis), between=between, comparisons=comparisons
-    )
+    groups = [sittings_of([run_of(each) for each in group]) for group in others.values()]
+    sides = [sittings_of(base), sittings_of(fresh)]
+    a, b = ([medians_of(sitting, basis) for sitting in side] for side in sides)
+    tags = [[medians_of(sitting, basis) for sitting in group] for group in groups]
+    between = spread_between_sittings(tags)
+    unit: Unit = "sittings"
+    if between is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
+        unit = "runs"
+        a, b = ([[value] for value in medians_of(side, basis)] for side in (base, fresh))
+        between = spread_between_runs(
+            [[[value] for value in sitting] for tag in tags for sitting in tag]
+        )
+    difference = compare_groups(a, b, between=between, comparisons=comparisons)
     return Check(
-        name=name, new=tuple(fresh), baseline=tuple(base), basis=basis, difference=difference
+        name=name,
+        new=tuple(fresh),
+        baseline=tuple(base),
+        basis=basis,
+        unit=unit,
+        difference=difference,
     )
+
+
+def spread_between_sittings(tags: Sequence[Sequence[Sequence[float]]]) -> Spread | None:
+    """Return how much sittings differ: those of one tag, or else those of several tags, between
+    which something may have changed, so that it is rather too much."""
+    within = spread_between_runs(tags)
+    if within is not None or len(tags) < FEWEST_TAGS:
+        return within
+    return spread_between_runs([[tag[0] for tag in tags if tag]])
+
+
+def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return runs that were made soon after one another together, oldest first."""
+    sittings: list[list[Run]] = []
+    last = None
+    for run in sorted(runs, key=lambda run: run.result.started_at):
+        started = moment_of(run.result.started_at)
+        is_near = started is None or last is None or started - last <= GAP_SECONDS
+        if sittings and is_near:
+            sittings[-1].append(run)
+        else:
+            sittings.append([run])
+        last = started if started is not None else last
+    return sittings
+
+
+def moment_of(started_at: str) -> float | None:
+    """Return when a run was started, in seconds; None if that is not known, as of a log."""
+    try:
+        return datetime.fromisoformat(started_at).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_calm(runs: Sequence[Run]) -> bool:
+    """Return whether hardly an iteration was disturbed, as far as that is known."""
+    return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
 
 
 def basis_of(runs: Sequence[Run]) -> Basis:
@@ -70,9 +135,9 @@ def basis_of(runs: Sequence[Run]) -> Basis:
     return "CPU time" if disturbed and known else "latency"
 
 
-def times_of(runs: Sequence[Run], basis: Basis) -> list[list[float]]:
-    """Return the times of each run that has more than no time."""
+def medians_of(runs: Sitting, basis: Basis) -> list[float]:
+    """Return the median of each run that has more than no time."""
     if basis == "latency":
-        return [[*run.times] for run in runs if run.median]
-    cpu = ([each for each in run.result.samples.cpu if each] for run in runs)
-    return [times for times in cpu if times]
+        return [run.median for run in runs if run.median]
+    known = ([each for each in run.result.samples.cpu if each] for run in runs)
+    return [percentile_of(sorted(times), 50) for times in known if times]

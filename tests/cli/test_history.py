@@ -139,10 +139,11 @@ def test_a_new_file_is_checked(run_lar: RunLar, store: str, tmp_path: Path) -> N
     new.write_bytes(record_to_json(result))
     done = run_lar("history", "check", "--baseline", "v1", str(new), "--store", store)
     assert (done.returncode, done.stderr) == (0, "")
-    header, row, verdict = done.stdout.splitlines()
+    header, row, note, verdict = done.stdout.splitlines()
     assert header.split()[-3:] == ["smallest", "detectable", "verdict"]
     assert row.endswith("no difference shown")
     assert "%" in row
+    assert note.startswith("note: net.onnx: each side is of one sitting")
     assert verdict == "result: no regression shown"
 
 
@@ -157,7 +158,7 @@ def test_the_newest_stored_run_is_checked_with_those_of_its_tag(
         opened.add(make_runs(4, 0.010, seed=7), "v3")
     done = run_lar("history", "check", "--baseline", "v1", "--store", store, "--format", "csv")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[1].startswith("net.onnx,4,5,latency,")
+    assert done.stdout.splitlines()[1].startswith("net.onnx,4,5,latency,runs,")
 
 
 def test_a_model_is_run_and_checked(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from lar.records.run import RunResult
-from lar.results.regressions import Check, check_kind
+from lar.results.regressions import Check, check_kind, sittings_of
+from lar.results.side_by_side import run_of
 from tests.results.made_results import make_result, make_runs
 
 
@@ -15,6 +17,54 @@ def check(
     new: list[RunResult], base: list[RunResult], others: dict[str, list[RunResult]] | None = None
 ) -> Check:
     return check_kind("net.onnx", new, base, others or {})
+
+
+def at(day: int, runs: list[RunResult]) -> list[RunResult]:
+    """Runs of a day, a minute after one another."""
+    times = (f"2025-06-{day:02d}T12:{minute:02d}:00+00:00" for minute in range(60))
+    return [replace(run, started_at=time) for run, time in zip(runs, times, strict=False)]
+
+
+def sittings(seconds: float, days: range, shift: float, seed: int) -> list[RunResult]:
+    """Five runs a day; days differ by `shift`, relative to the time."""
+    draw = random.Random(seed)
+    return [
+        run
+        for day in days
+        for run in at(day, make_runs(5, seconds * (1 + draw.gauss(0, shift)), seed=seed + day))
+    ]
+
+
+def test_runs_of_a_sitting_are_one_value() -> None:
+    runs = [run_of(run) for run in sittings(0.01, range(1, 4), 0.0, 0)]
+    assert [len(sitting) for sitting in sittings_of(runs)] == [5, 5, 5]
+    unknown = [run_of(replace(run.result, started_at="")) for run in runs]
+    assert [len(sitting) for sitting in sittings_of(unknown)] == [15]
+
+
+def test_days_that_differ_are_no_regressions() -> None:
+    """The runs of a day are much more alike than those of two days."""
+    alarms, judged = 0, 0
+    for seed in range(0, 2000, 20):
+        base = sittings(0.01, range(1, 7), 0.05, seed)
+        new = sittings(0.01, range(10, 11), 0.05, seed + 1000)
+        found = check(new, base)
+        assert found.unit == "sittings"
+        alarms, judged = alarms + found.is_regression, judged + found.can_show
+    assert judged == 100
+    assert alarms <= 7  # 2.5 are expected
+
+
+def test_days_that_hardly_differ_show_a_regression() -> None:
+    base = sittings(0.01, range(1, 7), 0.005, 1)
+    assert check(sittings(0.0104, range(10, 11), 0.005, 2), base).is_regression
+
+
+def test_tags_of_one_sitting_each_show_how_much_sittings_differ() -> None:
+    others = {str(day): sittings(0.01, range(day, day + 1), 0.05, day) for day in range(1, 7)}
+    found = check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2), others)
+    assert (found.unit, found.is_regression) == ("sittings", False)
+    assert check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2)).is_regression
 
 
 def test_a_slowdown_is_a_regression() -> None:
@@ -68,6 +118,10 @@ def test_where_iterations_were_disturbed_cpu_times_are_compared() -> None:
     busy = [disturb(run, run.samples.end_to_end[0]) for run in make_runs(5, 0.01, seed=1)]
     found = check(busy, calm)
     assert (found.basis, found.is_regression) == ("CPU time", False)
+    assert not found.can_show  # of one sitting of a machine that does something else
+    others = {str(day): at(day, calm) for day in range(1, 5)}
+    found = check(busy, calm, others)
+    assert (found.basis, found.can_show) == ("CPU time", True)
     # CPU times that are not known of all runs are not compared.
     assert check(busy, make_runs(5, 0.01, seed=2)).basis == "latency"
 
