@@ -55,7 +55,7 @@ def take_samples(
         Exception: what the driver's `failure` returns, when an iteration failed.
     """
     clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
-    keeper = Keeper(driver, rows, meter)
+    keeper = Keeper(driver, rows, meter, pace)
     with no_garbage_collection(), keeper:
         end = math.inf if seconds == math.inf else clock() + seconds
         arrived = NAN
@@ -86,8 +86,10 @@ class Keeper:
     own figure, else the CPU time of the busiest thread where a reading gives it.
     """
 
-    def __init__(self, driver: Timed, rows: SampleRows, meter: Meter | None) -> None:
-        self.driver, self.rows, self.meter = driver, rows, meter
+    def __init__(
+        self, driver: Timed, rows: SampleRows, meter: Meter | None, pace: Pace | None = None
+    ) -> None:
+        self.driver, self.rows, self.meter, self.pace = driver, rows, meter, pace
         self.first = self.pending = rows.count  # of those without their share of a reading
         self.last_reading = 0.0
 
@@ -109,7 +111,8 @@ class Keeper:
             ended -= driver.own_seconds()
         device = NAN if driver.device_seconds is None else driver.device_seconds()
         reading = None
-        if meter is not None and ended - self.last_reading >= READING_INTERVAL_SECONDS:
+        due = meter is not None and ended - self.last_reading >= READING_INTERVAL_SECONDS
+        if meter is not None and due and (self.pace is None or self.pace.has_time(ended)):
             reading = meter.read()
             if driver.device_seconds is None:
                 alone = self.pending == rows.count

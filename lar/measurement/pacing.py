@@ -51,6 +51,9 @@ class Pace(Protocol):
         Return when its request arrived, NaN where it has none; None if no more comes.
         """
 
+    def has_time(self, now: float) -> bool:
+        """Return whether the noise may be read now: it delays no request."""
+
 
 class Idle:
     """A sleep before each iteration."""
@@ -64,6 +67,10 @@ class Idle:
         sleep_until(driver, driver.clock() + self.seconds, rest)
         rest.end_rest()
         return math.nan
+
+    def has_time(self, now: float) -> bool:
+        """It always has."""
+        return True
 
 
 class Requests:
@@ -108,6 +115,10 @@ class Requests:
         while (left := arrival - driver.clock()) > 0:
             driver.spin(left)
         return arrival
+
+    def has_time(self, now: float) -> bool:
+        """Return whether the next request is not there yet, and does not come at once."""
+        return self._opened + self._next - now > AWAKE_SECONDS
 
     def offered(self) -> int:
         """Return how many requests have arrived until the queue closed, served or not."""

@@ -190,6 +190,27 @@ class ClockMeter:
         return Reading(passed, math.nan)
 
 
+def test_no_noise_is_read_while_a_request_waits() -> None:
+    """The readings of several iterations are one then."""
+    rows, server = SampleRows.anonymous(4), Server([0.25, 0.25, 0.25, 0.0625])
+    meter = ClockMeter(server)
+    requests = Requests(Pacing(rate=5, arrivals="fixed"), 0, most=4)
+    requests.open(0.0)
+    read_at: list[float] = []
+    read = meter.read
+
+    def note_and_read() -> Reading:
+        read_at.append(server.now)
+        return read()
+
+    meter.read = note_and_read  # type: ignore[method-assign]
+    take_samples(server, 4, rows, meter, pace=requests)
+    ends = [0.45, 0.7, 0.95, 1.0125]
+    assert sum(any(abs(at - end) < 1e-9 for end in ends[:2]) for at in read_at) == 0
+    assert read_at[-1] == pytest.approx(ends[-1])
+    assert rows.samples(0, 4).queueing == pytest.approx((0, 0.05, 0.1, 0.15))
+
+
 def test_the_noise_of_a_rest_belongs_to_no_iteration() -> None:
     short = 2.0**-12  # which alone has no reading of its own
     rows, server = SampleRows.anonymous(3), Server(repeat(short))
