@@ -18,7 +18,7 @@ from lar.records.stopping import Pacing
 # Of a wait for a request, this much is not slept: the noise is read and the clock asked in it.
 AWAKE_SECONDS = 5e-4
 # Nobody sleeps longer than this at once, so that who waits gives signs of life.
-LONGEST_SLEEP = 1.0
+LONGEST_SLEEP = 0.25
 
 
 class Sleeper(Protocol):

@@ -200,18 +200,19 @@ def test_more_requests_than_can_be_served_end_and_are_a_warning(
 
 
 def test_several_runners_serve_one_queue(write_script: WriteScript) -> None:
-    """One alone would be too slow."""
     script = write_script(times=[[0.02, 0.001, None]], real_time=True)
     result = lar.run(script, rate=75, iter=30, arrivals="fixed", runners=2)
     assert len(result.samples.end_to_end) == 30
-    assert min(result.samples.runner.count(runner) for runner in (0, 1)) > 5
+    assert set(result.samples.runner) == {0, 1}
     assert result.stopped is not None
-    assert result.stopped.load == pytest.approx(0.75, rel=0.3)
+    assert result.stopped.load is not None
+    assert result.stopped.load >= 75 * 0.02 / 2
+    assert result.stopped.offered == 30
 
 
 def test_a_runner_that_sleeps_for_long_is_alive(write_script: WriteScript) -> None:
     script = write_script(times=[[0.001, 0.001, None]], real_time=True)
-    result = lar.run(script, idle_ms=1300, iter=1, warmup_iter=0, stall_timeout=1.1)
+    result = lar.run(script, idle_ms=2300, iter=1, warmup_iter=0, stall_timeout=2)
     assert result.status == "ok", result.failure
 
 
