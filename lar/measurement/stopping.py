@@ -40,10 +40,15 @@ def relative_half_width(times: Sequence[Sequence[float]]) -> float | None:
     `times` has those of each runner, in their order. What disturbs one at a time disturbs the
     others too, so that they are taken in turn.
     """
-    together = [each for each in chain(*zip_longest(*times)) if each is not None]
+    together = take_in_turn(times)
     looked_at = together[:: 1 + (len(together) - 1) // MOST_LOOKED_AT] if together else []
     interval = median_interval(looked_at)
     if interval is None:
         return None
     median = percentile_of(sorted(looked_at), 50)
     return (interval.high - interval.low) / 2 / median if median else None
+
+
+def take_in_turn(times: Sequence[Sequence[float]]) -> list[float]:
+    """Return the first of each, then the second of each, and so on."""
+    return [each for each in chain(*zip_longest(*times)) if each is not None]

@@ -9,6 +9,7 @@ from itertools import chain
 from lar.measurement.intervals import median_interval
 from lar.measurement.queueing import summarize_queue
 from lar.measurement.statistics import causes_of, percentile_of, statistics_of
+from lar.measurement.stopping import take_in_turn
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
 
@@ -38,7 +39,7 @@ def summarize(result: RunResult) -> Summary | None:
         minimum=statistics.minimum,
         maximum=statistics.maximum,
         median=statistics.median,
-        interval=median_interval(samples.end_to_end),
+        interval=median_interval(in_turn(samples, result.spec.runners)),
         percentiles=statistics.percentiles,
         iterations_per_second=rate,
         items_per_second=rate * items if rate and items else None,
@@ -92,6 +93,14 @@ def accounted_parts(samples: Samples) -> list[float]:
         for seconds, cpu, delay, throttled, steal in columns
         if cpu is not None and seconds
     ]
+
+
+def in_turn(samples: Samples, runners: int) -> Sequence[float]:
+    """Return the end-to-end times about as they ended: those of several runners in turn, since what
+    disturbs one at a time disturbs the others too."""
+    if runners == 1:
+        return samples.end_to_end
+    return take_in_turn([samples.of_runner(runner).end_to_end for runner in range(runners)])
 
 
 def median_of_known(values: Sequence[float | None]) -> float | None:

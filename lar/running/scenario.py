@@ -14,7 +14,7 @@ from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
 from lar.options.option import flag_of
-from lar.options.table import BY_KEY, ITER
+from lar.options.table import BY_KEY, IN_MEASURING, ITER
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.records.scenario import Scenario
@@ -75,6 +75,12 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
             flag=ITER.flag,
         )
     for key, option in BY_KEY.items():
+        if option.group is IN_MEASURING and option.is_given(values):
+            raise UsageError(
+                "does not go with --scenario: LoadGen decides when queries come and when it ends",
+                "leave it out",
+                flag=flag_of(key),
+            )
         if option.purpose in REFUSED and option.is_given(values):
             raise UsageError(
                 "does not go with --scenario, which runs the model thousands of times",

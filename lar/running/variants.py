@@ -14,7 +14,7 @@ from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ENGINE_ENV
+from lar.options.table import BY_KEY, ENGINE_ENV, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_dumps import parse_words
@@ -61,7 +61,7 @@ def parse_vary(text: str) -> Axis:
     option = known_option(key, f"--vary {name}")
     if option.parse is None:
         texts = split_values(listed) if equals else ["off", "on"]
-        return Axis(key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
+        return Axis(option.key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
     if not equals:
         value = option.metavar or "|".join(option.choices)
         raise UsageError(
@@ -69,7 +69,7 @@ def parse_vary(text: str) -> Axis:
             "an empty one leaves the flag out",
             flag="--vary",
         )
-    return Axis(key, tuple(each or None for each in split_values(listed)))
+    return Axis(option.key, tuple(each or None for each in split_values(listed)))
 
 
 def axis_of(key: str, values: object) -> Axis:
@@ -96,7 +96,7 @@ def known_option(key: str, named: str) -> Option[Any]:
     Raises:
         UsageError: there is no such option, or it does not say how a model is run.
     """
-    option = BY_KEY.get(key)
+    option = option_of(key)
     if option is None:
         hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
         raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)

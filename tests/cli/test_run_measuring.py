@@ -11,6 +11,7 @@ import pytest
 import lar
 from lar.errors import UsageError
 from lar.records.run import RunResult, read_result
+from lar.running.variants import parse_vary
 from tests.cli.failures import check_error
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def test_an_alias_is_the_same_option(script: str) -> None:
     assert lar.run(script, runners=2, iter=1).spec.settings == {"thread": 2}
     with pytest.raises(UsageError, match="thread and runners are one option"):
         lar.run(script, runners=2, thread=2)
+    assert parse_vary("runners=1,2") == parse_vary("thread=1,2")
 
 
 def test_a_result_reads_back(script: str) -> None:
