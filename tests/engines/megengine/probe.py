@@ -1,7 +1,7 @@
-"""A function that uses a MegEngine driver as a worker does and writes what it gave.
+"""Functions that use MegEngine in processes of their own and write what it gave.
 
-The question is JSON: the driver, model and settings, and what to write. The answer is written to
-facts.json in the current folder, the engine's text dump to dump.txt.
+The question that `main` takes is JSON: the driver, model and settings, and what to write. The
+answer is written to facts.json in the current folder, the engine's text dump to dump.txt.
 """
 
 from __future__ import annotations
@@ -114,3 +114,29 @@ def print_slowly(model: str) -> None:
     take_samples(driver, 1, SampleRows.anonymous(1), None)
     driver.close()
     os._exit(0)
+
+
+def keep_output(model: str, layout: str, fix: str, path: str) -> None:
+    """Run a model once on the input that is the same each time and write its first output, with
+    the engine's own options for layouts, and with the fix of lar or without."""
+    from lar.engines.megengine.lite import import_lite
+    from lar.engines.megengine.x2apic import apply_fix
+
+    lite = import_lite()
+    if fix:
+        apply_fix()
+    config = lite.LiteConfig(device_type=lite.LiteDeviceType.LITE_CPU)
+    if layout:
+        assert hasattr(config.options, f"enable_{layout}")
+        setattr(config.options, f"enable_{layout}", 1)
+    network = lite.LiteNetwork(config=config)
+    network.load(model)
+    random = np.random.RandomState(0)
+    for name in network.get_all_input_name():
+        tensor = network.get_io_tensor(name)
+        data = random.rand(*tensor.layout.shapes).astype(np.dtype(tensor.layout.dtype))
+        tensor.set_data_by_copy(data)
+    network.forward()
+    network.wait()
+    np.save(path, network.get_io_tensor(network.get_all_output_name()[0]).to_numpy())
+    os._exit(0)  # without the library's destructors

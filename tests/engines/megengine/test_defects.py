@@ -1,8 +1,6 @@
 """The quirks of MegEngine: who meets them, who is refused, and what the ways round really do.
 
-MegEngine runs in processes of its own, which may hang or crash. In these this file is the program:
-
-    python tests/engines/megengine/test_defects.py MODEL LAYOUT FIX OUTPUT.npy
+MegEngine runs in processes of its own, which may hang or crash.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from lar.engines.megengine.defects import (
 from lar.errors import UsageError
 from lar.options.table import BY_KEY
 from tests.options.ruling import check, refusal
+from tests.worker_forks import FORKS
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -41,6 +40,11 @@ MODELS = REPOSITORY / "models"
 ZEN_4 = "AuthenticAMD fpu sse4_2 avx2 avx512f"
 INTEL = "GenuineIntel fpu sse4_2 avx2 avx512f"
 BY_NAME = {quirk.name: quirk for quirk in QUIRKS}
+KEEP_OUTPUT = """\
+import sys
+from tests.engines.megengine.probe import keep_output
+keep_output(*sys.argv[1:])
+"""
 ANOTHER_BUILD = "--engine-fix x2apic: this is another build of MegEngine"
 
 with_megengine = pytest.mark.skipif(
@@ -72,8 +76,14 @@ def run_model(
 ) -> Array:
     """Run a model once on the input that is the same each time, and return its first output."""
     path = folder / "output.npy"
-    done = run_python(__file__, MODELS / model, layout, fix, path, env=env)
-    assert done.returncode == 0, done.stderr
+    words = [str(MODELS / model), layout, fix, str(path)]
+    if env is None and defects.MKL_VARIABLE not in os.environ:
+        FORKS.run_program(
+            "megengine", "lite", "tests.engines.megengine.probe:keep_output", words, folder
+        )
+    else:
+        done = run_python("-c", KEEP_OUTPUT, *words, env=env)
+        assert done.returncode == 0, done.stderr
     output: Array = np.load(path)
     return output
 
@@ -243,7 +253,8 @@ class TestEffect:
     def test_nchw88_without_the_fix_does_not_end_well(self, tmp_path: Path) -> None:
         try:
             done = run_python(
-                __file__, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o.npy", timeout=6
+                *("-c", KEEP_OUTPUT, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o.npy"),
+                timeout=6,
             )
         except subprocess.TimeoutExpired:
             return
@@ -293,32 +304,3 @@ class TestEffect:
             run_model("int8.mge", tmp_path, layout=layout), plain_output("int8.mge")
         )
         assert error > 0.1 if wrong else error < 1e-6
-
-
-def main() -> None:
-    """Run a model once and keep its first output, then leave without the library's destructors."""
-    from lar.engines.megengine.lite import import_lite
-
-    model, layout, fix, path = sys.argv[1:]
-    lite = import_lite()
-    if fix:
-        x2apic.apply_fix()
-    config = lite.LiteConfig(device_type=lite.LiteDeviceType.LITE_CPU)
-    if layout:
-        assert hasattr(config.options, f"enable_{layout}")
-        setattr(config.options, f"enable_{layout}", 1)
-    network = lite.LiteNetwork(config=config)
-    network.load(model)
-    random = np.random.RandomState(0)
-    for name in network.get_all_input_name():
-        tensor = network.get_io_tensor(name)
-        data = random.rand(*tensor.layout.shapes).astype(np.dtype(tensor.layout.dtype))
-        tensor.set_data_by_copy(data)
-    network.forward()
-    network.wait()
-    np.save(path, network.get_io_tensor(network.get_all_output_name()[0]).to_numpy())
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
