@@ -45,23 +45,26 @@ OWN_ENGINES = [engine.name for engine in ENGINES]
 # What differs between tests, and no engine reads while it is loaded.
 HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST"}
 
-GRAPH = ("lar.engines.megengine.graph:import_megengine", "megengine.utils.comp_graph_tools")
-# What is imported before a fork, by engine and, where the task is a run, driver. A function imports
-# the engine's library as lar does.
+# The driver beside which there is what an engine needs for other tasks than a run.
+OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session"}
+
+# What is imported before a fork, by engine and driver. A function imports the engine's library as
+# lar does.
 LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
     ("megengine", "lite"): (
         "lar.engines.megengine.options",
         "lar.engines.megengine.algorithms",
         "lar.engines.megengine.lite:import_lite",
     ),
-    ("megengine", "graph"): ("lar.engines.megengine.options", *GRAPH),
-    ("megengine", ""): ("lar.engines.megengine.lite", "lar.engines.megengine.testcases", *GRAPH),
+    ("megengine", "graph"): (
+        "lar.engines.megengine.options",
+        "lar.engines.megengine.lite",
+        "lar.engines.megengine.testcases",
+        "lar.engines.megengine.graph:import_megengine",
+        "megengine.utils.comp_graph_tools",
+    ),
     ("onnxruntime", "session"): (
         "lar.engines.onnxruntime.options",
-        "lar.engines.onnxruntime.model_file",
-        "lar.engines.onnxruntime.session:import_onnxruntime",
-    ),
-    ("onnxruntime", ""): (
         "lar.engines.onnxruntime.model_file",
         "lar.engines.onnxruntime.session:import_onnxruntime",
     ),
@@ -77,10 +80,7 @@ answer_requests(int(sys.argv[1]), *sys.argv[2:])
 
 
 class Loaded(NamedTuple):
-    """What the libraries of a process that forks workers were loaded for, and with.
-
-    `driver` is empty if the workers do something else than running a model.
-    """
+    """What the libraries of a process that forks workers were loaded for, and with."""
 
     engine: str
     driver: str
@@ -106,7 +106,12 @@ class WorkerForks:
         """Start a worker as `start_python` of lar does; None if its driver cannot be forked."""
         task, engine, driver, *_ = arguments
         return self._fork(
-            engine, driver if task == "run" else "", WORKER, [arguments], environment, files
+            engine,
+            driver if task == "run" else OTHER_TASKS.get(engine, driver),
+            WORKER,
+            [arguments],
+            environment,
+            files,
         )
 
     def run_program(
