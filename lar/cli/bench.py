@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from lar.cli import scenario
 from lar.errors import EXIT_CODES, UsageError, printable
 from lar.options.arguments import add_option
 from lar.options.option import Group
@@ -92,6 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit with 1 if a variant is slower than the baseline",
     )
+    scenario.add_arguments(parser)
+    parser.set_defaults(parser=parser)
     group = parser.add_argument_group("report")
     for key, text in SHOWN.items():
         group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
@@ -117,6 +120,9 @@ def parse_budget(text: str) -> float:
 
 def main(arguments: argparse.Namespace) -> int:
     """Measure, print and write; return the exit code."""
+    if arguments.scenario is not None:
+        return scenario.run(arguments.parser, arguments, BENCH_KEYS)
+    scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
     from lar.cli.screen import screen_of_output
     from lar.reports.bench_text import format_bench

@@ -1,0 +1,147 @@
+"""`lar bench MODEL --scenario NAME`: a model under the load of MLPerf's load generator."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lar.errors import LarError, UsageError, printable
+from lar.options.option import flag_of
+from lar.options.values import (
+    parse_milliseconds,
+    parse_path,
+    parse_positive,
+    parse_rate,
+    parse_span,
+)
+from lar.records.scenario import SCENARIOS, Scenario
+
+if TYPE_CHECKING:
+    from lar.records.run import RunResult
+
+LOGS = "loadgen_logs"
+
+# What says more of a scenario, by the field that it sets: the parser, the value's name, the help.
+SETTINGS: Mapping[str, tuple[Any, str, str]] = {
+    "target_rate": (parse_rate, "R", "with server, have R queries a second arrive"),
+    "target_latency": (
+        parse_milliseconds,
+        "MS",
+        "with server, have each query answered within MS milliseconds (default 100)",
+    ),
+    "samples_per_query": (
+        parse_positive,
+        "N",
+        "with multi-stream, ask for N samples at once (default 8)",
+    ),
+    "min_queries": (parse_positive, "N", "ask for at least N queries (default 100)"),
+    "min_duration": (parse_span, "S", "load the model for at least S seconds (default 10)"),
+    LOGS: (parse_path, "DIR", "keep the logs of LoadGen in this folder"),
+}
+# What `lar bench` does with variants alone.
+OF_VARIANTS = (
+    *("vary", "baseline", "fail_if_slower", "budget", "margin"),
+    *("csv", "html", "save", "tag", "store"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of scenarios to those of `lar bench`."""
+    group = parser.add_argument_group("scenarios of MLPerf")
+    group.add_argument(
+        "--scenario",
+        choices=SCENARIOS,
+        help="load one model as MLPerf's LoadGen does, instead of comparing variants",
+    )
+    for key, (parse, metavar, text) in SETTINGS.items():
+        group.add_argument(flag_of(key), type=parse, metavar=metavar, help=text)
+
+
+def refuse_settings(arguments: argparse.Namespace) -> None:
+    """Refuse the settings of a scenario where none is asked for.
+
+    Raises:
+        UsageError: one is given.
+    """
+    for key in SETTINGS:
+        if getattr(arguments, key) is not None:
+            raise UsageError(
+                "needs --scenario", f"it takes {', '.join(SCENARIOS)}", flag=flag_of(key)
+            )
+
+
+def run(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, keys: frozenset[str]
+) -> int:
+    """Run the scenario, print and write what LoadGen found; return the exit code.
+
+    `keys` are those of the options of a run that `lar bench` takes.
+
+    Raises:
+        UsageError: a flag does not go with the scenario.
+        LarError: the run failed.
+    """
+    from lar.files.report_file import OutputFile
+    from lar.records.run import record_to_json
+    from lar.reports.scenario_text import format_scenario
+    from lar.running.plan import parse_values
+    from lar.running.scenario import run_scenario
+    from lar.running.variants import make_variants
+
+    for key in OF_VARIANTS:
+        if getattr(arguments, key) != parser.get_default(key):
+            raise UsageError(
+                "does not go with --scenario, which compares nothing",
+                "leave it out; --json FILE writes what LoadGen found",
+                flag=flag_of(key),
+            )
+    if len(arguments.models) > 1:
+        raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
+    options = {key: value for key, value in vars(arguments).items() if key in keys}
+    (variant,) = make_variants(arguments.models, [], options)
+    with contextlib.ExitStack() as stack:
+        json = arguments.json and stack.enter_context(OutputFile(arguments.json, "--json"))
+        values = parse_values(variant.options)
+        result = run_scenario(
+            variant.model,
+            scenario_of(arguments, values),
+            values,
+            log_folder=getattr(arguments, LOGS) or "",
+        )
+        if not (json and json.to_stdout):
+            print("\n".join(map(printable, format_scenario(result))), flush=True)
+        if json:
+            json.write(record_to_json(result).decode() + "\n")
+    return exit_code_of(result)
+
+
+def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
+    """Return the scenario that is asked for."""
+    latency = arguments.target_latency
+    given = {
+        "target_rate": arguments.target_rate,
+        "target_latency_seconds": None if latency is None else latency / 1e3,
+        "samples_per_query": arguments.samples_per_query,
+        "min_queries": arguments.min_queries,
+        "min_seconds": arguments.min_duration,
+        "seed": values.get("seed"),
+    }
+    chosen = {key: value for key, value in given.items() if value is not None}
+    return Scenario(name=arguments.scenario, **chosen)
+
+
+def exit_code_of(result: RunResult) -> int:
+    """Return the exit code of a scenario that has been printed.
+
+    Raises:
+        LarError: it did not end well.
+    """
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.failure is not None:
+        raise result.failure.to_error()
+    if result.status != "ok":
+        raise LarError(f"the run ended as {result.status}")
+    return 0
