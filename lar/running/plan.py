@@ -104,9 +104,8 @@ def plan_run(
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
-    stopping = stopping_of(values)
-    if stopping.is_open:
-        iterations = room_for(stopping, THREAD.of(values) or 1)
+    if one_of((DURATION, TARGET_CI), values):
+        iterations = room_for(stopping_of(values), THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
     if warmups is None:
@@ -125,7 +124,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
-    from lar.records.stopping import Stopping
+    from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
 
     target = TARGET_CI.of(values)
     if target is None:
