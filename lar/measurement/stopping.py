@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
+from typing import NamedTuple
 
 from lar.measurement.intervals import median_interval
-from lar.measurement.statistics import percentile_of
+from lar.measurement.statistics import causes_of, percentile_of
+from lar.records.run import Samples
 
 # Medians that differ by no more than this agree.
 SMALLEST_DRIFT = 0.01
@@ -31,6 +33,29 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
 def is_well_within(value: float, ordered: Sequence[float]) -> bool:
     """Return whether a value lies among sorted samples, their tenth at each end left out."""
     return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
+
+
+class Precision(NamedTuple):
+    """How well a median is known: half the width of its interval over it, None if it has none."""
+
+    half_width: float | None
+    undisturbed: bool = False  # the median is of the undisturbed iterations alone
+
+
+def precision_of(runners: Sequence[Samples]) -> Precision:
+    """Return how well the median is known that a summary trusts: that of the undisturbed iterations
+    if some were disturbed and the others are enough for an interval, else that of all."""
+    causes = [causes_of(samples) for samples in runners]
+    if any(causes):
+        calm = []
+        for samples, found in zip(runners, causes, strict=True):
+            disturbed = set(chain.from_iterable(found.values()))
+            times = enumerate(samples.end_to_end)
+            calm.append([time for index, time in times if index not in disturbed])
+        half_width = relative_half_width(calm)
+        if half_width is not None:
+            return Precision(half_width, undisturbed=True)
+    return Precision(relative_half_width([samples.end_to_end for samples in runners]))
 
 
 def relative_half_width(times: Sequence[Sequence[float]]) -> float | None:

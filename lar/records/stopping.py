@@ -64,6 +64,7 @@ class Stopped:
         seconds: how long was measured, the warm-up left out.
         reached: half the width of the 95 % interval of the median, as a share of the median; None
             where it was not asked for, or the samples were too few.
+        undisturbed: that median is of the undisturbed iterations alone, as some were disturbed.
         settled: whether two windows of the warm-up agreed; None where that was not asked for.
         offered: how many requests had arrived, with a rate.
         unserved: how many of these no runner had begun when measuring ended.
@@ -75,6 +76,7 @@ class Stopped:
     met: bool
     seconds: float
     reached: float | None = None
+    undisturbed: bool = False
     settled: bool | None = None
     offered: int | None = None
     unserved: int = 0

@@ -222,7 +222,8 @@ def format_stopped(result: RunResult) -> list[str]:
     done = len(result.samples.end_to_end)
     line = f"measured: {done} iterations in {stopped.seconds:.3f} s"
     if stopped.reached is not None:
-        line += f"; the median is known to +-{100 * stopped.reached:.3g} %"
+        median = "undisturbed median" if stopped.undisturbed else "median"
+        line += f"; the {median} is known to +-{100 * stopped.reached:.3g} %"
     return [line]
 
 

@@ -307,7 +307,8 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
         if stopped.reached is None:
             known = f"the samples were too few {after}"
         else:
-            known = f"the median was known to +-{100 * stopped.reached:.3g} % {after}"
+            median = "undisturbed median" if stopped.undisturbed else "median"
+            known = f"the {median} was known to +-{100 * stopped.reached:.3g} % {after}"
         yield f"--target-ci {100 * spec.stopping.target_interval:g}% is not reached: {known}"
     rate, load = spec.pacing.rate, stopped.load
     if rate is not None and load is not None and load >= 1:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from lar.measurement.pacing import Requests
 from lar.measurement.rows import SampleRows
-from lar.measurement.stopping import relative_half_width, windows_agree
+from lar.measurement.stopping import precision_of, windows_agree
 from lar.records.run import RunSpec
 from lar.records.stopping import Ending, Stopped
 
@@ -113,8 +113,11 @@ def approach(
     seconds, until, narrow_looks = 0.0, least / GROWTH, 0
     while True:
         seconds += runners.run(room_in(runners.tables), seconds=until - seconds)
-        reached = relative_half_width(
-            [rows.end_to_end(first) for rows, first in zip(runners.tables, firsts, strict=True)]
+        reached, undisturbed = precision_of(
+            [
+                rows.samples(first, rows.count)
+                for rows, first in zip(runners.tables, firsts, strict=True)
+            ]
         )
         narrow_looks = narrow_looks + 1 if reached is not None and reached <= target else 0
         met = narrow_looks >= NARROW_LOOKS and seconds >= least
@@ -126,6 +129,7 @@ def approach(
                 met=met,
                 seconds=seconds,
                 reached=reached,
+                undisturbed=undisturbed,
                 settled=settled,
             )
         until = min(most, max(least, seconds * GROWTH))

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from lar.measurement import stopping
-from lar.measurement.stopping import relative_half_width, windows_agree
+from lar.measurement.stopping import precision_of, relative_half_width, windows_agree
+from lar.records.run import Samples
 
 
 def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
@@ -56,6 +57,26 @@ def test_the_samples_of_several_runners_are_taken_in_turn() -> None:
     first, second = drawn(301, 1), [2 * each for each in drawn(300, 2)]
     mixed = [each for pair in zip(first, second, strict=False) for each in pair] + [first[-1]]
     assert relative_half_width([first, second]) == relative_half_width([mixed])
+
+
+def test_where_some_were_disturbed_the_median_of_the_others_is_looked_at() -> None:
+    calm, slow = drawn(200), [9.0 + 7 * each for each in drawn(100, 5)]
+    times, delays = [], []
+    for index, time in enumerate(calm):
+        times += [time, slow[index // 2]] if index % 2 else [time]
+        delays += [0.0, 8.0] if index % 2 else [0.0]
+    disturbed = Samples(end_to_end=tuple(times), queue_delay=tuple(delays))
+    assert precision_of([disturbed]) == (relative_half_width([calm]), True)
+    plain = Samples(end_to_end=tuple(times), queue_delay=(None,) * len(times))
+    assert precision_of([plain]) == (relative_half_width([times]), False)
+
+
+def test_where_nearly_all_were_disturbed_all_are_looked_at() -> None:
+    """As where a model runs on more threads than there are CPUs."""
+    times = drawn(200)
+    delays = tuple(0.5 if index > 10 else 0.0 for index in range(200))
+    found = precision_of([Samples(end_to_end=tuple(times), queue_delay=delays)])
+    assert found == (relative_half_width([times]), False)
 
 
 def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
