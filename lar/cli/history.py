@@ -26,8 +26,8 @@ from lar.reports.history_report import (
 from lar.reports.report import Report
 from lar.reports.results_report import build_report
 from lar.results.facts import NamedResult, describe_options, facts_of
-from lar.results.regressions import Check, check_kind, is_calm
-from lar.results.side_by_side import compare_results
+from lar.results.regressions import Check, check_kind
+from lar.results.side_by_side import compare_results, is_calm
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 
 Action = Callable[[argparse.Namespace], int]
@@ -547,10 +547,10 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
     """Return what a check could not show, and what it rests on."""
     notes = []
     for check in checks:
-        if check.basis == "CPU time":
+        if check.left_out:
             notes.append(
-                f"note: {check.name}: CPU times were compared, since most iterations of a run "
-                "were disturbed"
+                f"note: {check.name}: {check.left_out} runs are left out, since too few of their "
+                "iterations were undisturbed"
             )
         if check.difference is None:
             continue

@@ -73,14 +73,16 @@ def columns_of(entries: Sequence[Entry]) -> list[Column[Entry]]:
             rank=0,
         ),
         Column(
-            "CPU ms",
-            lambda it: it.cpu_median_seconds,
-            lambda it: format_ms(it.cpu_median_seconds),
-            key="cpu_median_seconds",
+            "trusted ms",
+            lambda it: it.trusted_seconds,
+            lambda it: format_ms(it.trusted_seconds),
+            key="trusted_seconds",
             align="right",
-            in_text=any(it.disturbed and it.cpu_median_seconds for it in entries),
-            rank=5,
+            in_text=any(it.trusted_seconds != it.median_seconds for it in entries),
+            rank=1,
         ),
+        Column("trust", lambda it: it.trust, in_text=False),
+        Column("CPU", lambda it: it.cpu_median_seconds, key="cpu_median_seconds", in_text=False),
         Column("started", lambda it: it.started_at, key="started_at", in_text=False),
     ]
 
@@ -98,7 +100,8 @@ class Series(NamedTuple):
 
     @property
     def medians(self) -> list[float]:
-        return [entry.median_seconds or 0.0 for entry in self.entries]
+        """The figure to trust of each run, or its median where there is none."""
+        return [entry.trusted_seconds or entry.median_seconds or 0.0 for entry in self.entries]
 
 
 def series_of(entries: Sequence[Entry]) -> list[Series]:
@@ -184,7 +187,17 @@ def draw_bars(values: Sequence[float], bars: str = BARS) -> str:
     return "".join(bars[round((value - least) / step)] for value in values)
 
 
-RUN_HEADINGS = ("run", "id", "saved", "tag", "version", "samples", "median (ms)", "disturbed")
+RUN_HEADINGS = (
+    "run",
+    "id",
+    "saved",
+    "tag",
+    "version",
+    "samples",
+    "median (ms)",
+    "disturbed",
+    "trust",
+)
 
 
 def page_of(series: Sequence[Series]) -> str:
@@ -212,12 +225,14 @@ def runs_table(series: Series) -> dict[str, object]:
     rows: list[tuple[Cell, ...]] = [
         (
             *(number, entry.id, day_of(entry.saved_at), entry.tag, entry.engine_version),
-            *(entry.samples, 1e3 * (entry.median_seconds or 0.0), entry.disturbed),
+            *(entry.samples, 1e3 * median, entry.disturbed, entry.trust),
         )
-        for number, entry in enumerate(series.entries, start=1)
+        for number, (entry, median) in enumerate(
+            zip(series.entries, series.medians, strict=True), start=1
+        )
     ]
     table = table_of_values("runs", "Runs", RUN_HEADINGS, rows)
-    texts = {"saved", "tag", "version"}
+    texts = {"saved", "tag", "version", "trust"}
     columns = [
         Column[Sequence[Cell]](
             column.title, column.value, digits=None if column.title in texts else 3
@@ -236,7 +251,6 @@ def check_report(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -
             Column[Check]("runs of", lambda it: it.name, rank=0),
             Column("runs", lambda it: len(it.new), align="right", key="runs"),
             Column("baseline", lambda it: len(it.baseline), align="right", key="baseline_runs"),
-            Column("basis", lambda it: it.basis, rank=3),
             Column("unit", lambda it: it.unit, rank=4),
             Column(
                 "ratio", ratio_of_check, lambda it: format_figure(ratio_of_check(it), 3), rank=0
@@ -273,7 +287,7 @@ def smallest_of_check(check: Check) -> float | None:
 def verdict_of_check(check: Check) -> str:
     """Return the verdict; a regression is called so."""
     if check.difference is None:
-        return "no times to compare"
+        return "not judged"
     if not check.can_show:
         return "not judged"
     return "slower: a regression" if check.is_regression else check.difference.verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 from lar.records.summary import Interval
@@ -171,22 +170,20 @@ def other_columns() -> Iterator[Column[Row]]:
 
 def ratio_interval(row: Row) -> Interval | None:
     """Return the interval of a ratio, None for one that nothing is known of."""
-    if row.difference is None or not math.isfinite(row.difference.interval.high):
-        return None
-    return row.difference.interval
+    return row.difference.interval if row.difference and row.is_judged else None
 
 
 def smallest_detectable(row: Row) -> float | None:
-    if row.difference is None or not math.isfinite(row.difference.smallest_detectable):
-        return None
-    return row.difference.smallest_detectable
+    return row.difference.smallest_detectable if row.difference and row.is_judged else None
 
 
 def verdict_of(row: Row) -> str | None:
     """Return what a ratio shows, None where there is no ratio."""
-    if row.difference is None:
-        return "baseline" if row.baseline == row.name and row.ratio else None
-    return row.difference.verdict if smallest_detectable(row) is not None else "not judged"
+    if row.ratio is None:
+        return None
+    if row.baseline == row.name:
+        return "baseline"
+    return row.difference.verdict if row.difference and row.is_judged else "not judged"
 
 
 def describe_verdict(row: Row) -> str:

@@ -16,32 +16,29 @@ from datetime import datetime
 from typing import Literal
 
 from lar.measurement.differences import Spread, compare_groups, spread_between_runs
-from lar.measurement.statistics import percentile_of
 from lar.records.run import RunResult
 from lar.records.summary import Difference
-from lar.results.side_by_side import Run, run_of
+from lar.results.side_by_side import Run, is_calm, run_of
 
-Basis = Literal["latency", "CPU time"]
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]
 
 GAP_SECONDS = 600.0  # between two runs, for another sitting
 FEWEST_TAGS = 3  # whose sittings show how much sittings differ
-CALM_SHARE = 0.1  # of disturbed iterations, at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """What new runs of one kind show against those of the baseline.
 
-    `basis` is what was compared: CPU time where most iterations of a run were disturbed and it is
-    known of all. `unit` is what counts as one value.
+    `new` and `baseline` are the runs whose times can be trusted, `left_out` counts the others.
+    `unit` is what counts as one value.
     """
 
     name: str
     new: tuple[Run, ...]
     baseline: tuple[Run, ...]
-    basis: Basis
+    left_out: int
     unit: Unit
     difference: Difference | None
 
@@ -66,17 +63,15 @@ def check_kind(
 
     `others` are more stored runs of that kind, by tag: they show by how much its sittings differ.
     """
-    fresh, base = ([run for run in map(run_of, side) if run.median] for side in (new, baseline))
-    basis = basis_of([*fresh, *base])
-    groups = [sittings_of([run_of(each) for each in group]) for group in others.values()]
-    sides = [sittings_of(base), sittings_of(fresh)]
-    a, b = ([medians_of(sitting, basis) for sitting in side] for side in sides)
-    tags = [[medians_of(sitting, basis) for sitting in group] for group in groups]
+    fresh, base = trusted(new), trusted(baseline)
+    groups = [sittings_of(trusted(group)) for group in others.values()]
+    a, b = ([medians_of(sitting) for sitting in sittings_of(side)] for side in (base, fresh))
+    tags = [[medians_of(sitting) for sitting in group] for group in groups]
     between = spread_between_sittings(tags)
     unit: Unit = "sittings"
     if between is None and max(len(a), len(b)) == 1 and is_calm([*fresh, *base]):
         unit = "runs"
-        a, b = ([[value] for value in medians_of(side, basis)] for side in (base, fresh))
+        a, b = ([[value] for value in medians_of(side)] for side in (base, fresh))
         between = spread_between_runs(
             [[[value] for value in sitting] for tag in tags for sitting in tag]
         )
@@ -85,7 +80,7 @@ def check_kind(
         name=name,
         new=tuple(fresh),
         baseline=tuple(base),
-        basis=basis,
+        left_out=len(new) + len(baseline) - len(fresh) - len(base),
         unit=unit,
         difference=difference,
     )
@@ -123,21 +118,11 @@ def moment_of(started_at: str) -> float | None:
         return None
 
 
-def is_calm(runs: Sequence[Run]) -> bool:
-    """Return whether hardly an iteration was disturbed, as far as that is known."""
-    return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
+def trusted(results: Sequence[RunResult]) -> list[Run]:
+    """Return the runs whose times can show a difference."""
+    return [run for run in map(run_of, results) if run.is_trusted]
 
 
-def basis_of(runs: Sequence[Run]) -> Basis:
-    """Return what is to be compared: CPU time where latency shows the load of the machine."""
-    disturbed = any(2 * run.disturbed_count > run.sample_count for run in runs)
-    known = all(any(each is not None for each in run.result.samples.cpu) for run in runs)
-    return "CPU time" if disturbed and known else "latency"
-
-
-def medians_of(runs: Sitting, basis: Basis) -> list[float]:
-    """Return the median of each run that has more than no time."""
-    if basis == "latency":
-        return [run.median for run in runs if run.median]
-    known = ([each for each in run.result.samples.cpu if each] for run in runs)
-    return [percentile_of(sorted(times), 50) for times in known if times]
+def medians_of(runs: Sitting) -> list[float]:
+    """Return the median of each run."""
+    return [run.median for run in runs if run.median]

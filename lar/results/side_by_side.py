@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
+from typing import Literal
 
 from lar.errors import UsageError, nearest
 from lar.measurement.differences import (
@@ -16,25 +18,44 @@ from lar.measurement.differences import (
     spread_of,
 )
 from lar.measurement.intervals import median_interval
-from lar.measurement.statistics import disturbed_of, percentile_of, statistics_of
+from lar.measurement.statistics import causes_of, percentile_of, statistics_of
 from lar.measurement.student import quantile_of_t
-from lar.measurement.summary import items_in_iteration, iterations_per_second, median_of_known
+from lar.measurement.summary import (
+    items_in_iteration,
+    iterations_per_second,
+    median_of_known,
+    summarize,
+)
 from lar.records.run import RunResult
-from lar.records.summary import Difference, Interval
+from lar.records.summary import Difference, Interval, Trust
 from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
 
+Doubt = Literal["", "single", "disturbed", "machine"]
+"""Why a difference shows nothing:
+
+single     there is one run on each side
+disturbed  no run of a side has a figure to trust
+machine    one side was run after the other, while the machine did something else too
+"""
+
 SEVERAL = "several"  # the fact of a row whose runs differ in it
-FEW = 8  # undisturbed samples, for them to stand for a run
+CALM_SHARE = 0.1  # of disturbed iterations, at most
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: the samples that stand for it, and how many were disturbed."""
+    """One run: the times that stand for it, which figure they are, and how many were disturbed.
+
+    `times` are those of all iterations, of the undisturbed ones, or the CPU times that are the
+    latency of a quiet machine, as `trust` has it; with "nothing" they are of all, and decide
+    nothing. `is_watched` says whether disturbances were looked for.
+    """
 
     result: RunResult
     times: tuple[float, ...]
+    trust: Trust
     disturbed_count: int
-    is_watched: bool  # whether disturbances were looked for
+    is_watched: bool
 
     @property
     def median(self) -> float | None:
@@ -44,10 +65,18 @@ class Run:
     def sample_count(self) -> int:
         return len(self.result.samples.end_to_end)
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its times can show a difference."""
+        return self.trust != "nothing" and bool(self.median)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The runs of a row of the table, and the facts about them."""
+    """The runs of a row of the table, and the facts about them.
+
+    `doubt` is why a difference from the baseline shows nothing, empty if it may.
+    """
 
     name: str
     facts: Mapping[str, str]
@@ -55,6 +84,16 @@ class Row:
     baseline: str = ""
     ratio: float | None = None
     difference: Difference | None = None
+    doubt: Doubt = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a difference from the baseline could be shown."""
+        return (
+            self.difference is not None
+            and not self.doubt
+            and math.isfinite(self.difference.smallest_detectable)
+        )
 
     @property
     def results(self) -> tuple[RunResult, ...]:
@@ -105,7 +144,7 @@ class Row:
     @cached_property
     def cpu_median(self) -> float | None:
         """The median of the runs' CPU times of an iteration."""
-        return middle([median_of_known(result.samples.cpu) for result in self.results])
+        return middle([median_of_known(result.samples.busiest_thread) for result in self.results])
 
     @property
     def iterations_per_second(self) -> float | None:
@@ -264,18 +303,33 @@ def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
 
 
 def run_of(result: RunResult) -> Run:
-    """Return the samples that stand for a run: those that nothing disturbed, if they are enough."""
-    samples = result.samples
-    times = samples.end_to_end
-    delays = samples.queue_delay or (None,) * len(times)
-    disturbed = set(disturbed_of(times, delays))
-    kept = tuple(each for place, each in enumerate(times) if place not in disturbed)
-    return Run(
-        result=result,
-        times=kept if len(kept) >= FEW else times,
-        disturbed_count=len(disturbed),
-        is_watched=any(delay is not None for delay in delays),
+    """Return a run with the times that stand for it."""
+    samples, summary = result.samples, summarize(result)
+    if summary is None:
+        return Run(result, (), "nothing", 0, False)
+    times: tuple[float, ...] = samples.end_to_end
+    if summary.trust == "undisturbed latency":
+        disturbed = {*chain.from_iterable(causes_of(samples).values())}
+        times = tuple(each for place, each in enumerate(times) if place not in disturbed)
+    elif summary.trust == "cpu":
+        times = tuple(each for each in samples.busiest_thread if each is not None)
+    watched = any(
+        each is not None for column in (samples.queue_delay, samples.steal) for each in column
     )
+    return Run(result, times, summary.trust, summary.disturbed_count, watched)
+
+
+def is_calm(runs: Sequence[Run]) -> bool:
+    """Return whether hardly an iteration was disturbed, as far as that is known."""
+    return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
+
+
+def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
+    """Return whether neither side was run before the other was begun, as far as that is known."""
+    first, second = ([run.result.started_at for run in side] for side in (one, other))
+    if not all((*first, *second)):
+        return False
+    return min(first) <= max(second) and min(second) <= max(first)
 
 
 def interval_of_runs(medians: Sequence[float]) -> Interval | None:
@@ -312,19 +366,39 @@ def compare_rows(rows: Sequence[Row], varying: Sequence[str], asked: str) -> lis
         base is not None and base is not row for row, base in zip(rows, baselines, strict=True)
     )
     compared = []
+    no_doubt: Doubt = ""
     for row, base in zip(rows, baselines, strict=True):
         if base is None:
             compared.append(row)
             continue
         ratio = 1.0 if base is row and row.median else None
-        difference = None
+        difference, doubt = None, no_doubt
         if base is not row and row.median and base.median:
-            a, b = ([run.times for run in each.timed] for each in (base, row))
+            ratio = row.median / base.median
+            a, b = ([run for run in each.timed if run.is_trusted] for each in (base, row))
             between = spread_of_others(rows, row, base)
-            difference = compare_groups(a, b, between=between, comparisons=comparisons)
-            ratio = difference.ratio if difference else None
-        compared.append(replace(row, baseline=base.name, ratio=ratio, difference=difference))
+            difference = compare_groups(
+                *([run.times for run in side] for side in (a, b)),
+                between=between,
+                comparisons=comparisons,
+            )
+            ratio = difference.ratio if difference else ratio
+            doubt = doubt_of(difference, base, row)
+        compared.append(
+            replace(row, baseline=base.name, ratio=ratio, difference=difference, doubt=doubt)
+        )
     return compared
+
+
+def doubt_of(difference: Difference | None, base: Row, row: Row) -> Doubt:
+    """Return why a difference between two rows shows nothing, empty if it may."""
+    if difference is None:
+        return "disturbed"
+    if math.isinf(difference.smallest_detectable):
+        return "single"
+    same = base.facts["machine"] == row.facts["machine"]
+    in_turns = are_in_turns(base.timed, row.timed)
+    return "machine" if same and not in_turns and not is_calm([*base.timed, *row.timed]) else ""
 
 
 def spread_of_others(rows: Sequence[Row], row: Row, base: Row) -> Spread | None:
@@ -412,22 +486,39 @@ def stem_of(row: Row) -> str:
     return os.path.splitext(row.facts["model"])[0]
 
 
+DOUBTS: Mapping[Doubt, str] = {
+    "single": "a single run on each side shows nothing of {}: two processes of one program "
+    "differ too. Give several runs of each and pool them with --by, or compare with `lar bench`",
+    "disturbed": "nothing can be said of {}: too few iterations were undisturbed. Run it again "
+    "when the machine is quiet, or compare with `lar bench`",
+    "machine": "nothing can be said of {}: one side was run after the other, on a machine that "
+    "did something else too. Make the runs in turns, or compare with `lar bench`",
+}
+
+
 def warnings_for(
     rows: Sequence[Row], by: Sequence[str], facts: Sequence[Mapping[str, str]]
 ) -> list[str]:
     """Return what the figures do not show, and why."""
     warnings = []
     timed = [row for row in rows if row.timed]
-    compared = [row for row in rows if row.difference]
-    unjudged = [
-        row for row in compared if row.difference and math.isinf(row.difference.smallest_detectable)
+    compared = [row for row in rows if row.ratio and row.baseline != row.name]
+    for doubt, text in DOUBTS.items():
+        if doubted := [row for row in compared if row.doubt == doubt]:
+            which = "any ratio" if len(doubted) == len(compared) else name_rows(doubted)
+            warnings.append(text.format(which))
+    by_name = {row.name: row for row in rows}
+    apart = [
+        row
+        for row in compared
+        if row.is_judged
+        and row.facts["machine"] == by_name[row.baseline].facts["machine"]
+        and not are_in_turns(row.timed, by_name[row.baseline].timed)
     ]
-    if unjudged:
-        which = "of any ratio" if len(unjudged) == len(compared) else f"of {name_rows(unjudged)}"
+    if apart:
         warnings.append(
-            f"a single run on each side shows nothing {which}: two processes of one program "
-            "differ too. Give several runs of each and pool them with --by, or compare with "
-            "`lar bench`"
+            f"the runs of {name_rows(apart)} and of the baseline were not made in turns: a change "
+            "of the machine between the two would look like a difference"
         )
     few = [row for row in timed if row.interval is None]
     if few:
@@ -438,7 +529,9 @@ def warnings_for(
         counts = ", ".join(
             f"{row.name} ({row.disturbed_count} of {row.sample_count})" for row in disturbed
         )
-        warnings.append(f"disturbed iterations, left out where enough others are left: {counts}")
+        warnings.append(
+            f"iterations were disturbed, and left out or taken by their CPU time: {counts}"
+        )
     unwatched = [row for row in timed if not any(it.is_watched for it in row.timed)]
     if unwatched:
         which = "" if len(unwatched) == len(timed) else f" in {name_rows(unwatched)}"

@@ -29,6 +29,7 @@ from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
 from lar.results.facts import NamedResult, describe_options, facts_of, fed_shapes
+from lar.results.side_by_side import run_of
 
 # "lars", by which SQLite's own tools and `file` tell that it is one of these.
 APPLICATION_ID = 0x6C617273
@@ -85,6 +86,8 @@ class Entry:
     inputs: str
     disturbed: int
     cpu_median_seconds: float | None
+    trust: str
+    trusted_seconds: float | None
     content_sha256: str
     result_bytes: int
 
@@ -475,11 +478,13 @@ def columns_of_first(result: RunResult) -> dict[str, object]:
 
 def columns_of_second(result: RunResult) -> dict[str, object]:
     """Return the columns that the second schema has added."""
-    summary = summarize(result)
+    summary, run = summarize(result), run_of(result)
     return {
         "inputs": fed_shapes(result),
         "disturbed": summary.disturbed_count if summary else 0,
         "cpu_median_seconds": summary.cpu_median if summary else None,
+        "trust": run.trust,
+        "trusted_seconds": run.median if run.is_trusted else None,
     }
 
 
@@ -514,10 +519,15 @@ def make_first_schema(connection: sqlite3.Connection) -> None:
 
 
 def make_second_schema(connection: sqlite3.Connection) -> None:
-    """The shapes that runs were fed with, what is known of disturbances, and an index of kinds."""
-    for column in ("inputs text not null default ''", "disturbed integer not null default 0"):
+    """The shapes that runs were fed with, disturbances, the figure to trust, an index of kinds."""
+    for column in (
+        "inputs text not null default ''",
+        "disturbed integer not null default 0",
+        "cpu_median_seconds real",
+        "trust text not null default ''",
+        "trusted_seconds real",
+    ):
         connection.execute(f"alter table results add column {column}")
-    connection.execute("alter table results add column cpu_median_seconds real")
     numbers = [number for (number,) in connection.execute("select id from results")]
     for number in numbers:
         (content,) = connection.execute(
@@ -525,10 +535,9 @@ def make_second_schema(connection: sqlite3.Connection) -> None:
         ).fetchone()
         with contextlib.suppress(zlib.error, ValueError):  # a damaged one stays as it is
             columns = columns_of_second(read_result(zlib.decompress(content)))
+            changes = ", ".join(f"{column} = :{column}" for column in columns)
             connection.execute(
-                "update results set inputs = :inputs, disturbed = :disturbed, "
-                "cpu_median_seconds = :cpu_median_seconds where id = :id",
-                {**columns, "id": number},
+                f"update results set {changes} where id = :id", {**columns, "id": number}
             )
     connection.execute("create index results_kind on results (model_sha256, machine, options)")
 

@@ -158,7 +158,7 @@ def test_the_newest_stored_run_is_checked_with_those_of_its_tag(
         opened.add(make_runs(4, 0.010, seed=7), "v3")
     done = run_lar("history", "check", "--baseline", "v1", "--store", store, "--format", "csv")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[1].startswith("net.onnx,4,5,latency,runs,")
+    assert done.stdout.splitlines()[1].startswith("net.onnx,4,5,runs,")
 
 
 def test_a_model_is_run_and_checked(

@@ -97,33 +97,36 @@ def test_runs_of_other_tags_show_by_how_much_runs_differ() -> None:
     assert not check(make_runs(1, 0.011), make_runs(1, 0.01), others).is_regression
 
 
-def disturb(result: RunResult, cpu_seconds: float) -> RunResult:
-    """A run whose iterations took three times as long, since they waited for a CPU."""
-    times = tuple(3 * each for each in result.samples.end_to_end)
-    count = len(times)
+def disturb(result: RunResult, threads: int | None = 1) -> RunResult:
+    """A run whose iterations took three times as long, since their thread waited for a CPU."""
+    times = result.samples.end_to_end
     samples = replace(
         result.samples,
-        end_to_end=times,
-        queue_delay=tuple(each * 2 / 3 for each in times),
-        cpu=tuple(cpu_seconds * (1 + 0.001 * (number % 5)) for number in range(count)),
+        end_to_end=tuple(3 * each for each in times),
+        queue_delay=tuple(2 * each for each in times),
+        busiest_thread=times,
     )
-    return replace(result, samples=samples)
+    assert result.engine is not None
+    return replace(result, samples=samples, engine=replace(result.engine, threads=threads))
 
 
-def test_where_iterations_were_disturbed_cpu_times_are_compared() -> None:
-    calm = [
-        replace(run, samples=replace(run.samples, cpu=run.samples.end_to_end))
-        for run in make_runs(5, 0.01, seed=2)
-    ]
-    busy = [disturb(run, run.samples.end_to_end[0]) for run in make_runs(5, 0.01, seed=1)]
+def test_disturbed_runs_count_with_their_cpu_time_where_that_is_the_latency() -> None:
+    calm = make_runs(5, 0.01, seed=2)
+    busy = [disturb(run) for run in make_runs(5, 0.01, seed=1)]
     found = check(busy, calm)
-    assert (found.basis, found.is_regression) == ("CPU time", False)
+    assert [run.trust for run in found.new] == ["cpu"] * 5
     assert not found.can_show  # of one sitting of a machine that does something else
     others = {str(day): at(day, calm) for day in range(1, 5)}
     found = check(busy, calm, others)
-    assert (found.basis, found.can_show) == ("CPU time", True)
-    # CPU times that are not known of all runs are not compared.
-    assert check(busy, make_runs(5, 0.01, seed=2)).basis == "latency"
+    assert (found.can_show, found.is_regression) == (True, False)
+
+
+def test_runs_that_show_nothing_are_left_out() -> None:
+    busy = [disturb(run, threads=2) for run in make_runs(2, 0.01, seed=1)]
+    found = check([*busy, *make_runs(5, 0.0103, seed=1)], make_runs(5, 0.01, seed=2))
+    assert (found.left_out, found.is_regression) == (2, True)
+    found = check(busy, make_runs(5, 0.01, seed=2))
+    assert (found.left_out, found.difference) == (2, None)
 
 
 def test_false_alarms_are_rare() -> None:
@@ -139,4 +142,4 @@ def test_false_alarms_are_rare() -> None:
 
 def test_runs_without_times_are_left_out() -> None:
     found = check([make_result()], make_runs(3, 0.01))
-    assert (found.difference, found.new) == (None, ())
+    assert (found.difference, found.new, found.left_out) == (None, (), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -110,13 +111,53 @@ def test_disturbed_samples_are_left_out_and_counted() -> None:
     table = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)])
     (row,) = table.rows
     assert (row.median, row.disturbed_count, row.sample_count) == (0.010, 20, 40)
-    assert any(it.startswith("disturbed iterations, left out") for it in table.warnings)
+    assert row.runs[0].trust == "undisturbed latency"
+    assert any(it.startswith("iterations were disturbed, and left out") for it in table.warnings)
 
 
-def test_where_nearly_all_were_disturbed_all_count() -> None:
+def test_where_nearly_all_were_disturbed_nothing_is_shown() -> None:
     times = [0.010] * 2 + [0.030] * 38
-    (row,) = compare([make_result(times, queue_delay=[0.0] * 2 + [0.02] * 38)]).rows
-    assert row.median == 0.030
+    busy = make_result(times, queue_delay=[0.0] * 2 + [0.02] * 38)
+    fast = replace(busy, spec=replace(busy.spec, settings={"fast_run": True}))
+    table = compare([*make_runs(3, 0.010), *[fast] * 3], by=["option"])
+    row = table.rows[1]
+    assert (row.median, row.doubt, row.is_judged) == (0.030, "disturbed", False)
+    assert row.ratio == pytest.approx(3, rel=0.05)
+    assert any(it.startswith("nothing can be said of any ratio: too few") for it in table.warnings)
+
+
+def begun(runs: list[RunResult], minutes: range) -> list[RunResult]:
+    """Runs with an eighth of their iterations disturbed, begun at these minutes."""
+    return [
+        replace(
+            run,
+            started_at=f"2025-06-01T12:{minute:02d}:00+00:00",
+            samples=replace(run.samples, queue_delay=(0.009,) * 5 + (0.0,) * 35),
+        )
+        for run, minute in zip(runs, minutes, strict=True)
+    ]
+
+
+def test_runs_in_turns_are_judged_on_a_busy_machine_and_others_are_not() -> None:
+    plain, fast = make_runs(5, 0.010, seed=1), make_runs(5, 0.011, seed=2, fast_run=True)
+    apart = compare(begun(plain, range(5)) + begun(fast, range(5, 10)), by=["option"])
+    assert (apart.rows[1].doubt, apart.rows[1].is_judged) == ("machine", False)
+    assert any("one side was run after the other" in it for it in apart.warnings)
+    turns = begun(plain, range(0, 10, 2)) + begun(fast, range(1, 11, 2))
+    judged = compare(turns, by=["option"]).rows[1]
+    assert judged.is_judged
+    assert judged.difference is not None
+    assert judged.difference.verdict == "slower"
+
+
+def test_on_a_quiet_machine_runs_after_one_another_are_judged_with_a_warning() -> None:
+    runs = make_runs(5, 0.010, seed=1) + [
+        replace(run, started_at="2025-06-02T12:00:00+00:00")
+        for run in make_runs(5, 0.011, seed=2, fast_run=True)
+    ]
+    table = compare(runs, by=["option"])
+    assert table.rows[1].is_judged
+    assert any("were not made in turns" in it for it in table.warnings)
 
 
 def test_a_failed_run_stays_as_a_row() -> None:
