@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
+from typing import NamedTuple
 
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
@@ -13,26 +14,71 @@ from lar.records.run import Samples
 # The columns of samples that are kept of each turn.
 KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled")
 
-
-def centre_of_turn(turn: Turn) -> float:
-    """Return the median of the iterations of a turn; of the undisturbed ones where some are."""
-    values: Sequence[float] = turn.samples.end_to_end
-    disturbed = set(disturbed_of(values, turn.samples.queue_delay))
-    calm = [value for index, value in enumerate(values) if index not in disturbed]
-    return percentile_of(sorted(calm or values), 50)
+# A round with fewer ratios of undisturbed turns says nothing about them.
+FEWEST_CALM = 2
 
 
-def log_ratios_of(baseline: Iterable[Turn], variant: Iterable[Turn]) -> list[list[float]]:
-    """Return for each round the logarithms of the variant's time over the baseline's, of the turns
-    of one cycle; turns without a neighbour are left out."""
-    centres = {(turn.round, turn.cycle): centre_of_turn(turn) for turn in baseline}
+class Ratios(NamedTuple):
+    """The logarithms of a variant's times over the baseline's, of neighbouring turns of each round.
+
+    `are_calm` says that they are of undisturbed iterations alone.
+    """
+
+    rounds: list[list[float]]
+    are_calm: bool
+
+
+def log_ratios_of(baseline: Iterable[Turn], variant: Iterable[Turn]) -> Ratios:
+    """Return the ratios of the turns of one cycle, each by the median of its iterations.
+
+    They are those of undisturbed iterations, without the turns and rounds that have none, unless
+    most rounds are such: then they are of all iterations.
+    """
+    calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
+    calm = [ratios for ratios in calm if len(ratios) >= FEWEST_CALM]
+    are_calm = 2 * len(calm) >= len(every)
+    return Ratios([*filter(None, calm if are_calm else every)], are_calm)
+
+
+def pair_turns(
+    baseline: Iterable[Turn], variant: Iterable[Turn], *, are_calm: bool
+) -> list[list[float]]:
+    """Return the logarithms of the ratios of neighbouring turns, for each round."""
+    theirs = {(turn.round, turn.cycle): centre_of_turn(turn, is_calm=are_calm) for turn in baseline}
     rounds: dict[int, list[float]] = {}
     for turn in variant:
-        theirs = centres.get((turn.round, turn.cycle))
-        own = centre_of_turn(turn)
-        if theirs and own:
-            rounds.setdefault(turn.round, []).append(math.log(own / theirs))
+        if (turn.round, turn.cycle) in theirs:
+            ratios = rounds.setdefault(turn.round, [])
+            other = theirs[turn.round, turn.cycle]
+            own = centre_of_turn(turn, is_calm=are_calm)
+            if own and other:
+                ratios.append(math.log(own / other))
     return list(rounds.values())
+
+
+def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
+    """Return the median of the iterations of a turn, or of the undisturbed ones; None if it has
+    none."""
+    values = turn.samples.end_to_end
+    if is_calm:
+        disturbed = set(disturbed_of(values, turn.samples.queue_delay))
+        values = tuple(it for index, it in enumerate(values) if index not in disturbed)
+    return percentile_of(sorted(values), 50) if values else None
+
+
+def signs_agree(ratios: Ratios, alpha: float) -> bool:
+    """Return whether so many rounds have the same sign as chance has them with a probability of
+    `alpha` at most.
+
+    Of disturbed times a few rounds may lie far on one side: a process that shares its CPU is slower
+    by a factor as long as it lives. Where they are calm, the size of the ratios is enough.
+    """
+    if ratios.are_calm:
+        return True
+    sums = [math.fsum(each) for each in ratios.rounds]
+    count, above = len(sums), sum(each > 0 for each in sums)
+    fewer = min(above, count - above)
+    return 2 * sum(math.comb(count, k) for k in range(fewer + 1)) <= alpha * 2.0**count
 
 
 def join_turns(turns: Iterable[Turn]) -> Samples:

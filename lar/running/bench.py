@@ -21,7 +21,7 @@ from lar.measurement.differences import alpha_of_look, compare_pairs
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.statistics import percentile_of
 from lar.measurement.summary import summarize
-from lar.measurement.turns import join_turns, kept_of, log_ratios_of
+from lar.measurement.turns import centre_of_turn, join_turns, kept_of, log_ratios_of, signs_agree
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, OutputDifference, Stop, Turn, VariantResult
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lar.running.array_inputs import Inputs
 
 # A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
-TURN_SECONDS = 0.03
+TURN_SECONDS = 0.01
 MOST_PER_TURN = 64
 # Before the timed iterations of a turn, as the caches hold what others left there.
 UNTIMED_SECONDS = 5e-4
@@ -53,6 +53,8 @@ LEAST_ROUND_SECONDS = 1.0
 MOST_ROUND_SECONDS = 5.0
 LEAST_CYCLES = 3
 MOST_CYCLES = 100
+WANTED_CALM = 8
+FEWEST_ROUNDS = 3  # that an interval is made of
 FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to compare with, all
 
 # Workers that are alive at once, where memory allows it.
@@ -374,10 +376,14 @@ class Campaign:
         entry.decided = entry.decided or found.smallest_detectable < self.margin
 
     def compare(self, base: Entry, entry: Entry) -> Difference | None:
+        """Return how a variant differs from its baseline; None if too few rounds say it."""
         ratios = log_ratios_of(base.turns, entry.turns)
-        if len(ratios) < LEAST_CYCLES:
+        if len(ratios.rounds) < FEWEST_ROUNDS:
             return None
-        return compare_pairs(ratios, comparisons=max(1, self.comparisons))
+        found = compare_pairs(ratios.rounds, comparisons=max(1, self.comparisons))
+        if found is None or signs_agree(ratios, 1 - found.interval.confidence):
+            return found
+        return replace(found, verdict="no difference shown")
 
     def show(self) -> None:
         """Report how far it has come."""
@@ -412,7 +418,7 @@ class Campaign:
         number, self.rounds = self.rounds, self.rounds + 1
         with contextlib.ExitStack() as stack:
             takers: dict[int, TurnTaker] = {}
-            for entry in chunk:
+            for entry in self.order.sample(chunk, len(chunk)):
                 spec = entry.variant.spec
                 if spec is None or entry.failed:
                     continue
@@ -426,8 +432,14 @@ class Campaign:
                 )
                 takers[entry.number] = TurnTaker(stack, spec, context)
             began = time.monotonic()
-            await_all(takers.values())
-            self.play_turns(number, takers, time.monotonic() - began)
+            try:
+                await_all(takers.values())
+                self.play_turns(number, takers, time.monotonic() - began)
+            except KeyboardInterrupt:
+                for index, taker in takers.items():
+                    entry = self.entries[index]
+                    entry.result = entry.result or replace(taker.watch.result, status="interrupted")
+                raise
             for index, taker in takers.items():
                 entry = self.entries[index]
                 if entry.result is None or taker.ended:
@@ -457,13 +469,25 @@ class Campaign:
             if cycle and self.is_late():
                 return
             # By the clock of the engine too: a script's goes faster than that of the wall.
-            if cycle >= LEAST_CYCLES and max(time.monotonic() - began, computed) >= seconds:
+            spent = max(time.monotonic() - began, computed)
+            # Where others compute, undisturbed turns are rare; new processes take longer.
+            is_enough = spent >= MOST_ROUND_SECONDS or self.has_calm_turns(number, takers)
+            if cycle >= LEAST_CYCLES and spent >= seconds and is_enough:
                 return
             # As many of each: the first iterations after a break are not like those after them.
             counts = iterations_in_turn(max(self.entries[index].seconds for index in able))
             for index in self.order.sample(able, len(able)):
                 turn = (number, cycle, *counts)
                 computed += self.play_turn(self.entries[index], takers[index], *turn)
+
+    def has_calm_turns(self, number: int, numbers: Iterable[int]) -> bool:
+        """Return whether enough turns of a round had iterations that nothing disturbed."""
+        for index in numbers:
+            turns = [turn for turn in self.entries[index].turns if turn.round == number]
+            calm = sum(centre_of_turn(turn, is_calm=True) is not None for turn in turns)
+            if calm < min(WANTED_CALM, len(turns)):
+                return False
+        return True
 
     def play_turn(
         self, entry: Entry, taker: TurnTaker, number: int, cycle: int, untimed: int, timed: int

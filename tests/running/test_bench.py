@@ -8,6 +8,8 @@ import pytest
 
 import lar
 from lar.records.bench import BenchResult
+from lar.running.bench import BenchProgress, run_bench
+from lar.running.variants import make_variants
 from tests.conftest import WriteScript
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -149,3 +151,46 @@ def test_a_misspelt_keyword_names_the_nearest() -> None:
         lar.bench("model.fake", budget_second=3)
     with pytest.raises(lar.UsageError, match="does not say how a model is run"):
         lar.bench("model.fake", iter=3)
+
+
+def test_an_interrupt_keeps_the_verdicts_so_far(write_script: WriteScript) -> None:
+    models = [script(write_script, seconds) for seconds in (0.01, 0.02)]
+
+    def interrupt(progress: BenchProgress) -> None:
+        if progress.rounds == 4:
+            raise KeyboardInterrupt
+
+    bench = run_bench(make_variants(models, [], {}), report=interrupt)
+    assert bench.stopped == "interrupted"
+    assert [each.status for each in bench.variants] == ["ok", "ok"]
+    assert verdicts(bench) == ["", "slower"]
+    assert bench.differences[models[1]].processes == 3
+
+
+def test_an_interrupt_of_the_first_round_keeps_its_turns(write_script: WriteScript) -> None:
+    model = script(write_script, 0.01)
+    turns = 0
+
+    def interrupt(progress: BenchProgress) -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 4:
+            raise KeyboardInterrupt
+
+    bench = run_bench(make_variants([model, model], [], {}), report=interrupt)
+    assert [each.status for each in bench.variants] == ["interrupted", "interrupted"]
+    assert [len(each.turns) for each in bench.variants] == [3, 3]
+    assert bench.variants[0].latency is not None
+
+
+def test_more_variants_than_there_is_memory_for(
+    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are measured in groups, each with the baseline."""
+    monkeypatch.setattr("lar.running.bench.available_bytes", lambda: 1)
+    models = [script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)]
+    bench = lar.bench(models)
+    assert verdicts(bench) == ["", "slower", "faster"]
+    rounds = [{turn.round for turn in each.turns} for each in bench.variants]
+    assert rounds[0] == rounds[1] | rounds[2]
+    assert not rounds[1] & rounds[2]

@@ -1,0 +1,222 @@
+"""`lar bench`, from the command line: its table, its files, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.cli.bench import describe_progress, parse_budget
+from lar.reports.bench_html import format_html
+from lar.running.bench import BenchProgress
+from tests.conftest import RunLar, WriteScript
+from tests.profiles.browser import CHROMIUM, open_page
+
+INPUT = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
+OUTPUTS = {"prob": [0.25, 0.75]}
+
+
+def script(write: WriteScript, seconds: float, **fields: Any) -> str:
+    return write(**{"inputs": INPUT, "outputs": OUTPUTS, "times": [[seconds, 0.0, None]], **fields})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, run_lar: RunLar) -> Path:
+    """The folder of a bench of two scripts and a broken one, with all its reports."""
+    place = tmp_path_factory.mktemp("bench")
+    line = '{"outputs": {"prob": [%s, 0.75]}, "times": [[%s, 0.0, null]], "faults": [%s]}'
+    for name, *values in (
+        ("fast", 0.25, 0.01, ""),
+        ("slow", 0.26, 0.0103, ""),
+        ("broken", 0.25, 0.01, '{"at": "load", "do": "abort"}'),
+    ):
+        (place / f"{name}.fake").write_text(line % tuple(values))
+    done = run_lar(
+        *("bench", "fast.fake", "slow.fake", "broken.fake --cpu", "--json", "b.json"),
+        *("--csv", "b.csv", "--html", "b.html"),
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr
+    (place / "printed").write_text(done.stdout)
+    return place
+
+
+def test_the_table_has_what_varies_and_the_verdicts(folder: Path) -> None:
+    first, _, heading, *rows = (folder / "printed").read_text().splitlines()
+    assert first.startswith("3 models on fake 1 script: 3 variants, 5 rounds of fresh processes, ")
+    assert heading.split("  ")[0] == "model"
+    assert "cpu" in heading.split()
+    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows[:3]]
+    assert cells[0] == ["fast.fake", "10.000", "baseline"]
+    assert cells[1][:4] == ["slow.fake", "10.300", "1.030", "1.030 .. 1.030"]
+    assert cells[1][4:] == ["slower", "different (prob: 1.0e-02)"]
+    assert cells[2][:3] == ["broken.fake", "on", "crashed"]
+    assert cells[2][3].startswith("crashed: the engine crashed in phase load: killed by SIGABRT")
+
+
+def test_json_is_read_back(folder: Path) -> None:
+    bench = lar.read_bench((folder / "b.json").read_text())
+    assert bench.format == "lar.bench/1"
+    assert bench.to_json() + "\n" == (folder / "b.json").read_text()
+    assert bench.to_dict()["variants"][1]["difference"]["verdict"] == "slower"
+    assert bench["slow.fake"].status == "ok"
+    with pytest.raises(ValueError, match=r"is not 'lar\.bench/1'"):
+        lar.read_bench(bench.to_json().replace("lar.bench/1", "lar.bench/9"))
+
+
+def test_csv_is_the_rows(folder: Path) -> None:
+    rows = [*csv.DictReader(io.StringIO((folder / "b.csv").read_text()))]
+    made = lar.read_bench((folder / "b.json").read_text()).rows()
+    assert [row["variant"] for row in rows] == [row["variant"] for row in made]
+    assert [row["verdict"] for row in rows] == ["", "slower", ""]
+    assert float(rows[0]["median"]) == pytest.approx(0.01)
+    assert [row["status"] for row in rows] == ["ok", "ok", "crashed"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
+def test_the_page_is_drawn(folder: Path, tmp_path: Path) -> None:
+    elements, messages = open_page((folder / "b.html").read_text(), tmp_path)
+    assert messages == []
+    assert 'data-drawn="yes"' in elements
+    assert '<p class="error">' not in elements
+    for name in ("result", "ratios", "distributions", "timeline"):
+        assert f'<section id="{name}">' in elements
+    assert "slow.fake: 1.0300 (1.0300 to 1.0300), slower" in elements
+
+
+def test_disturbed_samples_are_marked(write_script: WriteScript) -> None:
+    delays = [0.0, 0.005] * 200
+    model = script(write_script, 0.01, queue_delays=delays)
+    bench = lar.bench([model, model], margin=0.5)
+    latency = bench.variants[0].latency
+    assert latency is not None
+    assert 0 < latency.disturbed_count < latency.count
+    page = format_html(bench)
+    assert "0.0,10.0,1]" in page.replace(" ", "") or ",10.0,1]" in page
+
+
+def test_a_combination_that_is_refused_is_a_row(run_lar: RunLar, root: Path) -> None:
+    done = run_lar(
+        *("bench", "models/digits_cnn.onnx", "--vary", "enable-nchw44", "--budget", "0.1"), cwd=root
+    )
+    assert done.returncode == 0
+    assert "refused: --enable-nchw44: ONNX Runtime cannot do this" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gone.onnx"], "gone.onnx"),
+        (["MODEL", "--vary", "enable-nchw4"], "ONNX Runtime cannot do this"),
+        (["MODEL", "--vary", "graph-optimization-lvel=all"], "did you mean --graph-optimization"),
+        (["MODEL", "--vary", "multithread"], "takes values: multithread=N,N"),
+        (["MODEL", "--vary", "multithread=2,x"], "--multithread: 'x'"),
+        (["MODEL", "--vary", "fast-run=maybe"], "'maybe' is neither on nor off"),
+        (["MODEL", "--vary", "iter=1,2"], "--iter does not say how a model is run"),
+        (["MODEL", "--vary", "json=a,b"], "--json does not say how a model is run"),
+        (["MODEL --iter 5"], "--iter does not say how a model is run"),
+        (["MODEL --nonsense"], "unknown flag --nonsense"),
+        (["MODEL", "--iter", "5"], "unknown flag --iter"),
+        (["MODEL", "--baseline", "9"], "there is no variant '9'"),
+        (["MODEL", "--budget", "soon"], "'soon' is not a number of seconds"),
+        (["MODEL", "--margin", "200%"], "is not between 0 and 1"),
+        (["MODEL", "--json", "no/such/b.json"], "--json"),
+        (["MODEL", "--json", "b", "--html", "b"], "--html"),
+        (["MODEL", "--input", "inputs/digits.npz"], "is a data set of"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_compared_is_refused(
+    run_lar: RunLar, root: Path, words: list[str], said: str
+) -> None:
+    words = [word.replace("MODEL", "models/digits_cnn.onnx") for word in words]
+    if "enable-nchw4" in words:
+        words += ["--baseline", "2"]
+    done = run_lar("bench", *words, cwd=root)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_baseline_that_crashes_ends_with_its_code(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    broken = script(write_script, 0.01, faults=[{"at": "load", "do": "abort"}])
+    done = run_lar("bench", broken, script(write_script, 0.01))
+    assert done.returncode == 4
+    assert f"the baseline {broken!r}" in done.stderr
+    done = run_lar("bench", broken, script(write_script, 0.01), "--baseline", "2")
+    assert done.returncode == 0
+
+
+def test_a_slower_one_can_fail(run_lar: RunLar, write_script: WriteScript) -> None:
+    models = [script(write_script, 0.01), script(write_script, 0.02)]
+    assert run_lar("bench", *models, "--fail-if-slower").returncode == 1
+    assert run_lar("bench", *models, "--fail-if-slower", "--baseline", "2").returncode == 0
+
+
+def test_an_interrupt_keeps_what_is_there(write_script: WriteScript, tmp_path: Path) -> None:
+    models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
+    words = ["bench", *models, "--margin", "0.0001%", "--json", "b.json", "--html", "b.html"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "lar", *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "lar: error: interrupted"
+    assert "ended: interrupted" in printed
+    bench = lar.read_bench((tmp_path / "b.json").read_text())
+    assert bench.stopped == "interrupted"
+    assert (tmp_path / "b.html").exists()
+
+
+def test_the_help_names_its_flags(run_lar: RunLar) -> None:
+    done = run_lar("bench", "--help")
+    assert done.returncode == 0
+    for flag in ("--vary FLAG=V1,V2", "--baseline NAME", "--budget S", "--python PATH"):
+        assert flag in done.stdout
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90)])
+def test_a_budget_is_seconds_or_minutes(text: str, seconds: float) -> None:
+    assert parse_budget(text) == seconds
+
+
+def test_progress_says_how_long_it_may_take() -> None:
+    progress = BenchProgress(
+        rounds=7, decided=1, comparisons=3, left_seconds=42.4, detectable=0.0312
+    )
+    assert describe_progress(progress) == (
+        "round 7, 1 of 3 verdicts, detectable: 3.1%, at most 42 s left"
+    )
+
+
+def test_a_spec_has_flags_of_its_own(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
+    """A model's name may have spaces; a model beside its twin of another engine is fed alike."""
+    spaced = tmp_path / "digits model.onnx"
+    shutil.copy(root / "models/digits_cnn.onnx", spaced)
+    done = run_lar(
+        *("bench", str(spaced), f"'{spaced}' --graph-optimization-level basic"),
+        *("--budget", "0.1", "--json", str(tmp_path / "b.json")),
+    )
+    assert done.returncode == 0, done.stderr
+    bench = lar.read_bench((tmp_path / "b.json").read_text())
+    assert [each.values for each in bench.variants] == [
+        {"graph_optimization_level": ""},
+        {"graph_optimization_level": "basic"},
+    ]
+    assert [each.name for each in bench.variants] == ["default", "graph-optimization-level=basic"]
