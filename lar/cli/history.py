@@ -247,7 +247,8 @@ def show_results(arguments: argparse.Namespace) -> int:
     names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
     baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
     compared = compare_results(named, by, baseline)
-    print_report(build_report(compared), arguments.format)
+    made = build_report(compared, with_page=arguments.format == "html")
+    print_report(made, arguments.format)
     warn_of(compared, arguments.format)
     return 0
 

@@ -66,7 +66,8 @@ def main(arguments: argparse.Namespace) -> int:
         check_places([output], [each.path for each in named if each.path != "-"])
         by = [word for word in arguments.by.replace(" ", "").split(",") if word]
         compared = compare_results(named, by, name_of_baseline(arguments.baseline, named))
-        output.write(render(build_report(compared), arguments.format, to_stdout=output.to_stdout))
+        made = build_report(compared, with_page=arguments.format == "html")
+        output.write(render(made, arguments.format, to_stdout=output.to_stdout))
     if not output.to_stdout:
         print(f"wrote {output.name}")
     warn_of(compared, arguments.format)

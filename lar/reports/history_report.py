@@ -235,7 +235,9 @@ def runs_table(series: Series) -> dict[str, object]:
     texts = {"saved", "tag", "version", "trust"}
     columns = [
         Column[Sequence[Cell]](
-            column.title, column.value, digits=None if column.title in texts else 3
+            column.title,
+            column.value,
+            digits=None if column.title in texts else 3 if "ms" in column.title else 0,
         )
         for column in table.columns
     ]

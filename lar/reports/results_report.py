@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from lar.records.summary import Interval
-from lar.reports.model import Column, Table
+from lar.reports.model import Cell, Column, Table
+from lar.reports.pages import Section, format_facts, format_list, format_page
+from lar.reports.pages.tables import page_table
 from lar.reports.report import Report
 from lar.results.facts import describe_options, is_option
 from lar.results.side_by_side import Row, SideBySide
 
 TITLE = "Results side by side"
+SCRIPT = """
+drawSection("results", () => [makeTable(figures.table, "rows")]);
+finishPage();
+"""
 OF_ENGINE = ("engine", "version", "driver", "device")
 
 
-def build_report(side_by_side: SideBySide) -> Report:
-    """Return the report: what all rows have in common, the table, and warnings."""
+def build_report(side_by_side: SideBySide, *, with_page: bool = False) -> Report:
+    """Return the report: what all rows have in common, the table, and warnings; and a page of them
+    if that is wanted."""
     common = describe_common(side_by_side)
     warnings = [f"warning: {text}" for text in side_by_side.warnings]
     table = Table(
@@ -28,9 +35,38 @@ def build_report(side_by_side: SideBySide) -> Report:
     return Report(
         style="results",
         title=TITLE,
+        page=page_of(table, common, warnings) if with_page else "",
         body=(*common, *([""] if common else []), table, *([""] if warnings else []), *warnings),
         tables=(table,),
     )
+
+
+def page_of(table: Table[Row], common: Sequence[str], warnings: Sequence[str]) -> str:
+    """Return a page with the columns of the text, times in milliseconds."""
+    columns = [page_column(column) for column in table.text_columns]
+    facts = (text.partition(": ") for text in common)
+    words = format_facts((name, value) for name, _, value in facts) + format_list(warnings)
+    figures = page_table("results", columns, table.rows, order="result")._replace(missing=())
+    return format_page(
+        TITLE,
+        TITLE,
+        [Section("results", TITLE, words=words)],
+        {"table": figures.figures()},
+        [SCRIPT],
+    )
+
+
+def page_column(column: Column[Row]) -> Column[Row]:
+    """Return a column of the text as a page has it: numbers that can be sorted."""
+    if column.key.endswith("_seconds"):
+        return Column(column.title, lambda row: in_ms(column.value(row)), digits=3)
+    if column.parts or column.align == "left":
+        return Column(column.title, column.cell)
+    return Column(column.title, column.value, digits=0 if column.text is None else 3)
+
+
+def in_ms(seconds: Cell) -> float | None:
+    return 1e3 * seconds if isinstance(seconds, (int, float)) else None
 
 
 def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
