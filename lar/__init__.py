@@ -1,7 +1,7 @@
 """How fast a model runs, whether its numbers are right, which settings make it fastest.
 
     result = lar.run("model.onnx", inputs={"data": array}, iter=100)
-    print(result.status, min(result.samples.end_to_end))
+    print(result.status, result.latency.median)
 
     difference = lar.compare("dump_of_cpu", "dump_of_cuda")
     print(difference.same)

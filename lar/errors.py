@@ -15,8 +15,12 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 EXIT_CODES = {
     "ok": 0,
@@ -193,6 +197,29 @@ def nearest(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # slow to import, and needed for mistakes only
 
     return next(iter(get_close_matches(word, list(known), 1)), "")
+
+
+def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a function of the API name the nearest keyword when one is misspelt.
+
+    The function raises UsageError then. It must take no other keywords than those it names.
+    """
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @wraps(function)
+    def checked(*values: P.args, **keywords: P.kwargs) -> R:
+        for each in keywords:
+            if each not in known:
+                near = nearest(each, known)
+                raise UsageError(
+                    f"unknown keyword {each!r}" + (f"; did you mean {near!r}?" if near else ""),
+                    f"help(lar.{function.__name__}) lists them",
+                    subject=f"lar.{function.__name__}",
+                )
+        return function(*values, **keywords)
+
+    return checked
 
 
 def printable(text: str) -> str:

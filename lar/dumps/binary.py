@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.dumps.dump import Stored
 from lar.dumps.names import DumpedName, parse_name
-from lar.errors import DumpError
+from lar.errors import DumpError, check_keywords
 from lar.files.input_file import cannot_read, open_input
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class TensorHeader:
         return declared_type(self).dtype
 
 
+@check_keywords
 def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
     """Read a tensor that MegEngine, load_and_run or lar dumped; return its values and its name.
 

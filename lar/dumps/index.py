@@ -16,13 +16,14 @@ from typing import Any
 from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.graph import index_of
-from lar.errors import DumpError
+from lar.errors import DumpError, check_keywords
 from lar.records.run import record_from_json, record_to_json
 
 SUFFIX = ".index.json"
 MOST_BYTES = 1 << 30
 
 
+@check_keywords
 def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a dump: a folder, its index, or the file of one tensor. No tensor is read yet.
 

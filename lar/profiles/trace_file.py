@@ -23,7 +23,7 @@ from typing import Annotated, Any, cast, get_args
 
 import msgspec
 
-from lar.errors import UsageError
+from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
 from lar.profiles.trace_events import SPAN_FACTS, TraceArgs, TraceEvent, events_of, facts_of
@@ -112,6 +112,7 @@ def around_events(file: msgspec.Struct) -> tuple[bytes, bytes]:
     return head + opening, tail
 
 
+@check_keywords
 def read_profile(path: str | Path) -> Profile:
     """Read a profile.
 

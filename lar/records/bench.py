@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lar.errors import check_keywords
 from lar.records.run import (
     EngineFacts,
     Failure,
@@ -154,8 +155,8 @@ class BenchResult:
         """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
         import msgspec
 
-        built: dict[str, Any] = msgspec.to_builtins(self)
-        return built
+        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
+        return decoded
 
     def to_json(self) -> str:
         """Return the text that `lar.read_bench` reads."""
@@ -195,6 +196,7 @@ def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
     }
 
 
+@check_keywords
 def read_bench(data: bytes | str) -> BenchResult:
     """Decode what `lar bench --json` wrote, of any version so far.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lar.errors import check_keywords
 from lar.records.run import Setting, record_from_json
 
 # History of the comparison format (`Comparison.format`):
@@ -203,6 +204,7 @@ class Comparison:
         return self.finding == "same"
 
 
+@check_keywords
 def read_comparison(data: bytes | str) -> Comparison:
     """Decode a comparison that `--report FILE.json` wrote, of any version so far.
 

@@ -1,7 +1,7 @@
 """The records that lar passes around and writes: frozen, plain data, JSON without loss.
 
 A `RunSpec` goes in, a `RunResult` comes out. Raw samples are the truth; the summary beside them is
-derived from them. Arrays are never part of a record.
+derived from them. Arrays are in no field of a record.
 
 Times are seconds and sizes are bytes, everywhere; names carry the unit.
 """
@@ -12,14 +12,17 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from lar.errors import LarError, error_with_code, format_message
+from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Stopped, Stopping
 from lar.records.summary import Summary
 from lar.records.testcase import Case, CaseResult, Packing, case_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # History of the result format (`RunResult.format`):
 #   lar.result/1  first version
@@ -138,7 +141,7 @@ class RunContext:
             to their places when the run has ended well.
         turns: the timed iterations are made in turns with other processes, when the parent says so;
             the spec's are the most that there is room for.
-        keep_outputs: the outputs of the last iteration are written into the work folder.
+        outputs_folder: where the outputs of the last iteration are written, empty if nowhere.
         ranges: the ranges of `lar.range` that the parent is in.
         packing: how to pack testcases, one for each of the spec's `inputs`; the worker then packs
             and runs nothing.
@@ -156,7 +159,7 @@ class RunContext:
     work_folder: str = ""
     written: dict[str, str] = field(default_factory=dict)
     turns: bool = False
-    keep_outputs: bool = False
+    outputs_folder: str = ""
     ranges: tuple[str, ...] = ()
     packing: Packing | None = None
     names: dict[str, str] = field(default_factory=dict)
@@ -448,6 +451,65 @@ class RunResult:
     failure: Failure | None = None
     log_tail: str = ""
 
+    @property
+    def latency(self) -> Summary:
+        """The summary of the timed iterations: `result.latency.median`, in seconds.
+
+        Raises:
+            LarError: no iteration was timed, or a lar without summaries wrote the result.
+        """
+        if self.summary is None:
+            raise LarError(
+                "the result has no summary",
+                "no iteration was timed, or an older lar wrote it: look at status and samples",
+            )
+        return self.summary
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """The outputs of the last iteration, by name, of a run with `keep_outputs=True`.
+
+        Outputs that NumPy does not hold, as texts, are not among them. They are never in the JSON.
+
+        Raises:
+            LarError: they were not kept.
+        """
+        arrays: Mapping[str, np.ndarray[Any, Any]] | None = self.__dict__.get("_arrays")
+        if arrays is None:
+            raise LarError(
+                "the outputs were not kept", "lar.run(..., keep_outputs=True) keeps them"
+            )
+        return arrays
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
+        """Return the result with the outputs of its last iteration."""
+        result = replace(self)
+        object.__setattr__(result, "_arrays", arrays)  # no field: neither compared nor encoded
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
+        import msgspec
+
+        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
+        return decoded
+
+    def to_json(self) -> str:
+        """Return the text that `lar.read_result` reads, and that `--json` writes."""
+        return record_to_json(self).decode()
+
+    def rows(self) -> list[dict[str, float | None]]:
+        """Return a dictionary for each timed iteration: `pandas.DataFrame(result.rows())`.
+
+        It has the iteration's number and what was measured of it, by the names of `Samples`.
+        """
+        columns = {each.name: getattr(self.samples, each.name) for each in fields(Samples)}
+        measured = {name: column for name, column in columns.items() if column}
+        return [
+            {"iteration": number, **dict(zip(measured, values, strict=True))}
+            for number, values in enumerate(zip(*measured.values(), strict=True))
+        ]
+
 
 def record_to_json(record: Any) -> bytes:
     """Encode a record as UTF-8 JSON."""
@@ -527,6 +589,7 @@ def tuplify(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+@check_keywords
 def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, of any version so far.
 

@@ -24,7 +24,7 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, error_of_write
+from lar.errors import LarError, UsageError, check_keywords, error_of_write
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
@@ -173,6 +173,7 @@ def default_path() -> str:
     return os.path.join(data, "lar", FILE_NAME)
 
 
+@check_keywords
 def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
     """Put a result into the store and return its number there.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,23 +10,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
-from lar.records.run import ModelInfo, RunContext, RunResult
+from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult
 from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lar.running.array_inputs import Inputs
 
 
-def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunResult:
+def run(
+    model: str | Path,
+    inputs: Inputs | None = None,
+    *,
+    keep_outputs: bool = False,
+    **options: Any,
+) -> RunResult:
     """Run a model in a worker process and return the result, whatever became of it.
 
     Args:
         model: a model file, or a file or folder of testcases, all of which are run.
         inputs: what `--input` takes, an array for the only input, or a mapping from input names
             to arrays or files.
+        keep_outputs: `result.arrays` has the outputs of the last iteration.
         options: the flags of `lar run` by key, as `iter=100`, `warmup_iter=3`, `cuda=0`.
 
     Returns:
@@ -39,7 +50,7 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
 
     began = time.monotonic()
     with work_folder() as folder:
-        values = parse_values(options)
+        values = parse_values(options, ("inputs", "keep_outputs"))
         given = None if inputs is None else GivenInputs(inputs, Path(folder))
         if given is not None:
             values["input"] = given.items + (values.get("input") or [])
@@ -48,15 +59,27 @@ def run(model: str | Path, inputs: Inputs | None = None, **options: Any) -> RunR
             overwrite=values.get("overwrite", False),
             resume=values.get("resume", False),
             ranges=open_ranges(),
+            outputs_folder=os.path.join(folder, "outputs") if keep_outputs else "",
             names=given.names if given else {},
         )
         spec = plan_run(str(model), values, began=began)
         result = make_run(spec, context)
+        arrays = read_outputs(context.outputs_folder, result.outputs) if keep_outputs else None
     if given is not None:
         result = replace(result, spec=given.named_in(result.spec))
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    return result
+    return result if arrays is None else result.with_arrays(arrays)
+
+
+def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the outputs that a worker has written, without those that NumPy does not hold."""
+    import numpy as np
+
+    from lar.comparison.outputs import file_of
+
+    files = {each.name: file_of(folder, place) for place, each in enumerate(outputs)}
+    return {name: np.load(file) for name, file in files.items() if file.exists()}
 
 
 def open_ranges() -> tuple[str, ...]:
@@ -65,6 +88,7 @@ def open_ranges() -> tuple[str, ...]:
     return ranges.open_ranges() if ranges else ()
 
 
+@check_keywords
 def read_info(
     model: str | Path,
     engine: str | None = None,

@@ -427,7 +427,7 @@ class Campaign:
                 context = RunContext(
                     model=entry.model,
                     work_folder=place,
-                    keep_outputs=entry.result is None,
+                    outputs_folder="" if entry.result else os.path.join(place, "outputs"),
                     names=dict(self.names),
                 )
                 takers[entry.number] = TurnTaker(stack, spec, context)

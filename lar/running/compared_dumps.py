@@ -73,6 +73,10 @@ def compare(
         UsageError: a side is not one of these, or an option cannot be used.
         LarError: a model's run did not end well.
     """
+    if options:
+        from lar.running.plan import parse_values  # two dumps need none
+
+        parse_values(options, ("rtol", "atol", "max_error", "case"))
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))

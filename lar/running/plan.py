@@ -379,8 +379,10 @@ def require_engine(engine: Engine, model: str) -> None:
         )
 
 
-def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
+def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parse option values that Python code gives by key, as text or as what the text means.
+
+    `others` are the other keywords that the function takes, which may have been meant.
 
     Raises:
         UsageError: an unknown option, naming the nearest, or a value that it does not take.
@@ -389,7 +391,7 @@ def parse_values(given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         option = option_of(key)
         if option is None:
-            hint = suggest_flag(key, (*BY_KEY, *BY_ALIAS))
+            hint = suggest_flag(key.rstrip("_"), (*BY_KEY, *BY_ALIAS, *others))
             raise UsageError(
                 f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
                 "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",

@@ -276,8 +276,8 @@ def execute(
         if ran:
             batch = batches.pop() if len(batches) == 1 else None
             notes += recorder.write(spec, driver, batch)
-        folder = os.path.join(context.work_folder, "outputs") if context.keep_outputs else ""
-        outputs = tuple(summarize_outputs(driver.outputs(), folder)) if ran else ()
+        kept = context.outputs_folder
+        outputs = tuple(summarize_outputs(driver.outputs(), kept)) if ran else ()
         notes += compare_runners(copies.drivers, outputs) if ran else []
         for each in copies.drivers:
             each.close()

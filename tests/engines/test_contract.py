@@ -317,7 +317,7 @@ def test_the_graph_driver_measures_the_device(drivers: Callable[[str], Driven]) 
 # Through a worker
 
 
-def chosen(driver: str) -> dict[str, str]:
+def chosen(driver: str) -> dict[str, Any]:
     return {"engine": DRIVERS[driver][0], "driver": driver}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import os
 import subprocess
@@ -250,3 +252,87 @@ def test_a_semicolon_in_any_path_of_a_run(write_script: WriteScript, tmp_path: P
     result = lar.run(script, text, iter=1)
     assert result.status == "ok", result.failure
     assert [fed.source for fed in result.fed] == [f"{folder}/a.npy", f"{folder}/b.bin"]
+
+
+@pytest.fixture(scope="module")
+def timed(root: Path) -> lar.RunResult:
+    return lar.run(root / "models/multi_input.onnx", iter=12, keep_outputs=True)
+
+
+def test_the_latency_of_a_run_is_its_summary(timed: lar.RunResult) -> None:
+    assert timed.latency is timed.summary
+    assert timed.latency.median == np.median(timed.samples.end_to_end)
+
+
+def test_a_run_without_an_iteration_has_no_latency(write_script: WriteScript) -> None:
+    result = lar.run(write_script(), iter=0)
+    with pytest.raises(LarError, match="no summary") as raised:
+        _ = result.latency
+    assert "no iteration was timed" in raised.value.hint
+
+
+def test_a_result_is_dictionaries_and_text(timed: lar.RunResult) -> None:
+    assert timed.to_dict() == json.loads(timed.to_json())
+    assert lar.read_result(timed.to_json()) == timed
+
+
+def test_rows_have_what_was_measured_of_each_iteration(timed: lar.RunResult) -> None:
+    rows = timed.rows()
+    assert [row["iteration"] for row in rows] == list(range(12))
+    assert [row["end_to_end"] for row in rows] == list(timed.samples.end_to_end)
+    assert all(row.keys() == rows[0].keys() for row in rows)
+    measured = {name for name, column in timed.to_dict()["samples"].items() if column}
+    assert rows[0].keys() == {"iteration", *measured}
+    assert lar.RunResult(spec=timed.spec, status="ok", phase="done").rows() == []
+
+
+def test_outputs_are_arrays_where_they_are_asked_for(timed: lar.RunResult) -> None:
+    assert list(timed.arrays) == [output.name for output in timed.outputs]
+    for output in timed.outputs:
+        array = timed.arrays[output.name]
+        assert (array.dtype.name, array.shape) == (output.dtype, output.shape)
+        assert hashlib.sha256(array.tobytes()).hexdigest() == output.sha256
+    assert not any(name.endswith("arrays") for name in timed.to_dict())
+    with pytest.raises(LarError, match="not kept") as raised:
+        _ = lar.read_result(timed.to_json()).arrays
+    assert "keep_outputs=True" in raised.value.hint
+
+
+def test_a_run_that_failed_has_no_arrays(write_script: WriteScript) -> None:
+    result = lar.run(write_script(fault="fail", at="iterations"), keep_outputs=True)
+    assert result.status == "failed"
+    assert result.arrays == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "keyword", "meant"),
+    [
+        (lar.run, "keep_output", "keep_outputs"),
+        (lar.run, "input_", "input"),
+        (lar.bench, "budget", "budget_seconds"),
+        (lar.compare, "rtl", "rtol"),
+        (lar.read_info, "engin", "engine"),
+        (lar.read_result, "dta", "data"),
+        (lar.open_dump, "pth", "path"),
+        (lar.save, "tagg", "tag"),
+        (lar.range, "colour", "color"),
+    ],
+)
+def test_a_misspelt_keyword_names_the_nearest(
+    call: Callable[..., object], keyword: str, meant: str
+) -> None:
+    needed = ("x", "y") if call is lar.compare else ("x",)
+    with pytest.raises(lar.UsageError, match=f"{keyword!r}; did you mean {meant!r}"):
+        call(*needed, **{keyword: 1})
+
+
+def test_a_keyword_that_is_near_none_is_refused() -> None:
+    with pytest.raises(lar.UsageError) as raised:
+        lar.read_info("x", frobnicate=1)  # type: ignore[call-arg]
+    assert raised.value.message == "lar.read_info: unknown keyword 'frobnicate'"
+    assert raised.value.hint == "help(lar.read_info) lists them"
+
+
+def test_help_shows_what_a_function_takes() -> None:
+    assert list(inspect.signature(lar.save).parameters) == ["result", "tag", "store"]
+    assert "keep_outputs" in inspect.signature(lar.run).parameters

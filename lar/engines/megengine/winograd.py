@@ -302,11 +302,11 @@ class Steps:
             spec, settings={**spec.settings, "verbose": True}, warmup_iterations=1, iterations=1
         )
         keeper = LogKeeper()
-        result = self.execute(
-            f"the trial of {name} algorithms", spec, replace(context, keep_outputs=True), keeper
-        )
+        folder = Path(context.work_folder) / "outputs"
+        context = replace(context, outputs_folder=str(folder))
+        result = self.execute(f"the trial of {name} algorithms", spec, context, keeper)
         log = keeper.log.decode(errors="replace")
-        return Tried(choices_in(log), result.outputs, Path(context.work_folder) / "outputs")
+        return Tried(choices_in(log), result.outputs, folder)
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
         """Return the run with another cache file and another work folder."""

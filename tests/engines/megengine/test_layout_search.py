@@ -20,7 +20,7 @@ from tests.options.ruling import check, refusal
 REPOSITORY = Path(__file__).resolve().parents[3]
 DIGITS = REPOSITORY / "models" / "digits_cnn.mge"
 INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
-SEARCH = {"layout_transform": "cpu", "engine_fix": "x2apic"}
+SEARCH: dict[str, Any] = {"layout_transform": "cpu", "engine_fix": "x2apic"}
 
 # A model whose first convolution has 8 input channels, which the search may get wrong.
 EIGHT_CHANNELS = """
