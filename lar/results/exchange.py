@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.records.run import read_result, record_to_json
+from lar.results.reading import check_samples
 from lar.results.store import Entry, Store, TaggedResult
 
 # History of the format of a line:
@@ -42,6 +43,7 @@ def read_lines(path: str) -> list[TaggedResult]:
             if not isinstance(fields, dict) or fields.get("format") != STORED_FORMAT:
                 raise UsageError(f"line {number} is not a stored result", HINT, subject=path)
             result = read_result(json.dumps(fields["result"]))
+            check_samples(result.samples)
             tagged = TaggedResult(result, str(fields["tag"]), str(fields["saved_at"]))
         except (ValueError, KeyError, RecursionError) as error:
             problem = f"line {number} is damaged, or of a newer lar: {error}"

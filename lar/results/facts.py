@@ -15,6 +15,7 @@ from lar.options.table import (
     ENGINE_ENV,
     IDLE_MS,
     INPUT,
+    PYTHON,
     RATE,
 )
 from lar.records.run import MachineFacts, RunResult, RunSpec
@@ -89,6 +90,8 @@ def options_of(spec: RunSpec) -> dict[str, str]:
         options[ARRIVALS.flag] = pacing.arrivals
     if spec.scenario is not None:
         options["--scenario"] = spec.scenario.name
+    if spec.python:
+        options[PYTHON.flag] = spec.python
     if spec.environment:
         pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
         options[ENGINE_ENV.flag] = " ".join(pairs)

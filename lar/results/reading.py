@@ -3,10 +3,11 @@ program printed."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, all_engines
@@ -107,7 +108,10 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
         UsageError: it is cut short, damaged, or holds something else.
     """
     try:
-        return (Part("", (read_result(text),)),)
+        result = read_result(text)
+        for samples in (result.warmup, result.samples):
+            check_samples(samples)
+        return (Part("", (result,)),)
     except RecursionError:
         raise UsageError("is not a result: it is nested too deeply", HINT, subject=name) from None
     except ValueError as error:
@@ -132,10 +136,26 @@ def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
     """
     try:
         bench = read_bench(text)
+        for variant in bench.variants:
+            for turn in variant.turns:
+                check_samples(turn.samples)
     except ValueError as error:
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, HINT, subject=name) from None
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+
+
+def check_samples(samples: Samples) -> None:
+    """Refuse samples that no run has.
+
+    Raises:
+        ValueError: a column is shorter than another, or a time is negative or infinite.
+    """
+    columns = (getattr(samples, each.name) for each in fields(samples))
+    if len({len(column) for column in columns if column}) > 1:
+        raise ValueError("its samples have columns of several lengths")
+    if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
+        raise ValueError("one of its times is not a time")
 
 
 def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:

@@ -74,6 +74,11 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (V1.replace(b'"status": "ok",', b'"status" "ok",'), "is not JSON, or is damaged"),
         (V1.replace(b'"ok"', b'"fine"'), "is damaged, or of another version of lar: Invalid enum"),
         (V1.replace(b"lar.result/1", b"lar.result/99"), "is damaged, or of another version of lar"),
+        (
+            V1.replace(b"0.004953397999997833,", b""),
+            "is damaged, or of another version of lar: its",
+        ),
+        (V1.replace(b"0.004953397999997833,", b"-1,"), "is damaged, or of another version of lar"),
         (b"{}", "is not a result of lar"),
         (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
         (b'{"format": "lar.profile/1"}', "is a profile; `lar report` prints it, not a result"),

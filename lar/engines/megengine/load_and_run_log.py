@@ -384,8 +384,8 @@ def check_whole(run: LoggedRun, name: str) -> None:
 def result_of(run: LoggedRun) -> RunResult:
     """Return the result of a run."""
     runners = max((test.runner for test in run.tests), default=0) + 1
-    if runners > 1:
-        run.settings[THREAD.key] = runners
+    if runners > 1 or (THREAD.key in run.settings and run.tests):
+        run.settings[THREAD.key] = runners  # those that have printed their times
     cases = sorted({*(test.case for test in run.tests), *run.verdicts})
     is_tested = run.case_count > 0 or len(cases) > 1 or bool(run.verdicts)
     names = {case: f"#{case}" for case in cases} if is_tested else {}
