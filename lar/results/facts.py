@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.options.option import flag_of
 from lar.options.table import (
@@ -18,7 +18,9 @@ from lar.options.table import (
     PYTHON,
     RATE,
 )
-from lar.records.run import MachineFacts, RunResult, RunSpec
+
+if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
+    from lar.records.run import MachineFacts, RunResult, RunSpec
 
 # What `--by` may name, in the order of the columns; `option` stands for every option.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.results import distinguish, shorten, split_name
 from lar.records.run import record_to_json
+from lar.results.naming import distinguish, shorten, split_name
 from tests.conftest import REPOSITORY, RunLar
 from tests.results.made_results import make_result, make_runs
 

@@ -1,0 +1,446 @@
+"""What the actions of `lar history` do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lar.cli.table_output import render, warn_of
+from lar.errors import UsageError, printable
+from lar.files.report_file import OutputFile, check_places
+from lar.measurement.machine import read_model_file
+from lar.options.table import OPTIONS
+from lar.records.run import MachineFacts, ModelFile, RunResult, record_to_json
+from lar.reports.history_report import check_report, list_report, plot_report
+from lar.reports.report import Report
+from lar.reports.results_report import build_report
+from lar.results.facts import NamedResult, describe_options, facts_of
+from lar.results.naming import read_named
+from lar.results.regressions import Check, check_kind
+from lar.results.side_by_side import compare_results, is_calm
+from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
+
+MOST_RUNS = 100  # of a kind, that are read for a check
+
+
+def selection_of(arguments: argparse.Namespace) -> Selection:
+    """Return which results the flags choose."""
+    return Selection(
+        tag=arguments.tag,
+        model=arguments.model,
+        engine=arguments.engine,
+        machine=arguments.machine,
+        options=arguments.options,
+        since=arguments.since or "",
+        before=arguments.before or "",
+    )
+
+
+def print_report(report: Report, form: str) -> None:
+    sys.stdout.write(render(report, form, to_stdout=True))
+
+
+def list_results(arguments: argparse.Namespace) -> int:
+    """Print the list."""
+    with open_store(arguments.store) as store:
+        selection = selection_of(arguments)
+        entries = store.entries(replace(selection, newest=arguments.newest or None))
+        total = len(store.entries(selection)) if len(entries) == arguments.newest else len(entries)
+    left = total - len(entries)
+    notes = [f"({left} older: -n 0 shows all)"] if left else []
+    if not entries:
+        print(f"no result of {store.path} fits" if selection != Selection() else "no results")
+        return 0
+    print_report(list_report(entries, notes), arguments.format)
+    return 0
+
+
+def show_results(arguments: argparse.Namespace) -> int:
+    """Print results side by side, or write one as JSON."""
+    with open_store(arguments.store) as store:
+        results = {number: store.result(number) for number in dict.fromkeys(arguments.ids)}
+        tags = {entry.id: entry.tag for entry in store.entries(Selection(ids=tuple(results)))}
+    if arguments.json is not None:
+        if len(results) > 1:
+            raise UsageError("takes one result", "give one number", flag="--json")
+        with OutputFile(arguments.json, "--json") as output:
+            check_places([output], [store.path])
+            (result,) = results.values()
+            output.write(record_to_json(result) + b"\n")
+        return 0
+    named = [
+        NamedResult(f"#{number} {tags[number]}".strip(), result)
+        for number, result in results.items()
+    ]
+    by = [word for word in arguments.by.replace(" ", "").split(",") if word]
+    names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
+    baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
+    compared = compare_results(named, by, baseline)
+    made = build_report(compared, with_page=arguments.format == "html")
+    print_report(made, arguments.format)
+    warn_of(compared, arguments.format)
+    return 0
+
+
+def plot_results(arguments: argparse.Namespace) -> int:
+    """Print how times went, or write a page of it."""
+    with open_store(arguments.store) as store:
+        entries = store.entries(selection_of(arguments))
+    has_bars = (sys.stdout.encoding or "").lower().startswith("utf")
+    report = plot_report(entries, has_bars=has_bars)
+    if not report.tables[0].rows:
+        raise UsageError("no result that fits has times", "`lar history list` lists the results")
+    if arguments.html is None:
+        print_report(report, "text")
+        return 0
+    with OutputFile(arguments.html, "--html") as output:
+        check_places([output], [store.path])
+        output.write(report.page)
+    if not output.to_stdout:
+        print(f"wrote {output.name}")
+    return 0
+
+
+def add_results(arguments: argparse.Namespace) -> int:
+    """Store the results in files."""
+    results = read_completed(arguments)
+    with open_store(arguments.store, create=True) as store:
+        added = store.add(results, arguments.tag or "")
+    print_added([each.is_new for each in added], store)
+    return 0
+
+
+def read_completed(arguments: argparse.Namespace) -> list[RunResult]:
+    """Return the results in files, with what the flags say of the model and the machine of logs.
+
+    Raises:
+        UsageError: a file is no result, or of another model.
+    """
+    model = None if arguments.model is None else read_model_file(Path(arguments.model))
+    named = read_named(arguments.files)
+    return [complete(each.result, model, arguments.machine) for each in named]
+
+
+def complete(result: RunResult, model: ModelFile | None, machine: str | None) -> RunResult:
+    """Return a result with what a log does not say of its model and machine.
+
+    Raises:
+        UsageError: it says something else.
+    """
+    if model is not None:
+        if result.model is not None and result.model.sha256 != model.sha256:
+            raise UsageError(
+                "is not the model of the result", "leave it out", flag=f"--model {model.path}"
+            )
+        result = replace(result, model=model)
+        if not result.spec.model:
+            result = replace(result, spec=replace(result.spec, model=model.path))
+    if machine is not None and result.machine is None:
+        named = MachineFacts(
+            system="",
+            processor=machine,
+            cores=0,
+            usable_cores=0,
+            memory_bytes=None,
+            governor="",
+            python="",
+        )
+        result = replace(result, machine=named)
+    return result
+
+
+def print_added(are_new: Sequence[bool], store: Store) -> None:
+    known = len(are_new) - sum(are_new)
+    left = f"; {known} were there already" if known else ""
+    print(f"stored {sum(are_new)} results in {store.path}{left}")
+
+
+def export_results(arguments: argparse.Namespace) -> int:
+    """Write results as JSON lines."""
+    from lar.results.exchange import export_lines
+
+    with OutputFile(arguments.output, "--output") as output, open_store(arguments.store) as store:
+        check_places([output], [store.path])
+        entries = store.entries(selection_of(arguments))
+        output.write("".join(export_lines(store, entries)))
+    if not output.to_stdout:
+        print(f"wrote {len(entries)} results to {output.name}")
+    return 0
+
+
+def import_results(arguments: argparse.Namespace) -> int:
+    """Store what was exported: all of it, or nothing if a file is damaged."""
+    from lar.results.exchange import read_lines
+
+    results = [tagged for path in arguments.files for tagged in read_lines(path)]
+    with open_store(arguments.store, create=True) as store:
+        added = store.add_tagged(results)
+    print_added([each.is_new for each in added], store)
+    return 0
+
+
+def prune_results(arguments: argparse.Namespace) -> int:
+    """Remove results, or print which would be removed.
+
+    Raises:
+        UsageError: nothing says which.
+    """
+    selection = selection_of(arguments)
+    if arguments.older_than:
+        before = min(filter(None, (selection.before, arguments.older_than)))
+        selection = replace(selection, before=before)
+    selection = replace(selection, ids=tuple(arguments.ids))
+    if selection == Selection() and arguments.keep is None:
+        raise UsageError(
+            "which results to remove is not said", "give --older-than, --keep, --tag or numbers"
+        )
+    with open_store(arguments.store) as store:
+        known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
+        if missing := [number for number in selection.ids if number not in known]:
+            store.result(missing[0])  # says so
+        entries = store.entries(selection)
+        if arguments.keep is not None:
+            entries = older_of_kinds(entries, arguments.keep)
+        total = len(store.entries())
+        if arguments.yes:
+            store.remove([entry.id for entry in entries])
+            print(f"removed {len(entries)} of {total} results")
+            return 0
+    if entries:
+        print_report(list_report(entries), "text")
+    print(f"would remove {len(entries)} of {total} results" + ("; --yes does" if entries else ""))
+    return 0
+
+
+def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
+    """Return all but the newest of each kind of run, oldest first."""
+    seen: dict[Kind, int] = {}
+    older = []
+    for entry in reversed(entries):
+        seen[entry.kind] = seen.get(entry.kind, 0) + 1
+        if seen[entry.kind] > keep:
+            older.append(entry)
+    return older[::-1]
+
+
+def check_results(arguments: argparse.Namespace) -> int:
+    """Compare new runs with those of the baseline; return 1 for a regression.
+
+    Raises:
+        UsageError: there is nothing to compare with, or a new run failed.
+    """
+    if arguments.run_words is not None and arguments.files:
+        raise UsageError("--run and FILE cannot go together", "leave one out")
+    with open_store(arguments.store) as store:
+        require_tag(store, arguments.baseline)
+    # Not open while the model runs: others may write.
+    made = None if arguments.run_words is None else run_model(arguments)
+    with open_store(arguments.store) as store:
+        if made is not None and arguments.tag:
+            store.add(made, arguments.tag)
+        new = new_results(arguments, store, made)
+        if failed := [result for _, result in new if not result.samples.end_to_end]:
+            raise UsageError(f"the new run has no times: it {failed[0].status}", "run it again")
+        checks, lost = check_new(store, new, arguments.baseline)
+    notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
+    if any(check.is_regression for check in checks):
+        notes.append("result: a regression")
+    elif checks:
+        notes.append("result: no regression shown")
+    if not checks:
+        raise UsageError(lost[0], "store a run of this kind with that tag")
+    print_report(check_report(checks, arguments.baseline, notes), arguments.format)
+    if any(check.is_regression for check in checks):
+        return 1
+    return 2 if lost else 0
+
+
+def require_tag(store: Store, tag: str) -> None:
+    """Refuse a tag that no stored result has.
+
+    Raises:
+        UsageError: naming the tags that there are.
+    """
+    if not store.entries(Selection(tag=tag)):
+        tags = sorted({entry.tag for entry in store.entries() if entry.tag})
+        hint = f"tags: {', '.join(tags)}" if tags else "`lar MODEL --save --tag TAG` stores a run"
+        raise UsageError("no stored result has this tag", hint, flag="--baseline", subject=tag)
+
+
+def new_results(
+    arguments: argparse.Namespace, store: Store, made: Sequence[RunResult] | None
+) -> list[tuple[int, RunResult]]:
+    """Return the new runs with their numbers in the store, 0 for those that are not there.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if made is not None:
+        return [(0, result) for result in made]
+    if arguments.files:
+        return [(0, result) for result in read_completed(arguments)]
+    if arguments.tag:
+        entries = store.entries(Selection(tag=arguments.tag))
+        if not entries:
+            raise UsageError(
+                "no stored result has this tag",
+                "give that of new runs",
+                flag=f"--tag {arguments.tag}",
+            )
+    else:
+        others = [entry for entry in store.entries() if entry.tag != arguments.baseline]
+        if not others:
+            raise UsageError(
+                f"the store has no run but those of {arguments.baseline}",
+                "run the model with --save, or give the file of a new result",
+            )
+        newest = others[-1]
+        # Runs of one tag belong together.
+        entries = [each for each in others if each.tag == newest.tag] if newest.tag else [newest]
+    return [(entry.id, store.result(entry.id)) for entry in entries]
+
+
+def check_new(
+    store: Store, new: Sequence[tuple[int, RunResult]], baseline: str
+) -> tuple[list[Check], list[str]]:
+    """Return the check of each kind of new run, and why others cannot be checked."""
+    kinds: dict[Kind, list[RunResult]] = {}
+    for _, result in new:
+        kinds.setdefault(kind_of(result), []).append(result)
+    numbers = {number for number, _ in new}
+    stored = [
+        entry
+        for entry in store.entries()
+        if entry.id not in numbers and entry.status == "ok" and entry.median_seconds
+    ]
+    tagged = [entry for entry in stored if entry.tag == baseline]
+    comparable = [
+        kind for kind in kinds if not kind.unknown and any(entry.kind == kind for entry in tagged)
+    ]
+    checks = []
+    for kind in comparable:
+        others: dict[str, list[RunResult]] = {}
+        for entry in [it for it in stored if it.kind == kind][-MOST_RUNS:]:
+            if entry.tag not in ("", baseline):
+                others.setdefault(entry.tag, []).append(store.result(entry.id))
+        # The newest alone, where there are very many.
+        same = [entry for entry in tagged if entry.kind == kind][-MOST_RUNS:]
+        base = store.results(same)
+        name = name_of_result(kinds[kind][0])
+        checks.append(check_kind(name, kinds[kind], base, others, comparisons=len(comparable)))
+    lost = [
+        explain_missing(name_of_result(kinds[kind][0]), kind, tagged, baseline)
+        for kind in kinds
+        if kind not in comparable
+    ]
+    return checks, lost
+
+
+def name_of_result(result: RunResult) -> str:
+    facts = facts_of(NamedResult("", result))
+    return f"{facts['model'] or 'this run'} {describe_options(facts)}".strip()
+
+
+def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
+    """Return why no run of the baseline can be compared with a new one: in what the nearest
+    differs."""
+    if kind.unknown:
+        return (
+            f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "
+            f"--{kind.unknown}"
+        )
+    if not tagged:
+        return f"no run of {baseline} has times"
+
+    def differences(entry: Entry) -> list[str]:
+        return [
+            field for field in Kind._fields if getattr(entry.kind, field) != getattr(kind, field)
+        ]
+
+    nearest = min(tagged, key=lambda entry: len(differences(entry)))
+    parts = []
+    for field in differences(nearest):
+        here, there = getattr(kind, field), getattr(nearest.kind, field)
+        if field == "model":
+            parts.append(
+                f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
+            )
+        else:
+            parts.append(f"{field} ({here or 'none'}, not {there or 'none'})")
+    return (
+        f"no run of {baseline} is comparable with {name}: the nearest, result {nearest.id}, "
+        f"differs in {' and '.join(parts)}"
+    )
+
+
+def notes_of(checks: Sequence[Check]) -> list[str]:
+    """Return what a check could not show, and what it rests on."""
+    notes = []
+    for check in checks:
+        if check.left_out:
+            notes.append(
+                f"note: {check.name}: {check.left_out} runs are left out, since too few of their "
+                "iterations were undisturbed"
+            )
+        if check.difference is None:
+            continue
+        if not check.can_show and is_calm([*check.new, *check.baseline]):
+            notes.append(
+                f"warning: {check.name}: nothing can be shown with a single run on each side; "
+                "store several runs of each"
+            )
+        elif not check.can_show:
+            notes.append(
+                f"warning: {check.name}: nothing can be shown: the machine was disturbed, and runs "
+                "of one sitting do not show how much another one differs; store runs of the "
+                "baseline at several times, or compare with `lar bench`"
+            )
+        elif check.unit == "runs":
+            notes.append(
+                f"note: {check.name}: each side is of one sitting; a change of the machine between "
+                "the two would look like one of the program. Runs of the baseline at several "
+                "times show how much sittings differ"
+            )
+    return notes
+
+
+def run_model(arguments: argparse.Namespace) -> list[RunResult]:
+    """Run a model several times, each in a fresh process.
+
+    Raises:
+        LarError: a run did not end well.
+    """
+    from lar.cli.parser import parser_of
+    from lar.records.run import RunContext
+    from lar.running.plan import plan_run
+    from lar.running.steps import make_run
+    from lar.running.tasks import failure_of
+
+    values = vars(parser_of("run").parse_args(arguments.run_words))
+    for option in OPTIONS:
+        if option.is_for_command_line and option.is_given(values):
+            raise UsageError("does not go with --run", "leave it out", flag=option.flag)
+    spec = plan_run(values["model"], values)
+    results = []
+    for number in range(1, arguments.runs + 1):
+        result = make_run(spec, RunContext(overwrite=values["overwrite"]))
+        if result.failure is not None:
+            raise failure_of(result).to_error()
+        print(printable(f"lar: note: run {number} of {arguments.runs}"), file=sys.stderr)
+        results.append(result)
+    return results
+
+
+ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "list": list_results,
+    "show": show_results,
+    "plot": plot_results,
+    "check": check_results,
+    "add": add_results,
+    "export": export_results,
+    "import": import_results,
+    "prune": prune_results,
+}
