@@ -1,8 +1,7 @@
 """What the machine does to a run: steal, throttling, frequency, each from its source in Linux.
 
-A source is opened once and read by its open descriptors. Each reading gives what came since the
-last one; its cost is small beside that of what it watches, or it is read less often
-(`PacedSource`). A container or another system may lack any of them.
+A source is opened once and read by its open descriptors; each reading gives what came since the
+last one. A container or another system may lack any of them.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ CGROUPS = "/sys/fs/cgroup"
 CPUS = "/sys/devices/system/cpu"
 FREQUENCY = CPUS + "/cpu{}/cpufreq/scaling_cur_freq"
 
-# A source takes at most this part of the time,
-SHARE = 0.01
-# and one whose reading takes longer than this is not read between two iterations: on a machine of
+# A source whose reading takes longer than this is not read between two iterations: on a machine of
 # hundreds of CPUs /proc/stat takes a millisecond.
 LONGEST_SECONDS = 5e-5
 
@@ -37,38 +34,38 @@ class Source(Protocol):
         """Return what came since the last reading."""
 
 
-class PacedSource:
-    """Reads a source as often as its cost allows; NaN where it was not read."""
+class OpenSource:
+    """A source that this machine has. It may be too slow to be read between iterations."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._cost = math.inf  # the smallest so far: others disturb some readings
-        self._due = 0.0
-        for _ in range(3):
-            self.read(ends=True)
-        self.where = source.where
-        if self._cost > LONGEST_SECONDS:
-            self.where += f" (a reading takes {self._cost * 1e3:.1f} ms, so at the ends alone)"
+        self._source, self.where = source, source.where
+        self._is_slow = False
+        # The least of three: others disturb some readings.
+        cost = min(self._time_reading() for _ in range(3))
+        if cost > LONGEST_SECONDS:
+            self._is_slow = True
+            self.where += f" (a reading takes {cost * 1e3:.1f} ms, so at the ends alone)"
+
+    def _time_reading(self) -> float:
+        began = time.monotonic()
+        self._source.read()
+        return time.monotonic() - began
 
     def read(self, *, ends: bool = False) -> float:
-        """Return what came since the last reading; with `ends` no iteration follows at once."""
-        began = time.monotonic()
-        if not ends and (began < self._due or self._cost > LONGEST_SECONDS):
+        """Return what came since the last reading, NaN where it was not read; with `ends` no
+        iteration follows at once."""
+        if self._is_slow and not ends:
             return math.nan
         try:
-            figure = self._source.read()
+            return self._source.read()
         except (OSError, ValueError, IndexError):
-            figure = math.nan  # it went away, as a CPU that is taken offline
-        ended = time.monotonic()
-        self._cost = min(self._cost, ended - began)
-        self._due = ended + self._cost / SHARE
-        return figure
+            return math.nan  # it went away, as a CPU that is taken offline
 
 
-def open_source(make: Callable[[Sequence[int]], Source]) -> PacedSource | None:
+def open_source(make: Callable[[Sequence[int]], Source]) -> OpenSource | None:
     """Open a source for the CPUs that this process may use, None where it cannot be read."""
     try:
-        return PacedSource(make(usable_cpus()))
+        return OpenSource(make(usable_cpus()))
     except (OSError, ValueError, IndexError, AttributeError):
         return None
 

@@ -21,7 +21,7 @@ from lar.measurement.machine_noise import (
     CgroupThrottling,
     Frequency,
     Heat,
-    PacedSource,
+    OpenSource,
     Steal,
     open_source,
 )
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 TASKS = "/proc/self/task"
 NOTHING = (math.nan, math.nan, math.nan)
+
+# What takes longer, or changes seldom, is read no more often than this: the list of the threads,
+# and what the machine does, where steal comes in ticks of 10 ms anyway.
+SELDOM_NS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,11 @@ class MachineNoise:
         return read_source(self.steal, ends), throttled, read_source(self.frequency, ends)
 
 
-def read_source(source: PacedSource | None, ends: bool) -> float:
+def read_source(source: OpenSource | None, ends: bool) -> float:
     return math.nan if source is None else source.read(ends=ends)
 
 
-def place_of(source: PacedSource | None) -> str:
+def place_of(source: OpenSource | None) -> str:
     return "" if source is None else source.where
 
 
@@ -95,6 +99,20 @@ def open_meter(task: str = "") -> Meter:
     return ThreadMeter.open((task,) if task else None, machine) or CpuMeter(bool(task), machine)
 
 
+class Seldom:
+    """Says when it is time for what is not read at each reading."""
+
+    def __init__(self) -> None:
+        self._due_ns = 0
+
+    def is_due(self, *, ends: bool) -> bool:
+        now_ns = time.monotonic_ns()
+        if now_ns < self._due_ns and not ends:
+            return False
+        self._due_ns = now_ns + SELDOM_NS
+        return True
+
+
 class ThreadMeter:
     """The meter of the real threads of this process, or of those whose numbers are given."""
 
@@ -103,8 +121,9 @@ class ThreadMeter:
     ) -> None:
         self._given = tasks is not None
         self._tasks: Sequence[str] = tasks or ()
-        self._links = -1  # of the folder of threads: their number and 2
         self._machine = machine
+        self._seldom = Seldom()
+        self._own = ""  # the number of the calling thread
         self._files: dict[str, tuple[int, int]] = {}
         self._delays: dict[str, int] = {}
         self._cpu: dict[str, int] = {}
@@ -129,16 +148,14 @@ class ThreadMeter:
             self._machine, f"{TASKS}/*/schedstat", "clock_gettime of each thread, summed"
         )
 
-    def list_tasks(self) -> None:
-        """Find the threads anew where their number is another."""
-        links = os.stat(TASKS).st_nlink  # takes half the time of listing them
-        if links != self._links:
-            self._tasks, self._links = os.listdir(TASKS), links
-
     def read(self, *, ends: bool = False) -> Reading:
+        # Engines start their threads in the first iteration, or when they load a model.
+        seldom = self._seldom.is_due(ends=ends)
+        if seldom:
+            self._own = str(threading.get_native_id())
+            if not self._given:
+                self._tasks = os.listdir(TASKS)
         longest, busiest, window, waited, cpu = 0, -1, 0, 0, 0
-        if not self._given:
-            self.list_tasks()
         for task in self._tasks:
             began = time.monotonic_ns()
             try:
@@ -152,8 +169,7 @@ class ThreadMeter:
                 delay_so_far = int(os.pread(file, 80, 0).split()[1])
                 cpu_so_far = time.clock_gettime_ns(clock)
             except OSError:
-                self._links = -1  # the thread has ended; another may have begun
-                continue
+                continue  # the thread has ended
             passed = time.monotonic_ns() - self._began[task]
             computed = cpu_so_far - self._cpu[task]
             # The kernel adds a wait when it is over, all of it: one that began long before the
@@ -167,7 +183,7 @@ class ThreadMeter:
             self._began[task] = self._last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
-        machine = self._machine.read(ends=ends) if self._machine else NOTHING
+        machine = self._machine.read(ends=ends) if seldom and self._machine else NOTHING
         self.leave_out_own()
         return Reading(
             longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9, cpu * 1e-9, *machine
@@ -175,12 +191,11 @@ class ThreadMeter:
 
     def leave_out_own(self) -> None:
         """Leave out of the next reading what the calling thread did and waited for in this one."""
-        task = str(threading.get_native_id())
-        if task in self._files:
-            file, clock = self._files[task]
-            self._delays[task] = int(os.pread(file, 80, 0).split()[1])
-            self._began[task] = time.monotonic_ns()
-            self._cpu[task] = time.clock_gettime_ns(clock)
+        if self._own in self._files:
+            file, clock = self._files[self._own]
+            self._delays[self._own] = int(os.pread(file, 80, 0).split()[1])
+            self._began[self._own] = time.monotonic_ns()
+            self._cpu[self._own] = time.clock_gettime_ns(clock)
 
 
 class CpuMeter:
@@ -188,16 +203,14 @@ class CpuMeter:
 
     def __init__(self, of_thread: bool, machine: MachineNoise) -> None:
         self._clock = time.thread_time if of_thread else time.process_time
-        self._machine = machine
+        self._machine, self._seldom = machine, Seldom()
         self._cpu, self._began = self._clock(), time.monotonic()
         self.sources = sources_of(machine, "", f"time.{self._clock.__name__}")
 
     def read(self, *, ends: bool = False) -> Reading:
-        cpu, now = self._clock(), time.monotonic()
-        steal, throttled, frequency = self._machine.read(ends=ends)
-        reading = Reading(
-            math.nan, math.nan, now - self._began, 0.0, cpu - self._cpu, steal, throttled, frequency
-        )
+        cpu, now = self._clock() - self._cpu, time.monotonic()
+        machine = self._machine.read(ends=ends) if self._seldom.is_due(ends=ends) else NOTHING
+        reading = Reading(math.nan, math.nan, now - self._began, 0.0, cpu, *machine)
         self._cpu, self._began = self._clock(), time.monotonic()
         return reading
 

@@ -7,7 +7,7 @@ readings between the iterations that they cover, so that the worker need not.
 Layout, once for each runner, all numbers little-endian: a header of 64 bytes which begins with the
 counts of both kinds of rows; the rows of iterations, each five doubles: end to end, host, device,
 when it began on the driver's clock, and how long its request waited for the runner; those of
-readings, each eight doubles: how many iterations had ended, and the figures of a `Reading`. Times
+readings, each nine doubles: how many iterations had ended, and the figures of a `Reading`. Times
 are seconds, NaN stands for what was not measured.
 """
 
@@ -29,7 +29,7 @@ Times = tuple[float, float, float]
 
 HEADER_BYTES = 64
 ROW = struct.Struct("<ddddd")
-READING = struct.Struct("<dddddddd")
+READING = struct.Struct("<ddddddddd")
 COUNT = struct.Struct("<q")
 # In the header: the length of the warm-up, one more so that 0 is that it goes on, and a number that
 # grows while a runner sleeps.
@@ -119,6 +119,7 @@ class SampleRows:
             reading.throttled,
             reading.frequency,
             reading.window,
+            reading.waited,
         )
         COUNT.pack_into(self._map, at, count + 1)
 
@@ -148,9 +149,14 @@ class SampleRows:
         (reading_count,) = COUNT.unpack_from(self._map, self._count_at + COUNT.size)
         count = self.count
         end_to_end, host, device, began, queueing = self._columns(self._rows_at, count, 5)
-        ends, delay, cpu, busiest, steal, throttled, frequency, window = self._columns(
-            self._readings_at, reading_count, 8
+        ends, delay, cpu, busiest, steal, throttled, frequency, window, waited = self._columns(
+            self._readings_at, reading_count, 9
         )
+        # Where the window is not known, the iterations fill it.
+        active = [
+            each - wait if each < math.inf else 0.0
+            for each, wait in zip(window, waited, strict=True)
+        ]
         return Samples(
             end_to_end=tuple(end_to_end),
             host=tuple(host),
@@ -158,8 +164,8 @@ class SampleRows:
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * count,
             # To the nanosecond: a clock gives no more, and short numbers make a short file.
             began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
-            cpu=share_out_cpu(cpu, window, ends, end_to_end),
-            busiest_thread=share_out_cpu(busiest, window, ends, end_to_end),
+            cpu=share_out_cpu(cpu, active, ends, end_to_end),
+            busiest_thread=share_out_cpu(busiest, active, ends, end_to_end),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, count),
@@ -205,27 +211,28 @@ def share_out(
 
 def share_out_cpu(
     figures: Sequence[float],
-    windows: Sequence[float],
+    active: Sequence[float],
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> tuple[float | None, ...]:
     """Share the CPU time of each reading in the same way; several threads may have more of it than
     an iteration took.
 
-    Between short iterations lar computes for a notable part of the time that a reading covers, its
-    window: this part is left out.
+    `active` is how long the threads did not wait for a CPU. Between short iterations lar computes
+    for a notable part of it: this part is left out.
     """
     shares: list[float | None] = []
-    for seconds, window, end in zip(figures, windows, ends, strict=True):
+    for seconds, not_waiting, end in zip(figures, active, ends, strict=True):
         if seconds != seconds:
             continue
         times = end_to_end[len(shares) : int(end)]
         if len(times) == 1:
             shares.append(seconds)
             continue
-        together = sum(times)
-        share = seconds / max(together, window if window < math.inf else 0.0) if together else 0.0
-        shares += [round(share * each * 1e9) / 1e9 for each in times]
+        whole = not_waiting if not_waiting > 0 else sum(times)
+        share = seconds / whole if whole else 0.0
+        # An iteration that waited has no more than all of them.
+        shares += [min(round(share * each * 1e9) / 1e9, seconds) for each in times]
     return tuple(shares) + (None,) * (len(end_to_end) - len(shares)) if shares else ()
 
 

@@ -14,7 +14,7 @@ from lar.measurement.machine_noise import (
     CgroupThrottling,
     Frequency,
     Heat,
-    PacedSource,
+    OpenSource,
     Source,
     Steal,
     format_cpus,
@@ -174,31 +174,36 @@ class Scripted:
         return self.figure
 
 
-def test_a_source_takes_a_hundredth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Scripted(2**-15, monkeypatch)
-    paced = PacedSource(script)
-    assert paced.where == "a file"
-    assert math.isnan(paced.read())
-    script.now += 101 * 2**-15
-    assert paced.read() == 0.5
-    assert math.isnan(paced.read())
-    assert paced.read(ends=True) == 0.5  # no iteration follows
-
-
 def test_a_slow_source_is_not_read_between_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Scripted(0.0012, monkeypatch)
-    paced = PacedSource(script)
-    assert paced.where == "a file (a reading takes 1.2 ms, so at the ends alone)"
-    script.now += 100
-    assert math.isnan(paced.read())
-    assert paced.read(ends=True) == 0.5
+    quick = OpenSource(Scripted(2**-15, monkeypatch))
+    assert (quick.where, quick.read()) == ("a file", 0.5)
+    slow = OpenSource(Scripted(0.0012, monkeypatch))
+    assert slow.where == "a file (a reading takes 1.2 ms, so at the ends alone)"
+    assert math.isnan(slow.read())
+    assert slow.read(ends=True) == 0.5
 
 
 def test_a_source_that_goes_away_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Scripted(0.0, monkeypatch)
-    paced = PacedSource(script)
+    source = OpenSource(script)
     script.figure = -1.0
-    assert math.isnan(paced.read(ends=True))
+    assert math.isnan(source.read())
+
+
+def test_the_machine_is_read_ten_times_a_second_and_at_the_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 10**12
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now)
+    seldom = noise.Seldom()
+    assert seldom.is_due(ends=False)
+    now += noise.SELDOM_NS - 1
+    assert not seldom.is_due(ends=False)
+    assert seldom.is_due(ends=True)
+    now += 1
+    assert not seldom.is_due(ends=False)
+    now += noise.SELDOM_NS
+    assert seldom.is_due(ends=False)
 
 
 def test_without_proc_the_cpu_time_alone_is_read(
@@ -237,8 +242,8 @@ def test_throttling_is_by_a_limit_or_by_heat(
             return self.figure
 
     for one, other in ((limits, heat), (heat, limits)):
-        machine.limits = None if one is None else PacedSource(Fixed(one))
-        machine.heat = None if other is None else PacedSource(Fixed(other))
+        machine.limits = None if one is None else OpenSource(Fixed(one))
+        machine.heat = None if other is None else OpenSource(Fixed(other))
         assert machine.read(ends=True)[1] == expected
 
 

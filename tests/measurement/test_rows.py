@@ -74,10 +74,20 @@ def test_a_reading_is_for_the_rows_that_came_since_the_last_one() -> None:
             rows.add_reading(Reading(0.5, NAN, 4.0, cpu=2.0))
     samples = rows.samples(0, 5)
     assert samples.queue_delay == (0, 0.25, 0.25, None)
-    # Of four seconds the iterations took two: half of the CPU time is theirs.
+    # Of four seconds that a reading covers its iterations took two: half of the CPU time is theirs.
     assert samples.cpu == (0.75, 0.5, 0.5, None)
     assert samples.device == (0, 1, 2, 3)
     assert samples.steal == samples.throttled == samples.frequency == ()
+
+
+def test_what_short_iterations_waited_takes_no_cpu_time_from_them() -> None:
+    rows = SampleRows.anonymous(4)
+    for end_to_end in (0.25, 0.25, 4.25):
+        rows.append(end_to_end, 0, 0)
+    rows.add_reading(Reading(4.0, 0.75, 5.5, 4.0, cpu=1.5))
+    samples = rows.samples(0, 3)
+    assert samples.busiest_thread == (0.125, 0.125, 0.75)
+    assert samples.cpu == (0.25, 0.25, 1.5)
 
 
 def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
