@@ -16,7 +16,7 @@ class Listener:
     towards the time limit too.
     """
 
-    report_seconds = 1.5e-6
+    report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
         """Return whether more can be passed on now, after waiting up to that long."""

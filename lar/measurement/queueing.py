@@ -13,9 +13,11 @@ from lar.records.stopping import QueueSummary
 def summarize_queue(result: RunResult) -> QueueSummary | None:
     """Return what the requests of a run met; None for a run without a rate, or without requests."""
     rate, samples = result.spec.pacing.rate, result.samples
+    if rate is None:
+        return None
     waits = [each or 0.0 for each in samples.queueing]
     waiting, service = statistics_of(waits), statistics_of(samples.end_to_end)
-    if rate is None or waiting is None or service is None:
+    if waiting is None or service is None:
         return None
     latency = statistics_of(
         [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)]

@@ -46,7 +46,8 @@ def statistics_of(values: Sequence[float]) -> Statistics | None:
     mean = total / count
     deviation = None
     if count > 1:
-        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (count - 1))
+        # The distance between two points of that many dimensions: fast for millions.
+        deviation = math.dist(ordered, [mean] * count) / math.sqrt(count - 1)
     return Statistics(
         count=count,
         total=total,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 from lar.measurement.intervals import median_interval
@@ -30,7 +30,13 @@ def summarize(result: RunResult) -> Summary | None:
         return None
     causes = causes_of(samples)
     disturbed = set(chain.from_iterable(causes.values()))
-    calm = [each for index, each in enumerate(samples.end_to_end) if index not in disturbed]
+    calm = in_turn(samples, ())
+    interval = undisturbed_interval = median_interval(calm)
+    undisturbed_median: float | None = statistics.median
+    if disturbed:
+        calm = in_turn(samples, disturbed)
+        undisturbed_median = percentile_of(sorted(calm), 50) if calm else None
+        undisturbed_interval = median_interval(calm)
     rate, items = iterations_per_second(result), items_in_iteration(result)
     return Summary(
         count=statistics.count,
@@ -39,14 +45,14 @@ def summarize(result: RunResult) -> Summary | None:
         minimum=statistics.minimum,
         maximum=statistics.maximum,
         median=statistics.median,
-        interval=median_interval(in_turn(samples, result.spec.runners)),
+        interval=interval,
         percentiles=statistics.percentiles,
         iterations_per_second=rate,
         items_per_second=rate * items if rate and items else None,
         disturbed_count=len(disturbed),
         disturbed={cause: len(indexes) for cause, indexes in causes.items()},
-        undisturbed_median=percentile_of(sorted(calm), 50) if calm else None,
-        undisturbed_interval=median_interval(calm),
+        undisturbed_median=undisturbed_median,
+        undisturbed_interval=undisturbed_interval,
         cpu_median=median_of_known(samples.busiest_thread),
         trust=figure_to_trust(result, causes, len(calm)),
         queue=summarize_queue(result),
@@ -95,12 +101,19 @@ def accounted_parts(samples: Samples) -> list[float]:
     ]
 
 
-def in_turn(samples: Samples, runners: int) -> Sequence[float]:
-    """Return the end-to-end times about as they ended: those of several runners in turn, since what
-    disturbs one at a time disturbs the others too."""
-    if runners == 1:
-        return samples.end_to_end
-    return take_in_turn([samples.of_runner(runner).end_to_end for runner in range(runners)])
+def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
+    """Return end-to-end times without some, by their indexes; those of several runners in turn, as
+    what disturbs one at a time disturbs the others too."""
+    if not samples.runner:
+        times = samples.end_to_end
+        if not left_out:
+            return times
+        return [each for index, each in enumerate(times) if index not in left_out]
+    runners: list[list[float]] = [[] for _ in range(max(samples.runner) + 1)]
+    for index, runner in enumerate(samples.runner):
+        if index not in left_out:
+            runners[runner].append(samples.end_to_end[index])
+    return take_in_turn(runners)
 
 
 def median_of_known(values: Sequence[float | None]) -> float | None:
