@@ -6,10 +6,16 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.records.bench import OutputDifference
 from lar.records.comparison import Tolerance
 from lar.records.run import OutputSummary
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array: TypeAlias = np.ndarray[Any, Any]
 
 Outputs = Sequence[OutputSummary]
 
@@ -49,6 +55,14 @@ def compare_outputs(
         return ranks.index(each.agreement), error
 
     return max(found, key=distance)
+
+
+def read_outputs(folder: str, outputs: Outputs) -> dict[str, Array]:
+    """Return the outputs that a worker has written, without those that NumPy does not hold."""
+    import numpy as np
+
+    files = {each.name: file_of(folder, place) for place, each in enumerate(outputs)}
+    return {name: np.load(file) for name, file in files.items() if file.is_file()}
 
 
 def file_of(folder: str, place: int) -> Path:

@@ -6,8 +6,8 @@ A `BenchResult` holds the samples of all turns; everything else in it is derived
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.run import (
@@ -24,6 +24,9 @@ from lar.records.run import (
     record_to_json,
 )
 from lar.records.summary import Difference, Summary
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # History of the format (`BenchResult.format`):
 #   lar.bench/1  first version
@@ -113,6 +116,19 @@ class VariantResult:
     output_difference: OutputDifference | None = None
     warnings: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """The outputs of the last iteration of its first process, by name, of a bench with
+        `keep_outputs=True`; else there are none. They are never in the JSON."""
+        arrays: Mapping[str, np.ndarray[Any, Any]] = self.__dict__.get("_arrays", {})
+        return arrays
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> VariantResult:
+        """Return it with the outputs of its last iteration."""
+        result = replace(self)
+        object.__setattr__(result, "_arrays", arrays)  # no field: neither compared nor encoded
+        return result
 
     @property
     def shape(self) -> str:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
-from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult
+from lar.records.run import ModelInfo, RunContext, RunResult
 from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from lar.running.array_inputs import Inputs
 
 
@@ -64,22 +62,16 @@ def run(
         )
         spec = plan_run(str(model), values, began=began)
         result = make_run(spec, context)
-        arrays = read_outputs(context.outputs_folder, result.outputs) if keep_outputs else None
+        arrays = None
+        if keep_outputs:
+            from lar.comparison.outputs import read_outputs  # few runs keep them
+
+            arrays = read_outputs(context.outputs_folder, result.outputs)
     if given is not None:
         result = replace(result, spec=given.named_in(result.spec))
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result if arrays is None else result.with_arrays(arrays)
-
-
-def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the outputs that a worker has written, without those that NumPy does not hold."""
-    import numpy as np
-
-    from lar.comparison.outputs import file_of
-
-    files = {each.name: file_of(folder, place) for place, each in enumerate(outputs)}
-    return {name: np.load(file) for name, file in files.items() if file.exists()}
 
 
 def open_ranges() -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.comparison.outputs import compare_outputs
-from lar.errors import UsageError, nearest
+from lar.comparison.outputs import compare_outputs, read_outputs
+from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import alpha_of_look, compare_pairs
 from lar.measurement.machine import read_machine, read_model_file
@@ -25,8 +25,17 @@ from lar.measurement.turns import centre_of_turn, join_turns, kept_of, log_ratio
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, OutputDifference, Stop, Turn, VariantResult
-from lar.records.run import Failure, ModelFile, RunContext, RunResult, Samples
+from lar.records.run import (
+    Failure,
+    FedInput,
+    ModelFile,
+    RunContext,
+    RunResult,
+    RunSpec,
+    Samples,
+)
 from lar.records.summary import Difference
+from lar.running.compared_dumps import ModelRun, generated_inputs
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import (
     Axis,
@@ -60,6 +69,8 @@ FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to
 # Workers that are alive at once, where memory allows it.
 MOST_ALIVE = 8
 MEMORY_SHARE = 0.7
+# The source of data that another model's inputs have in common with the baseline's.
+AS_BASELINE = "generated as for the baseline"
 WORKER_BYTES = 200 << 20  # and three times the model file, as long as nothing better is known
 
 Report = Callable[["BenchProgress"], None]
@@ -85,6 +96,7 @@ def bench(
     baseline: str | None = None,
     budget_seconds: float = 120.0,
     margin: float = 0.01,
+    keep_outputs: bool = False,
     **options: Any,
 ) -> BenchResult:
     """Compare variants of a run: which is faster, by how much, and how sure that is.
@@ -97,6 +109,7 @@ def bench(
         baseline: the name of the variant that the others are compared with; the first if None.
         budget_seconds: measure for at most so long.
         margin: stop where a change as large as this one, 0.01 for 1 %, would have been shown.
+        keep_outputs: each variant's `arrays` has its outputs.
         options: the flags of `lar run` by key, for all variants.
 
     Returns:
@@ -123,14 +136,8 @@ def bench(
             budget_seconds=budget_seconds,
             margin=margin,
             names=given.names if given else {},
-        )
-    if given is not None:
-        result = replace(
-            result,
-            variants=tuple(
-                replace(each, spec=given.named_in(each.spec)) if each.spec else each
-                for each in result.variants
-            ),
+            name_spec=given.named_in if given else None,
+            keep_outputs=keep_outputs,
         )
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -154,7 +161,7 @@ def check_keys(options: Mapping[str, object]) -> None:
     Raises:
         UsageError: naming the nearest.
     """
-    own = ("models", "vary", "inputs", "baseline", "budget_seconds", "margin")
+    own = ("models", "vary", "inputs", "baseline", "budget_seconds", "margin", "keep_outputs")
     for key in options:
         if key in BENCH_KEYS:
             continue
@@ -182,6 +189,7 @@ class Entry:
     difference: Difference | None = None
     decided: bool = False  # nothing more is to be found out
     outputs: str = ""  # the folder of its outputs
+    inputs: tuple[str, ...] = ()  # files with the data that is generated for the baseline
 
     def learn(self, samples: Samples) -> None:
         """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
@@ -215,10 +223,13 @@ def run_bench(
     margin: float = 0.01,
     seed: int = 0,
     names: Mapping[str, str] | None = None,
+    name_spec: Callable[[RunSpec], RunSpec] | None = None,
+    keep_outputs: bool = False,
     report: Report | None = None,
 ) -> BenchResult:
     """Measure variants in turns until the budget is spent or all differences are clear.
 
+    `names` and `name_spec` are for inputs that the user knows by other names than their files'.
     An interrupt ends it with what is known until then.
 
     Raises:
@@ -244,7 +255,7 @@ def run_bench(
             stopped = campaign.run()
         except KeyboardInterrupt:
             stopped = "interrupted"
-        found = campaign.results()
+        found = campaign.results(name_spec or (lambda spec: spec), keep_outputs=keep_outputs)
     return BenchResult(
         variants=found,
         stopped=stopped,
@@ -300,6 +311,7 @@ class Campaign:
         for entry in able:
             assert entry.variant.spec is not None
             entry.model = read_model_file(Path(entry.variant.spec.model))
+            entry.inputs = self.inputs_like_baseline(entry)
         for chunk in self.chunks_of(self.baseline, able):
             self.play_round(chunk)
         if self.baseline.failed:
@@ -323,6 +335,22 @@ class Campaign:
                 if self.is_late():
                     return "budget"
                 self.play_round(chunk)
+
+    def inputs_like_baseline(self, entry: Entry) -> tuple[str, ...]:
+        """Return files with the data that is generated for the baseline, where the inputs of
+        another model have other names, so that other data would be generated for it."""
+        ours, theirs = entry.variant, self.baseline.variant
+        if ours.spec is None or theirs.spec is None or ours.spec.model == theirs.spec.model:
+            return ()
+        if any(spec.inputs or spec.cases for spec in (ours.spec, theirs.spec)):
+            return ()
+        sides = [ModelRun(it.model, it.model, dict(it.options)) for it in (theirs, ours)]
+        place = Path(self.folder, f"inputs-{entry.number}")
+        place.mkdir()
+        settings = {"fill": ours.spec.fill, "seed": ours.spec.seed}
+        with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
+            return tuple(generated_inputs(1, sides, settings, place))
+        return ()
 
     def group(self, entries: Iterable[Entry]) -> list[tuple[Entry, list[Entry]]]:
         """Return the variants of each shape: the baseline, and those compared with it."""
@@ -422,13 +450,15 @@ class Campaign:
                 spec = entry.variant.spec
                 if spec is None or entry.failed:
                     continue
+                if entry.inputs:
+                    spec = replace(spec, inputs=entry.inputs)
                 place = os.path.join(self.folder, f"{entry.number}-{number}")
                 os.mkdir(place)
                 context = RunContext(
                     model=entry.model,
                     work_folder=place,
                     outputs_folder="" if entry.result else os.path.join(place, "outputs"),
-                    names=dict(self.names),
+                    names={**self.names, **dict.fromkeys(files_in(entry.inputs), AS_BASELINE)},
                 )
                 takers[entry.number] = TurnTaker(stack, spec, context)
             began = time.monotonic()
@@ -501,14 +531,24 @@ class Campaign:
         entry.learn(samples)
         return sum(samples.end_to_end) * (1 + untimed / timed)
 
-    def results(self) -> tuple[VariantResult, ...]:
+    def results(
+        self, name_spec: Callable[[RunSpec], RunSpec], *, keep_outputs: bool
+    ) -> tuple[VariantResult, ...]:
         """Return what was found of each variant."""
         bases = {entry.number: base for base, others in self.groups for entry in others}
         for number, base in bases.items():
             entry = self.entries[number]
             if not entry.decided:
                 entry.difference = self.compare(base, entry) or entry.difference
-        return tuple(result_of(entry, bases.get(entry.number)) for entry in self.entries)
+        found = []
+        for entry in self.entries:
+            result = result_of(entry, bases.get(entry.number))
+            if result.spec is not None:
+                result = replace(result, spec=name_spec(result.spec))
+            if keep_outputs:
+                result = result.with_arrays(read_outputs(entry.outputs, result.outputs))
+            found.append(result)
+        return tuple(found)
 
 
 def result_of(entry: Entry, base: Entry | None) -> VariantResult:
@@ -546,14 +586,29 @@ def result_of(entry: Entry, base: Entry | None) -> VariantResult:
 def compare_entries(entry: Entry, base: Entry) -> OutputDifference | None:
     """Compare the outputs of a variant with those of its baseline, if both had the same data."""
     ours, theirs = entry.result, base.result
-    if ours is None or theirs is None or data_of(ours) != data_of(theirs):
+    if ours is None or theirs is None or not had_same_data(ours, theirs):
         return None
     return compare_outputs(ours.outputs, entry.outputs, theirs.outputs, base.outputs)
 
 
-def data_of(result: RunResult) -> list[tuple[str, tuple[int, ...], str]]:
-    """Return what a run was fed with: two runs with the same had the same data."""
-    return [(each.dtype, each.shape, each.source) for each in result.fed]
+def files_in(inputs: Iterable[str]) -> list[str]:
+    """Return the files of `--input` items: `data:/tmp/0.npy`."""
+    return [text.partition(":")[2] for text in inputs]
+
+
+def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
+    """Return whether a variant was fed with what its baseline was fed with."""
+    return len(ours.fed) == len(theirs.fed) and all(
+        mine.shape == its.shape and mine.dtype == its.dtype and is_same_source(mine, its)
+        for mine, its in zip(ours.fed, theirs.fed, strict=True)
+    )
+
+
+def is_same_source(mine: FedInput, its: FedInput) -> bool:
+    if mine.source == AS_BASELINE:
+        return its.generated
+    # What is generated depends on the input's name.
+    return mine.source == its.source and (mine.name == its.name or not mine.generated)
 
 
 def merge_results(first: RunResult | None, last: RunResult) -> RunResult:

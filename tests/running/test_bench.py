@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lar
@@ -194,3 +195,30 @@ def test_more_variants_than_there_is_memory_for(
     rounds = [{turn.round for turn in each.turns} for each in bench.variants]
     assert rounds[0] == rounds[1] | rounds[2]
     assert not rounds[1] & rounds[2]
+
+
+def test_inputs_of_other_names_get_the_same_data(write_script: WriteScript) -> None:
+    other = [{"name": "image", "dtype": "float32", "shape": [1, 4]}]
+    models = [script(write_script, 0.01), script(write_script, 0.01, inputs=other)]
+    bench = lar.bench(models, margin=0.5)
+    assert agreements(bench) == ["", "equal"]
+    assert bench.variants[1].fed[0].source == "generated as for the baseline"
+    assert bench.variants[1].spec is not None
+    assert bench.variants[1].spec.inputs == ()
+
+
+def test_outputs_of_other_data_are_not_compared(write_script: WriteScript) -> None:
+    bench = lar.bench(script(write_script, 0.01), vary={"seed": [0, 1]}, margin=0.5)
+    assert agreements(bench) == ["", ""]
+    assert verdicts(bench) == ["", "no difference shown"]
+
+
+def test_arrays_are_fed_and_given_back(write_script: WriteScript) -> None:
+    data = np.zeros((1, 4), np.float32)
+    model = script(write_script, 0.01)
+    bench = lar.bench([model, model], inputs={"data": data}, margin=0.5, keep_outputs=True)
+    assert [each.arrays["prob"].tolist() for each in bench.variants] == [[0.25, 0.75]] * 2
+    assert bench.variants[0].fed[0].source == "the array given for 'data'"
+    assert bench.variants[0].spec is not None
+    assert bench.variants[0].spec.inputs == ("data:the array given for 'data'",)
+    assert lar.read_bench(bench.to_json()).variants[0].arrays == {}
