@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, UsageError
+from lar.errors import EngineMissing, UsageError, address_space_limit
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
+from lar.measurement.rows import size_of_rows
 from lar.options.option import Option, is_set
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
@@ -143,7 +144,11 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
 def room_for(stopping: Stopping, runners: int) -> int:
     """Return how many iterations each runner has room for where their number is open."""
     seconds = stopping.most_seconds or MAX_SECONDS
-    return max(1, min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND)))
+    room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
+    if limit := address_space_limit():
+        # Their table is no memory before it is used, but counts there all the same.
+        room = min(room, limit // 16 // runners // size_of_rows(1))
+    return max(1, room)
 
 
 def pacing_of(values: Mapping[str, Any]) -> Pacing:

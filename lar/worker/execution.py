@@ -306,6 +306,8 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
         after = f"after {stopped.seconds:.3g} s"
         if stopped.reached is None:
             known = f"the samples were too few {after}"
+        elif stopped.reached <= spec.stopping.target_interval:
+            known = f"the interval was narrow enough only at the last look, {after}"
         else:
             median = "undisturbed median" if stopped.undisturbed else "median"
             known = f"the {median} was known to +-{100 * stopped.reached:.3g} % {after}"
