@@ -54,6 +54,7 @@ VALUES: Mapping[str, str] = {
     "--warmup-iter": "0",
     "--timeout": "50",
     "--stall-timeout": "40",
+    "--python": sys.executable,
     "--duration": "0.1",
     "--target-ci": "20%",
     "--min-time": "0.1",
