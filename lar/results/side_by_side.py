@@ -304,7 +304,7 @@ def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
 
 def run_of(result: RunResult) -> Run:
     """Return a run with the times that stand for it."""
-    samples, summary = result.samples, summarize(result)
+    samples, summary = result.samples, result.summary or summarize(result)
     if summary is None:
         return Run(result, (), "nothing", 0, False)
     times: tuple[float, ...] = samples.end_to_end

@@ -460,7 +460,7 @@ def kind_of(result: RunResult) -> Kind:
 
 def columns_of_first(result: RunResult) -> dict[str, object]:
     """Return the columns that stores have had from the first on."""
-    facts, summary = facts_of(NamedResult("", result)), summarize(result)
+    facts, summary = facts_of(NamedResult("", result)), result.summary or summarize(result)
     return {
         "started_at": result.started_at,
         "status": result.status,
@@ -479,7 +479,7 @@ def columns_of_first(result: RunResult) -> dict[str, object]:
 
 def columns_of_second(result: RunResult) -> dict[str, object]:
     """Return the columns that the second schema has added."""
-    summary, run = summarize(result), run_of(result)
+    summary, run = result.summary or summarize(result), run_of(result)
     return {
         "inputs": fed_shapes(result),
         "disturbed": summary.disturbed_count if summary else 0,
