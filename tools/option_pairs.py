@@ -55,6 +55,8 @@ VALUES: Mapping[str, str] = {
     "--timeout": "50",
     "--stall-timeout": "40",
     "--python": sys.executable,
+    "--tag": "pair",
+    "--store": "{out}/results.db",
     "--duration": "0.1",
     "--target-ci": "20%",
     "--min-time": "0.1",
