@@ -80,6 +80,7 @@ class RunSpec:
 
     Where `stopping` leaves the number of iterations open, `iterations` is the most that a runner
     has room for, and `warmup_iterations` the fewest where the warm-up goes on until it settles.
+    With a rate in `pacing`, `iterations` are the requests that all runners serve together.
     So it does where a `scenario` is given: MLPerf's load generator then decides how many iterations
     there are, and when.
     """

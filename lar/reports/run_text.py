@@ -174,7 +174,8 @@ def format_summary(result: RunResult) -> list[str]:
         lines += [*format_disturbance(summary, result.samples), *format_missing(result)]
     done = len(result.samples.end_to_end)
     asked = result.spec.sample_count - result.spec.warmup_iterations
-    asked *= result.spec.runners
+    if result.spec.pacing.rate is None:  # else they are the requests of all together
+        asked *= result.spec.runners
     if result.status != "ok" and done and result.spec.stopping.is_open:
         lines.append(f"note: {done} iterations were run")
     elif result.status != "ok" and done:

@@ -217,6 +217,15 @@ def test_a_runner_that_sleeps_for_long_is_alive(write_script: WriteScript) -> No
     assert result.status == "ok", result.failure
 
 
+def test_requests_that_were_not_served_are_counted_once(
+    write_script: WriteScript, run_lar: RunLar
+) -> None:
+    script = write_script(faults=[{"at": "start", "index": 3, "do": "abort"}])
+    done = run_lar(script, "--rate", "50", "--iter", "9", "--runners", "2")
+    assert done.returncode == 4
+    assert " of 9 iterations were run" in done.stdout
+
+
 # From Python
 
 
