@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lar.records.comparison import Comparison, read_comparison
     from lar.records.profile import Profile
     from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
+    from lar.results.reading import read_results
     from lar.results.store import save
     from lar.running.api import read_info, run
     from lar.running.bench import bench
@@ -35,6 +36,7 @@ _API = {
     "run": "lar.running.api",
     "bench": "lar.running.bench",
     "save": "lar.results.store",
+    "read_results": "lar.results.reading",
     "compare": "lar.running.compared_dumps",
     "range": "lar.profiles.ranges",
     "read_profile": "lar.profiles.trace_file",
@@ -77,6 +79,7 @@ __all__ = [
     "read_info",
     "read_profile",
     "read_result",
+    "read_results",
     "run",
     "save",
     "schema_of_result",

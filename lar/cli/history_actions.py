@@ -25,6 +25,15 @@ from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
+# What a check does not ask to be the same, and names where it is not.
+SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
+    "engine": lambda it: f"{it.engine.name} {it.engine.version}" if it.engine else "",
+    "lar": lambda it: it.lar_version,
+    "Python": lambda it: it.machine.python if it.machine else "",
+    "system": lambda it: it.machine.system if it.machine else "",
+    "governor": lambda it: it.machine.governor if it.machine else "",
+}
+
 
 def selection_of(arguments: argparse.Namespace) -> Selection:
     """Return which results the flags choose."""
@@ -380,6 +389,8 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
     """Return what a check could not show, and what it rests on."""
     notes = []
     for check in checks:
+        if changes := software_changes(check):
+            notes.append(f"note: {check.name}: {changes}")
         if check.left_out:
             notes.append(
                 f"note: {check.name}: {check.left_out} runs are left out, since too few of their "
@@ -405,6 +416,18 @@ def notes_of(checks: Sequence[Check]) -> list[str]:
                 "times show how much sittings differ"
             )
     return notes
+
+
+def software_changes(check: Check) -> str:
+    """Return in what the software of the new runs differs from the baseline's, empty if in nothing
+    that is known."""
+    parts = []
+    sides = [[run.result for run in side] for side in (check.new, check.baseline)]
+    for what, value_of in SOFTWARE.items():
+        new, old = ({value_of(result) for result in side} - {""} for side in sides)
+        if new and old and new != old:
+            parts.append(f"{what} {', '.join(sorted(new))} (baseline {', '.join(sorted(old))})")
+    return "; ".join(parts)
 
 
 def run_model(arguments: argparse.Namespace) -> list[RunResult]:

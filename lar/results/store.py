@@ -211,7 +211,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
     mode = "rwc" if create else "rw" if is_writable else "ro"
     with explained(place):
         connection = sqlite3.connect(
-            f"file:{quote(os.path.abspath(place))}?mode={mode}",
+            f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}",
             uri=True,
             timeout=WAIT_SECONDS,
             isolation_level=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,16 @@ def test_a_model_is_run_and_checked(
         done = run_lar("history", "check", *words, "--run", script, *flags)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_another_engine_version_is_noted(run_lar: RunLar, store: str, tmp_path: Path) -> None:
+    (result,) = make_runs(1, 0.010, seed=9)
+    assert result.engine is not None
+    newer = replace(result, engine=replace(result.engine, version="2.0"), lar_version="9")
+    new = tmp_path / "new.json"
+    new.write_bytes(record_to_json(newer))
+    done = run_lar("history", "check", "--baseline", "v1", str(new), "--store", store)
+    assert "engine fake 2.0 (baseline fake 1.0); lar 9 (baseline 0.1.0)" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,12 @@ def test_a_result_is_stored_once_with_each_tag(place: str) -> None:
     assert fill(place, [result], "b") == [2]
 
 
+def test_a_name_may_hold_anything(tmp_path: Path) -> None:
+    for name in ("a b?mode=ro#%41.sqlite", os.fsdecode(b"\xff.sqlite"), "é"):
+        assert fill(str(tmp_path / name), [make_result(TIMES)]) == [1]
+        assert (tmp_path / name).is_file()
+
+
 def test_from_python(place: str) -> None:
     assert lar.save(make_result(TIMES), tag="v1", store=place) == 1
     assert save(make_result([0.2]), store=place) == 2
