@@ -27,6 +27,7 @@ from lar.records.events import (
     Packed,
     PhaseEntered,
     Prepared,
+    ScenarioEnded,
     TurnEnded,
     Unpacked,
     apply_event,
@@ -44,6 +45,8 @@ from lar.records.run import (
     TensorInfo,
     TimeSources,
 )
+from lar.records.scenario import ScenarioResult
+from lar.records.stopping import Stopped
 from lar.records.testcase import Case, CaseResult, Expected, Verdict
 
 ENGINE = EngineFacts(name="fake", version="1", driver="script", device="cpu")
@@ -83,6 +86,8 @@ VERDICT = Verdict(
     actual="0.75",
     expected="0.25",
 )
+STOPPED = Stopped(ending="target", met=True, seconds=1.5, reached=0.0078125, settled=True)
+SCENARIO = ScenarioResult(version="6.0.17", valid=False, reasons=("too few",), figures={"a": 0.5})
 CLASSES = ItemClasses(number=1, name="cat.jpg", classes=(7, 0), scores=(0.75, 0.25), label=7)
 CASE = Case(name="testcase 0", inputs=(("data", "0.npy"),), expected=(Expected(file="1.npy"),))
 
@@ -101,9 +106,16 @@ CASES: list[tuple[Event, dict[str, Any]]] = [
         {"cases": (CaseResult(name="testcase 0", passed=False, verdicts=(VERDICT,)),)},
     ),
     (Classified(CLASSES), {"items": (CLASSES,)}),
+    (ScenarioEnded(SCENARIO), {"scenario": SCENARIO}),
     (
-        Finished((OUTPUT,), 4096),
-        {"status": "ok", "phase": "done", "outputs": (OUTPUT,), "peak_memory_bytes": 4096},
+        Finished((OUTPUT,), 4096, stopped=STOPPED),
+        {
+            "status": "ok",
+            "phase": "done",
+            "outputs": (OUTPUT,),
+            "peak_memory_bytes": 4096,
+            "stopped": STOPPED,
+        },
     ),
     (ModelRead(MODEL), {"status": "ok", "phase": "done"}),
     (DevicesFound(("cpu", "cuda:0")), {"status": "ok", "phase": "done"}),
