@@ -188,6 +188,9 @@ class Engine(abc.ABC):
     environment: Mapping[str, str] = {}
     """Variables that are set for its workers where the user has not set them."""
 
+    variable_prefixes: tuple[str, ...] = ()
+    """How the variables begin that its libraries heed; results hold those that are set."""
+
     packing: CasePacker | None = None
     staged: StagedRun | None = None
 

@@ -6,28 +6,77 @@ import hashlib
 import os
 import platform
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
+from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups
 from lar.records.run import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
 
 
-def read_machine() -> MachineFacts:
-    """Read the facts about this machine; unknown ones stay empty."""
+# The environment variables that the libraries below an engine heed, by how they begin: how many
+# threads compute and where, which instructions are used, how memory is allocated.
+PREFIXES = (
+    *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "DNNL_", "ONEDNN_", "TBB_"),
+    *("CUDA_", "NVIDIA_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+    *("PYTHONMALLOC", "DYLD_"),
+)
+
+
+def read_machine(
+    environment: Mapping[str, str] | None = None, prefixes: Sequence[str] = ()
+) -> MachineFacts:
+    """Read the facts about this machine; unknown ones stay empty.
+
+    Of the `environment` of what runs on it those variables are kept which libraries heed, also
+    those that begin with one of the `prefixes`.
+    """
     cores = os.cpu_count() or 1
+    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    heeded = (*PREFIXES, *prefixes)
+    variables = {
+        name: value
+        for name, value in sorted((environment or {}).items())
+        if name.startswith(heeded)
+    }
     return MachineFacts(
         system=f"{platform.system()} {platform.release()}",
         processor=read_processor() or platform.machine(),
         cores=cores,
-        usable_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores,
+        usable_cores=len(affinity) or cores,
         memory_bytes=read_memory(),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         python=platform.python_version(),
+        affinity=tuple(affinity),
+        threads_per_core=read_threads_per_core(affinity[0] if affinity else 0),
+        smt=read_text(f"{CPUS}/smt/control"),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        cpu_limit=read_cpu_limit(),
+        variables=variables,
     )
+
+
+def read_threads_per_core(cpu: int) -> int | None:
+    """Return how many CPUs share the core of one, None where the system does not say."""
+    siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
+    if not siblings:
+        return None
+    ranges = [part.partition("-") for part in siblings.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
+
+
+def read_cpu_limit() -> float | None:
+    """Return the lowest limit of CPU time of the cgroups that this process is in, in CPUs; None
+    without any."""
+    try:
+        limits = [cpu_limit_of(folder) for folder in own_cgroups()]
+    except (OSError, ValueError):
+        return None
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 # Who designed an ARM processor, by the number that Linux gives.

@@ -116,7 +116,7 @@ class CgroupThrottling:
         folders = [folder for folder in own_cgroups() if statistics_of(folder)]
         if not folders:
             raise OSError("no cgroup with the CPU controller")
-        limited = [folder for folder in folders if has_limit(folder)]
+        limited = [folder for folder in folders if cpu_limit_of(folder)]
         self._files = [open_to_read(folder / "cpu.stat") for folder in limited]
         self._seconds = [0.0] * len(self._files)
         self.where = "cpu.stat of " + ", ".join(map(str, limited)) if limited else "no limit is set"
@@ -159,12 +159,16 @@ def statistics_of(folder: Path) -> bytes:
     return b""
 
 
-def has_limit(folder: Path) -> bool:
-    """Return whether a cgroup has a limit of CPU time."""
-    for name, none in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
-        with contextlib.suppress(OSError):
-            return (folder / name).read_text().split()[0] != none
-    return False
+def cpu_limit_of(folder: Path) -> float | None:
+    """Return a cgroup's limit of CPU time, in CPUs; None without one."""
+    with contextlib.suppress(OSError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError):
+        microseconds = int((folder / "cpu.cfs_quota_us").read_text())
+        period = (folder / "cpu.cfs_period_us").read_text()
+        return None if microseconds < 0 else microseconds / int(period)
+    return None
 
 
 def throttled_seconds(statistics: bytes) -> float:

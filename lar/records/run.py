@@ -251,7 +251,16 @@ class EngineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFacts:
-    """The machine that ran it. Unknown facts are empty strings or None."""
+    """The machine that ran it, when the run began. Unknown facts are empty or None.
+
+    Attributes:
+        affinity: the numbers of the CPUs that the process may use.
+        threads_per_core: how many CPUs share one core: 2 with SMT (hyper-threading) on.
+        smt: the kernel's word for it: on, off, notsupported.
+        load: how many threads computed or wanted to, on average over the last minute.
+        cpu_limit: the limit of CPU time of the process's cgroup, in CPUs.
+        variables: the environment variables of the worker that libraries heed.
+    """
 
     system: str
     processor: str
@@ -260,6 +269,12 @@ class MachineFacts:
     memory_bytes: int | None
     governor: str
     python: str
+    affinity: tuple[int, ...] = ()
+    threads_per_core: int | None = None
+    smt: str = ""
+    load: float | None = None
+    cpu_limit: float | None = None
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

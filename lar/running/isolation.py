@@ -103,8 +103,11 @@ def with_model(spec: RunSpec, context: RunContext) -> RunContext:
 def with_facts(result: RunResult, context: RunContext) -> RunResult:
     """Return the result with what is known before the run."""
     warning = warn_of_foreign_checksums(context.model) if context.model else ""
+    engine, spec = engine_named(result.spec.engine), result.spec
+    environment = {**engine.environment, **os.environ, **spec.environment}
+    machine = read_machine(environment, engine.variable_prefixes)
     return replace(
-        result, machine=read_machine(), model=context.model, warnings=(warning,) if warning else ()
+        result, machine=machine, model=context.model, warnings=(warning,) if warning else ()
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 import lar
 from lar.cli.main import main
 from lar.errors import UsageError
+from lar.measurement import machine as facts_of_machine
 from lar.measurement.machine import (
     installed_version,
     read_checksums,
@@ -45,6 +46,28 @@ def test_the_machine_is_described() -> None:
     assert 1 <= machine.usable_cores <= machine.cores
     assert machine.memory_bytes is None or machine.memory_bytes > 2**20
     assert machine.python.startswith("3.")
+    assert len(machine.affinity) == machine.usable_cores
+    assert machine.load is None or machine.load >= 0
+    assert machine.threads_per_core is None or 1 <= machine.threads_per_core <= machine.cores
+
+
+def test_variables_that_libraries_heed_are_kept() -> None:
+    environment = {"OMP_NUM_THREADS": "2", "HOME": "/root", "ORT_X": "1", "MGB_Y": "2"}
+    assert read_machine(environment, ("ORT_",)).variables == {"OMP_NUM_THREADS": "2", "ORT_X": "1"}
+    assert read_machine().variables == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0", 1), ("0,64", 2), ("0-1", 2), ("0-3,8-11", 8), ("", None)]
+)
+def test_cpus_of_one_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int | None
+) -> None:
+    monkeypatch.setattr(facts_of_machine, "CPUS", str(tmp_path))
+    folder = tmp_path / "cpu3" / "topology"
+    folder.mkdir(parents=True)
+    (folder / "thread_siblings_list").write_text(f"{text}\n")
+    assert facts_of_machine.read_threads_per_core(3) == count
 
 
 def test_a_field_is_read_from_its_first_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lar.measurement import machine_noise, noise
+from lar.measurement.machine import read_cpu_limit
 from lar.measurement.machine_noise import (
     CgroupThrottling,
     Frequency,
@@ -76,6 +77,7 @@ def test_a_limit_of_any_cgroup_around_the_process_throttles_it(system: Path) -> 
     write_cgroup(groups / "pod/box", "max", 0)
     throttling = CgroupThrottling([0])
     assert throttling.where == f"cpu.stat of {groups / 'pod'}"
+    assert read_cpu_limit() == 2.0
     assert throttling.read() == 0
     write_cgroup(groups / "pod", "200000", 7_250_000)
     assert throttling.read() == pytest.approx(0.25)
@@ -86,6 +88,8 @@ def test_the_first_version_of_cgroups_counts_nanoseconds(system: Path) -> None:
     write(system / "proc/self/cgroup", "4:memory:/other\n3:cpu,cpuacct:/box\n0::/\n")
     box = system / "sys/fs/cgroup/cpu,cpuacct/box"
     write(box / "cpu.cfs_quota_us", "50000\n")
+    write(box / "cpu.cfs_period_us", "100000\n")
+    assert read_cpu_limit() == 0.5
     write(box / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 1000000000\n")
     throttling = CgroupThrottling([0])
     write(box / "cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_time 1500000000\n")
@@ -107,10 +111,12 @@ def test_without_a_limit_nothing_is_throttled_and_nothing_is_read(system: Path) 
     write_cgroup(system / "sys/fs/cgroup/box", "max", 0)
     throttling = CgroupThrottling([0])
     assert (throttling.where, throttling.read()) == ("no limit is set", 0)
+    assert read_cpu_limit() is None
 
 
 def test_without_cgroups_there_is_no_source(system: Path) -> None:
     assert open_source(CgroupThrottling) is None
+    assert read_cpu_limit() is None
     write(system / "proc/self/cgroup", "0::/\n1:name=systemd:/\n")
     assert open_source(CgroupThrottling) is None
 

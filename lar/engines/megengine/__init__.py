@@ -96,6 +96,7 @@ class MegEngine(Engine):
     distribution = "megengine"
     formats = (MEGENGINE,)
     environment = ONE_BLAS_THREAD
+    variable_prefixes = ("MGB_", "MGE_", "MEGENGINE_", "RUNTIME_OVERRIDE_")
     drivers = (
         DriverEntry("lite", "fast to load, the default", lite_driver, LITE_LIBRARY),
         DriverEntry("graph", "the engine's device time", graph_driver),

@@ -64,6 +64,7 @@ class OnnxRuntime(Engine):
     distribution = "onnxruntime"
     formats = (ONNX, ORT)
     environment = ONE_BLAS_THREAD
+    variable_prefixes = ("ORT_", "ONNXRUNTIME_")
     drivers = (DriverEntry("session", "IOBinding", session_driver),)
     settles = (
         *(FAST_RUN_ALGO_POLICY, RANGE),
