@@ -1,9 +1,9 @@
 """Measures how far lar's timings can be trusted, beside other work that it makes itself.
 
-    uv run python tools/bench_timings.py [--count N] [--seed N] [FIGURE ...]
+    uv run python tools/bench_timings.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints the table of `lar help benchmarks`. All figures as promised take some hours; `--count` makes
-fewer repetitions of each.
+prints the table of `lar help benchmarks`. All figures with all repetitions take some hours;
+`--count` makes fewer of each.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import argparse
 import contextlib
 import json
 import math
-import os
 import random
+import re
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,58 +27,401 @@ from disturbance import disturbed
 
 import lar
 from lar.measurement.differences import compare_pairs
+from lar.measurement.statistics import percentile_of
 
 MOBILENET_ONNX = str(ROOT / "models" / "mobilenet_v2.onnx")
 ONNXRUNTIME_TEST = [PYTHON, "-m", "onnxruntime.tools.onnxruntime_test"]
+LAYERS = 33  # one more is 3 % of the time
+SLOWER = 1.03
 
 
 class Outcome(NamedTuple):
-    """What a figure came out as."""
+    """What a figure came out as, as text."""
 
     measured: str
     holds: bool
 
 
-class Figure(NamedTuple):
-    """One line of the table: `measure` takes the number of repetitions and a seed."""
+class Settings(NamedTuple):
+    """How a figure is measured: repetitions, seconds for each comparison, a seed."""
 
+    repetitions: int
+    budget_seconds: float
+    seed: int
+
+
+class Figure(NamedTuple):
+    """One line of the table."""
+
+    name: str
     what: str
     wanted: str
-    count: int
-    measure: Callable[[int, int], Outcome]
+    repetitions: int
+    measure: Callable[[Settings], Outcome]
 
 
-def run_json(*words: str) -> dict[str, Any]:
-    """Run a command of lar that prints JSON on its standard output."""
-    done = run_quietly([LAR, *words])
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise SystemExit(f"lar {' '.join(words)}: {done.stderr or done.stdout}") from None
-    return answer
+# Proven differences
 
 
-# Noise, seen
+def measure_same(settings: Settings) -> Outcome:
+    """Compare a model with itself: every verdict but "no difference shown" is wrong."""
+    with disturbed(settings.seed):
+        verdicts = [
+            run_bench(settings, at, MOBILENET_ONNX, MOBILENET_ONNX) for at in repeat(settings)
+        ]
+    wrong = sum(verdict != "no difference shown" for verdict, _ in verdicts)
+    return Outcome(f"{wrong} of {len(verdicts)}", wrong <= 0.05 * len(verdicts))
 
 
-def measure_spread(count: int, seed: int) -> Outcome:
+def measure_slower_model(settings: Settings) -> Outcome:
+    """Compare a chain of convolutions with one that has one more."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = [str(Path(folder, f"chain{layers}.onnx")) for layers in (LAYERS, LAYERS + 1)]
+        for layers, model in zip((LAYERS, LAYERS + 1), models, strict=True):
+            write_chain(model, layers)
+        return measure_slower(settings, *models)
+
+
+def measure_slower_script(settings: Settings) -> Outcome:
+    """Compare the scripted engine with itself, slowed; its times are those of a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        times = record_times(settings.seed, 2000)
+        models = [str(Path(folder, f"{name}.fake")) for name in "ab"]
+        for model, factor in zip(models, (1.0, SLOWER), strict=True):
+            write_script(model, [factor * time for time in times], real_time=True)
+        return measure_slower(settings, *models)
+
+
+def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
+    """Compare two models of which the second is slower."""
+    with disturbed(settings.seed):
+        verdicts = [run_bench(settings, at, first, second) for at in repeat(settings)]
+    right = sum(verdict == "slower" for verdict, _ in verdicts)
+    middle = statistics.median(seconds for _, seconds in verdicts)
+    return Outcome(
+        f"{right} of {len(verdicts)}, median {middle:.0f} s",
+        right >= 0.9 * len(verdicts) and middle < 60,
+    )
+
+
+def measure_order(settings: Settings) -> Outcome:
+    """Compare two optimisation levels of ONNX Runtime that are easily taken the wrong way round."""
+    first, second = (f"{MOBILENET_ONNX} --graph-optimization-level {it}" for it in ("basic", "all"))
+    with disturbed(settings.seed):
+        verdicts = [run_bench(settings, at, first, second) for at in repeat(settings)]
+    right = sum(verdict == "faster" for verdict, _ in verdicts)
+    return Outcome(f"{right} of {len(verdicts)}", right == len(verdicts))
+
+
+def run_bench(settings: Settings, number: int, *specs: str) -> tuple[str, float]:
+    """Compare two specs; return the verdict on the second, and the seconds that it took."""
+    words = ["bench", *specs, "--budget", f"{settings.budget_seconds:g}", "--json", "-"]
+    answer = run_json(*words, "--seed", str(settings.seed + number))
+    note(f"{answer['variants'][1]['difference']}")
+    return answer["variants"][1]["difference"]["verdict"], answer["wall_seconds"]
+
+
+# Medians and their intervals
+
+
+def measure_spread(settings: Settings) -> Outcome:
     """Compare how the reported median varies between runs with how their raw mean does."""
     reported, means = [], []
-    with disturbed(seed):
-        for _ in range(count):
-            result = lar.run(MOBILENET_ONNX, fill="ones", iter=100)
-            assert result.summary is not None, result.failure
+    with disturbed(settings.seed):
+        for _ in repeat(settings):
+            result = lar.run(MOBILENET_ONNX, fill="ones", iter=200)
             reported.append(reported_median(result))
             means.append(statistics.fmean(result.samples.end_to_end))
+            note(f"{reported[-1] * 1e3:.3f} ms, mean {means[-1] * 1e3:.3f} ms")
     share = relative_spread(reported) / relative_spread(means)
-    return Outcome(f"{share:.2f}", share < 0.25)
+    return Outcome(f"{share:.2f}x", share < 0.25)
 
 
 def reported_median(result: lar.RunResult) -> float:
-    """Return the median that the summary trusts."""
-    raise NotImplementedError
+    """Return the median that a run's summary says to trust."""
+    summary = result.summary
+    assert summary is not None, result.failure
+    medians = {"undisturbed latency": summary.undisturbed_median, "cpu": summary.cpu_median}
+    return medians.get(summary.trust) or summary.median
 
 
 def relative_spread(values: Sequence[float]) -> float:
     """Return the standard deviation as a part of the mean."""
     return statistics.stdev(values) / statistics.fmean(values)
+
+
+def measure_coverage(settings: Settings) -> Outcome:
+    """Play pieces of a long recording of a model's times, whose median is known, and count the
+    intervals that hold it."""
+    times = record_times(settings.seed, 20_000)
+    truth, chance = percentile_of(sorted(times), 50), random.Random(settings.seed)
+    held = known = 0
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(Path(folder, "recorded.fake"))
+        for _ in repeat(settings):
+            turned = deque(times)
+            turned.rotate(chance.randrange(len(times)))
+            write_script(model, list(turned)[:2000])
+            result = lar.run(model, iter=1000, warmup_iter=0)
+            assert result.summary is not None, result.failure
+            if interval := result.summary.interval:
+                known += 1
+                held += interval.low <= truth <= interval.high
+    return Outcome(f"{held / known:.1%} of {known} intervals", 0.92 <= held / known <= 0.98)
+
+
+def record_times(seed: int, count: int) -> list[float]:
+    """Return the times of a model's iterations while the machine is disturbed."""
+    with disturbed(seed):
+        result = lar.run(str(ROOT / "models" / "digits_cnn.onnx"), fill="ones", iter=count)
+    assert result.status == "ok", result.failure
+    return list(result.samples.end_to_end)
+
+
+# The loop
+
+
+def measure_added(settings: Settings) -> Outcome:
+    """Measure the time between iterations: all that is read there, and the loop itself."""
+    longest = 0.0
+    for model in (MOBILENET_ONNX, MOBILENET):
+        for threads in (None, 2):
+            for _ in repeat(settings):
+                samples = lar.run(model, fill="ones", iter=50, multithread=threads).samples
+                longest = max(longest, statistics.median(gaps_of(samples)))
+    return Outcome(f"{longest * 1e6:.0f} us", longest < 150e-6)
+
+
+def gaps_of(samples: Any) -> Iterator[float]:
+    """Yield the seconds between the end of an iteration and the begin of the next."""
+    ends = [began + took for began, took in zip(samples.began, samples.end_to_end, strict=True)]
+    yield from (began - ended for ended, began in zip(ends, samples.began[1:], strict=False))
+
+
+def measure_bare_loop(settings: Settings) -> Outcome:
+    """Compare the median of a `.mge` with that of a bare loop on lite's C functions."""
+    return measure_agreement(
+        settings,
+        lambda: statistics.median(lar.run(MOBILENET, fill="ones", iter=60).samples.end_to_end),
+        lambda: float(run_quietly([*BARE_LOOP, MOBILENET, "1", "60"]).stdout),
+    )
+
+
+def measure_onnxruntime_test(settings: Settings) -> Outcome:
+    """Compare the mean of an `.onnx` with what ONNX Runtime's own test prints."""
+
+    def mean_of_test() -> float:
+        printed = run_quietly([*ONNXRUNTIME_TEST, MOBILENET_ONNX, "400"]).stdout
+        found = re.search(r"avg latency: ([0-9.]+) ms", printed)
+        assert found, printed
+        return float(found[1]) / 1e3
+
+    def mean_of_lar() -> float:
+        result = lar.run(MOBILENET_ONNX, iter=400, warmup_iter=0)
+        return statistics.fmean(result.samples.end_to_end)
+
+    return measure_agreement(settings, mean_of_lar, mean_of_test)
+
+
+def measure_agreement(
+    settings: Settings, ours: Callable[[], float], theirs: Callable[[], float]
+) -> Outcome:
+    """Compare two ways to measure the same in fresh processes, as `lar bench` compares."""
+    chance, ratios = random.Random(settings.seed), []
+    for _ in repeat(settings):
+        sides = {"ours": ours, "theirs": theirs}
+        took = {side: sides[side]() for side in chance.sample(list(sides), 2)}
+        ratios.append([math.log(took["ours"] / took["theirs"])])
+    found = compare_pairs(ratios)
+    assert found is not None
+    low, high = (100 * (it - 1) for it in (found.interval.low, found.interval.high))
+    return Outcome(f"{low:+.2f} to {high:+.2f} %", low >= -1 and high <= 1)
+
+
+# Queues
+
+
+def measure_queue(settings: Settings) -> Outcome:
+    """Serve 20 requests a second at 60 % load, and compare the mean wait with the theory.
+
+    The wait in a queue with random arrivals and one server is rate * E(S^2) / (2 * (1 - load)), by
+    Pollaczek and Khinchine, of the service times S.
+    """
+    rate, load = 20.0, 0.6
+    times = record_times(settings.seed, 2000)
+    factor = load / rate / statistics.fmean(times)
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(Path(folder, "recorded.fake"))
+        write_script(model, [factor * time for time in times])
+        result = lar.run(
+            model, rate=rate, iter=1000 * settings.repetitions, warmup_iter=0, seed=settings.seed
+        )
+    assert result.status == "ok", result.failure
+    service = result.samples.end_to_end
+    waits = [wait for wait in result.samples.queueing if wait is not None]
+    busy = rate * statistics.fmean(service)
+    square = statistics.fmean(time * time for time in service)
+    theory = rate * square / (2 * (1 - busy))
+    share = statistics.fmean(waits) / theory
+    return Outcome(f"{share - 1:+.1%}", abs(share - 1) < 0.1)
+
+
+# Models
+
+
+def write_chain(path: str, layers: int) -> None:
+    """Write a model of that many equal convolutions."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    shape, weights = [1, 32, 28, 28], []
+    random = np.random.default_rng(0)
+    nodes = []
+    for layer in range(layers):
+        values = random.normal(0, 0.06, (32, 32, 3, 3)).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{layer}"))
+        nodes.append(
+            helper.make_node("Conv", [f"x{layer}", f"w{layer}"], [f"x{layer + 1}"], pads=[1] * 4)
+        )
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(f"x{layers}", TensorProto.FLOAT, shape)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+
+
+def write_script(path: str, times: Sequence[float], *, real_time: bool = False) -> None:
+    """Write a script of the scripted engine that plays these times."""
+    script = {
+        "inputs": [{"name": "data", "dtype": "float32", "shape": [1]}],
+        "outputs": {"sum": [1.0]},
+        "times": [[time, time / 100, time] for time in times],
+        "real_time": real_time,
+    }
+    Path(path).write_text(json.dumps(script))
+
+
+# The command
+
+
+def run_json(*words: str) -> dict[str, Any]:
+    """Run a command of lar that prints JSON on its standard output."""
+    done = run_quietly([LAR, *words])
+    with contextlib.suppress(ValueError):
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+    raise SystemExit(f"lar {' '.join(words)}: {done.stderr or done.stdout}")
+
+
+def repeat(settings: Settings) -> Iterator[int]:
+    """Yield the numbers of the repetitions, and show them on a terminal."""
+    for number in range(settings.repetitions):
+        if sys.stderr.isatty():
+            print(f"\r{number + 1} of {settings.repetitions} ", end="", file=sys.stderr, flush=True)
+        yield number
+
+
+def note(text: str) -> None:
+    """Print a line of detail where nobody looks on."""
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
+FIGURES = (
+    Figure(
+        "same",
+        "wrong verdicts, a model against itself, disturbed",
+        "at most 5 %",
+        200,
+        measure_same,
+    ),
+    Figure(
+        "slower-model",
+        "right verdicts on one layer more (3 %), disturbed",
+        "90 %, under 60 s",
+        100,
+        measure_slower_model,
+    ),
+    Figure(
+        "slower-script",
+        "right verdicts on scripted times 3 % longer, disturbed",
+        "90 %, under 60 s",
+        100,
+        measure_slower_script,
+    ),
+    Figure(
+        "order",
+        "right order of ONNX Runtime's levels basic and all, disturbed",
+        "20 of 20",
+        20,
+        measure_order,
+    ),
+    Figure(
+        "spread",
+        "spread of the reported median to that of the raw mean, disturbed",
+        "under 0.25x",
+        20,
+        measure_spread,
+    ),
+    Figure(
+        "coverage",
+        "95 % intervals that hold the median of a recording",
+        "92 to 98 %",
+        400,
+        measure_coverage,
+    ),
+    Figure("added", "median time between iterations", "under 150 us", 3, measure_added),
+    Figure(
+        "bare-loop",
+        "median of a .mge against a bare loop on lite's C functions, 95 % interval",
+        "within 1 %",
+        20,
+        measure_bare_loop,
+    ),
+    Figure(
+        "onnxruntime-test",
+        "mean of an .onnx against ONNX Runtime's own test, 95 % interval",
+        "within 1 %",
+        20,
+        measure_onnxruntime_test,
+    ),
+    Figure(
+        "queue",
+        "mean wait at 20 requests/s and 60 % load against queueing theory",
+        "within 10 %",
+        200,
+        measure_queue,
+    ),
+)
+
+
+def main() -> int:
+    """Measure the figures that the command line names, and print their table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them if none is named")
+    parser.add_argument("--count", type=int, help="repetitions of each figure")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each comparison")
+    parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn")
+    arguments = parser.parse_args()
+    names = [figure.name for figure in FIGURES]
+    if unknown := set(arguments.figures) - set(names):
+        parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
+    print("| what | wanted | repetitions | measured |\n|---|---|---|---|", flush=True)
+    kept = True
+    for figure in FIGURES:
+        if figure.name in (arguments.figures or names):
+            count = arguments.count or figure.repetitions
+            outcome = figure.measure(Settings(count, arguments.budget, arguments.seed))
+            kept = kept and outcome.holds
+            measured = outcome.measured + ("" if outcome.holds else " (missed)")
+            print(f"| {figure.what} | {figure.wanted} | {count} | {measured} |", flush=True)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Other work on the machine, made on purpose: processes that compute, stopped and continued at random."""
+"""Other work on the machine, made on purpose: processes that compute and rest at random."""
 
 from __future__ import annotations
 
