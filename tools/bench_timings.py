@@ -33,6 +33,7 @@ MOBILENET_ONNX = str(ROOT / "models" / "mobilenet_v2.onnx")
 ONNXRUNTIME_TEST = [PYTHON, "-m", "onnxruntime.tools.onnxruntime_test"]
 LAYERS = 33  # one more is 3 % of the time
 SLOWER = 1.03
+RECORDED_LAYERS = 8
 
 
 class Outcome(NamedTuple):
@@ -153,7 +154,7 @@ def relative_spread(values: Sequence[float]) -> float:
 def measure_coverage(settings: Settings) -> Outcome:
     """Play pieces of a long recording of a model's times, whose median is known, and count the
     intervals that hold it."""
-    times = record_times(settings.seed, 20_000)
+    times = record_times(settings.seed, 8000)
     truth, chance = percentile_of(sorted(times), 50), random.Random(settings.seed)
     held = known = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -171,9 +172,12 @@ def measure_coverage(settings: Settings) -> Outcome:
 
 
 def record_times(seed: int, count: int) -> list[float]:
-    """Return the times of a model's iterations while the machine is disturbed."""
-    with disturbed(seed):
-        result = lar.run(str(ROOT / "models" / "digits_cnn.onnx"), fill="ones", iter=count)
+    """Return the times of a model's iterations, of some milliseconds, while the machine is
+    disturbed."""
+    with tempfile.TemporaryDirectory() as folder, disturbed(seed):
+        model = str(Path(folder, "chain.onnx"))
+        write_chain(model, RECORDED_LAYERS)
+        result = lar.run(model, fill="ones", iter=count)
     assert result.status == "ok", result.failure
     return list(result.samples.end_to_end)
 
@@ -248,11 +252,11 @@ def measure_queue(settings: Settings) -> Outcome:
     Pollaczek and Khinchine, of the service times S.
     """
     rate, load = 20.0, 0.6
-    times = record_times(settings.seed, 2000)
-    factor = load / rate / statistics.fmean(times)
+    mean, chance = load / rate, random.Random(settings.seed)
+    times = [chance.gammavariate(4, mean / 4) for _ in range(10_000)]
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder, "recorded.fake"))
-        write_script(model, [factor * time for time in times])
+        write_script(model, times)
         result = lar.run(
             model, rate=rate, iter=1000 * settings.repetitions, warmup_iter=0, seed=settings.seed
         )
