@@ -20,10 +20,10 @@ COMPUTE = "while True: pass"
 
 
 @contextlib.contextmanager
-def disturbed(seed: int, strength: float = 1.0) -> Iterator[None]:
+def disturbed(seed: int, strength: float = 1.0) -> Iterator[list[int]]:
     """Disturb the machine until the end: hogs pinned to each CPU, and as many that are not.
 
-    `strength` multiplies the time for which each computes.
+    `strength` multiplies the time for which each computes. Yields the hogs' process ids.
     """
     cpus = sorted(os.sched_getaffinity(0))
     places = [*([cpu] for cpu in cpus for _ in range(HOGS_FOR_A_CPU)), *(cpus for _ in cpus)]
@@ -37,7 +37,7 @@ def disturbed(seed: int, strength: float = 1.0) -> Iterator[None]:
         for thread in threads:
             thread.start()
         try:
-            yield
+            yield [it.pid for it in hogs]
         finally:
             ended.set()
             for thread in threads:

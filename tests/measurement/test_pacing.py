@@ -1,4 +1,4 @@
-"""The pace of iterations: sleeps before each, and queues of requests against queueing theory."""
+"""The pace of iterations: sleeps before each, and queues of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from lar.measurement.loop import take_samples
 from lar.measurement.noise import Reading
 from lar.measurement.pacing import AWAKE_SECONDS, LONGEST_SLEEP, Idle, Requests
-from lar.measurement.queueing import expected_wait, waits_by_recursion
 from lar.measurement.rows import SampleRows
 from lar.records.run import NoiseSources, Samples
 from lar.records.stopping import Pacing
@@ -90,25 +89,6 @@ def scattered(seed: int, mean: float) -> Iterator[float]:
     draw = random.Random(seed)
     while True:
         yield mean * (0.8 + 0.1 * draw.random() + (1.5 if draw.random() < 0.1 else 0.0))
-
-
-def test_a_queue_waits_as_long_as_theory_says() -> None:
-    count = 20_000
-    services = [time for time, _ in zip(scattered(1, 0.03), range(count), strict=False)]
-    samples, _ = served(Pacing(rate=20), services, count)
-    waits, expected = waits_of(samples), expected_wait(20, services)
-    assert 20 * sum(services) / count == pytest.approx(0.6, rel=0.01)
-    assert sum(waits) / count == pytest.approx(expected, rel=0.1)
-    arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
-    assert waits == pytest.approx(waits_by_recursion(arrivals, services), abs=1e-8)
-
-
-def test_the_theory_on_cases_that_are_known() -> None:
-    # Of equal times it is half of what it is of exponential ones, load / (1 - load) services.
-    assert expected_wait(0.5, [1.0] * 9) == pytest.approx(0.5)
-    assert expected_wait(1.0, [1.0]) == math.inf
-    assert waits_by_recursion([0, 1, 5], [2, 2, 2]) == [0, 1, 0]
-    assert waits_by_recursion([], []) == []
 
 
 def test_requests_at_fixed_times_wait_for_nobody_who_is_fast_enough() -> None:
