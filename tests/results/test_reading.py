@@ -9,8 +9,10 @@ import pytest
 
 from lar.errors import UsageError
 from lar.records.bench import BenchResult, Turn, VariantResult
-from lar.records.run import Failure, RunSpec, Samples, record_to_json
+from lar.records.run import Failure, RunResult, RunSpec, Samples, record_to_json
+from lar.results import reading
 from lar.results.reading import parts_in, read_results, results_in
+from tests.results.made_results import make_result
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 V1 = (DATA / "result_v1.json").read_bytes()
@@ -96,6 +98,19 @@ def test_what_is_no_result_is_refused_in_a_line(content: bytes, problem: str) ->
     assert error.value.message.startswith(f"a.json: {problem}")
     assert "\n" not in error.value.message
     assert error.value.hint
+
+
+def test_the_log_of_another_packages_engine_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Added:
+        def prints_log(self, data: bytes) -> bool:
+            return data.startswith(b"added")
+
+        def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
+            return tuple(make_result([float(word)]) for word in data.split()[1:])
+
+    monkeypatch.setattr(reading, "all_engines", lambda: (Added(),))
+    found = parts_in(b"added 1 2", "log")
+    assert found == (("#1", (make_result([1.0]),)), ("#2", (make_result([2.0]),)))
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:

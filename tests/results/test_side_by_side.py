@@ -207,6 +207,35 @@ def test_a_baseline_may_be_an_option() -> None:
     assert [row.baseline for row in table.rows] == ["r1", "r1"]
 
 
+def test_a_fact_counts_under_its_own_name_alone() -> None:
+    results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
+    with pytest.raises(UsageError, match="names no row"):
+        compare(results, baseline="fast-run=2")
+
+
+def test_where_dumps_go_is_no_fact() -> None:
+    table = compare([make_result(TIMES, bin_out_dump=folder) for folder in ("a", "b")])
+    assert not table.varying
+    assert table.common["--bin-out-dump"] == "yes"
+    table = compare([make_result(TIMES, new_thing=value) for value in ("a", "b")])
+    assert [row.facts["--new-thing"] for row in table.rows] == ["a", "b"]
+
+
+def test_the_confidence_is_that_of_all_ratios_together() -> None:
+    runs = [run for n in range(4) for run in make_runs(3, 0.01, seed=n, multithread=n + 1)]
+    differences = [row.difference for row in compare(runs, by=["option"]).rows[1:]]
+    confidences = [each.interval.confidence for each in differences if each]
+    assert confidences == pytest.approx([1 - 0.05 / 3] * 3)
+
+
+def test_runs_that_do_not_say_when_they_began_were_not_in_turns() -> None:
+    runs = make_runs(3, 0.010, seed=1) + make_runs(3, 0.011, seed=2, fast_run=True)
+    unknown = [replace(run, started_at="") for run in runs]
+    table = compare(unknown, by=["option"])
+    assert any("were not made in turns" in it for it in table.warnings)
+    assert not any("in turns" in it for it in compare(runs, by=["option"]).warnings)
+
+
 def test_a_row_without_a_twin_has_no_baseline() -> None:
     results = [*results_of_two_machines(), make_result(TIMES, processor="y", multithread=4)]
     table = compare(results, baseline="machine=x, 2 of 4 cores, 8 GiB")
