@@ -621,7 +621,8 @@ def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
     """Return how many iterations of that length a turn has: untimed and timed ones."""
     seconds = max(seconds, SHORTEST_SECONDS)
-    timed = min(max(round(TURN_SECONDS / seconds), 1), MOST_PER_TURN)
+    least = 2 if seconds < 10 * TURN_SECONDS else 1
+    timed = min(max(round(TURN_SECONDS / seconds), least), MOST_PER_TURN)
     return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
 

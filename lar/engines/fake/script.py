@@ -14,10 +14,10 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
 
 `times` are end to end, host and device of one iteration after another, warm-up first, and begin
 again at their end; the noise (seconds, and Hz) has an entry for each, but ends. The script has a
-clock of its own, so that the times are exact; with `"real_time": true` it sleeps them. `progress`
-is what it reports while it prepares. `operators` are those of a profile, each with its part of an
-iteration's time after the dispatch. A fault happens `at` load, feed, start or outputs (the
-`index`-th iteration) and does one of `FAULTS`.
+clock of its own, so that the times are exact; with `"real_time": true` it sleeps them, and where it
+has no queue delays those are the machine's. `progress` is what it reports while it prepares.
+`operators` are those of a profile, each with its part of an iteration's time after the dispatch. A
+fault happens `at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
 """
 
 from __future__ import annotations
@@ -257,6 +257,18 @@ class ScriptedMeter:
         )
 
 
+class SleepingMeter:
+    """Gives the machine's queue delays: a script that sleeps is disturbed when it wakes up late."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.sources = NoiseSources(queue_delay=meter.sources.queue_delay)
+
+    def read(self, *, ends: bool = False) -> Reading:
+        reading = self._meter.read(ends=ends)
+        return Reading(reading.queue_delay, math.nan)
+
+
 class FakeDriver(Driver):
     """Plays a script instead of running a model."""
 
@@ -326,4 +338,7 @@ class FakeDriver(Driver):
         }
 
     def meter(self) -> Meter | None:
+        if self.script.real_time and not self.script.queue_delays:
+            meter = super().meter()
+            return meter and SleepingMeter(meter)
         return ScriptedMeter(self)
