@@ -251,6 +251,30 @@ def test_options_that_lar_lacks_are_kept_as_text() -> None:
     assert result.spec.device == "cuda:0"
 
 
+def test_values_that_lar_refuses_are_kept_as_text() -> None:
+    (result,) = read(
+        "load_and_run a.mge --multithread many --fast-run-algo-policy --iter 0 stray\n"
+        + HEADER
+        + "load model: 1.0ms\n=== going to run input for 0 times\n"
+    )
+    assert result.spec.settings == {"multithread": "many", "fast_run_algo_policy": True}
+
+
+def test_a_run_of_no_iterations_is_whole() -> None:
+    text = LITE_HEADER + "load model: 1.0ms\n=== prepare: 1.0ms; going to warmup\n"
+    text += "warm up 0  2.0ms\n\n=== finished test #0: time=0.000 ms avg_time=-nan ms\n"
+    (result,) = read(text)
+    assert (result.status, result.spec.iterations, result.samples.end_to_end) == ("ok", 0, ())
+    assert in_ms(result.warmup.end_to_end[0]) == 2.0
+
+
+def test_a_log_that_ends_between_testcases_is_cut_short() -> None:
+    text = HEADER + "load model: 1.0ms\n=== going to run 2 testcases; output vars: y{1}\n"
+    text += "=== going to run test #0 for 1 times\niter 0/1: 4.0ms (exec=1.0,device=3.0)\n"
+    with pytest.raises(UsageError, match=r"was cut short before testcase 1 of 2"):
+        read(text + "=== finished test #0: time=4.0ms avg_time=4.0ms\n")
+
+
 def test_sentences_about_the_program_are_no_command_lines() -> None:
     (result,) = read(
         "I ran load_and_run on my phone:\n" + HEADER + "=== going to run input for 0 times\n"
