@@ -36,6 +36,7 @@ from lar.records.run import (
 )
 from lar.records.summary import Difference
 from lar.running.compared_dumps import ModelRun, generated_inputs
+from lar.running.steps import unpack_cases
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import (
     Axis,
@@ -187,9 +188,11 @@ class Entry:
     seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     difference: Difference | None = None
+    looked: int = 0  # at so many pairs of processes
     decided: bool = False  # nothing more is to be found out
     outputs: str = ""  # the folder of its outputs
-    inputs: tuple[str, ...] = ()  # files with the data that is generated for the baseline
+    spec: RunSpec | None = None  # with unpacked testcases, and data as the baseline's
+    context: RunContext = field(default_factory=RunContext)
 
     def learn(self, samples: Samples) -> None:
         """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
@@ -251,10 +254,11 @@ def run_bench(
         )
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         stopped: Stop
-        try:
-            stopped = campaign.run()
-        except KeyboardInterrupt:
-            stopped = "interrupted"
+        with contextlib.ExitStack() as stack:
+            try:
+                stopped = campaign.run(stack)
+            except KeyboardInterrupt:
+                stopped = "interrupted"
         found = campaign.results(name_spec or (lambda spec: spec), keep_outputs=keep_outputs)
     return BenchResult(
         variants=found,
@@ -303,15 +307,17 @@ class Campaign:
     def failure(self) -> Failure | None:
         """Why nothing could be compared: the baseline's failure."""
         result = self.baseline.result
-        return result.failure if result is not None and result.status != "ok" else None
+        if result is not None and result.status != "ok":
+            return result.failure
+        return self.baseline.variant.failure
 
-    def run(self) -> Stop:
-        """Make rounds until it is clear that no more are needed; return why it ended."""
+    def run(self, stack: contextlib.ExitStack) -> Stop:
+        """Make rounds until it is clear that no more are needed; return why it ended.
+
+        What is unpacked for them stays until the stack is closed.
+        """
+        self.prepare(stack)
         able = [entry for entry in self.entries if not entry.failed]
-        for entry in able:
-            assert entry.variant.spec is not None
-            entry.model = read_model_file(Path(entry.variant.spec.model))
-            entry.inputs = self.inputs_like_baseline(entry)
         for chunk in self.chunks_of(self.baseline, able):
             self.play_round(chunk)
         if self.baseline.failed:
@@ -319,12 +325,12 @@ class Campaign:
         self.groups = self.group(able)
         while True:
             self.look()
+            if self.baseline.failed:
+                return "failed"
             pending = [entry for _, others in self.groups for entry in others if not entry.decided]
             alone = [base for base, others in self.groups if not others and not base.decided]
             if not pending and not alone:
                 return self.reason()
-            if self.baseline.failed:
-                return "failed"
             for base, others in self.groups:
                 left = [entry for entry in others if not entry.decided]
                 for chunk in self.chunks_of(base, [base, *left]) if left else []:
@@ -335,6 +341,28 @@ class Campaign:
                 if self.is_late():
                     return "budget"
                 self.play_round(chunk)
+
+    def prepare(self, stack: contextlib.ExitStack) -> None:
+        """Read what the rounds have in common: models, testcases in them, data for all."""
+        models: dict[str, ModelFile] = {}
+        for entry in self.entries:
+            spec = entry.variant.spec
+            if spec is None:
+                continue
+            try:
+                if spec.model not in models:
+                    models[spec.model] = read_model_file(Path(spec.model))
+                context = RunContext(model=models[spec.model], names=dict(self.names))
+                unpacked = stack.enter_context(unpack_cases(spec, context))
+            except LarError as error:
+                entry.variant = replace(entry.variant, spec=None, failure=Failure.of(error))
+                continue
+            entry.spec, entry.context = unpacked
+            entry.model = models[spec.model]
+            if inputs := self.inputs_like_baseline(entry):
+                entry.spec = replace(entry.spec, inputs=inputs)
+                names = {**entry.context.names, **dict.fromkeys(files_in(inputs), AS_BASELINE)}
+                entry.context = replace(entry.context, names=names)
 
     def inputs_like_baseline(self, entry: Entry) -> tuple[str, ...]:
         """Return files with the data that is generated for the baseline, where the inputs of
@@ -399,7 +427,9 @@ class Campaign:
         found = entry.difference
         if found is None or found.processes < FIRST_ROUNDS:
             return
-        if alpha_of_look(found.processes, 0.05) is not None:
+        # Rounds that have no say any more may make the number of processes smaller again.
+        if found.processes > entry.looked and alpha_of_look(found.processes) is not None:
+            entry.looked = found.processes
             entry.decided = found.verdict != "no difference shown"
         entry.decided = entry.decided or found.smallest_detectable < self.margin
 
@@ -447,20 +477,17 @@ class Campaign:
         with contextlib.ExitStack() as stack:
             takers: dict[int, TurnTaker] = {}
             for entry in self.order.sample(chunk, len(chunk)):
-                spec = entry.variant.spec
-                if spec is None or entry.failed:
+                if entry.spec is None or entry.failed:
                     continue
-                if entry.inputs:
-                    spec = replace(spec, inputs=entry.inputs)
                 place = os.path.join(self.folder, f"{entry.number}-{number}")
                 os.mkdir(place)
-                context = RunContext(
-                    model=entry.model,
+                context = replace(
+                    entry.context,
+                    began=time.monotonic(),
                     work_folder=place,
                     outputs_folder="" if entry.result else os.path.join(place, "outputs"),
-                    names={**self.names, **dict.fromkeys(files_in(entry.inputs), AS_BASELINE)},
                 )
-                takers[entry.number] = TurnTaker(stack, spec, context)
+                takers[entry.number] = TurnTaker(stack, entry.spec, context)
             began = time.monotonic()
             try:
                 await_all(takers.values())
@@ -500,10 +527,11 @@ class Campaign:
                 return
             # By the clock of the engine too: a script's goes faster than that of the wall.
             spent = max(time.monotonic() - began, computed)
-            # Where others compute, undisturbed turns are rare; new processes take longer.
-            is_enough = spent >= MOST_ROUND_SECONDS or self.has_calm_turns(number, takers)
-            if cycle >= LEAST_CYCLES and spent >= seconds and is_enough:
-                return
+            if cycle >= LEAST_CYCLES and spent >= seconds:
+                # Where others compute, undisturbed turns are rare; new processes take longer.
+                is_long = spent >= MOST_ROUND_SECONDS
+                if is_long or self.has_calm_turns(number, takers):
+                    return
             # As many of each: the first iterations after a break are not like those after them.
             counts = iterations_in_turn(max(self.entries[index].seconds for index in able))
             for index in self.order.sample(able, len(able)):

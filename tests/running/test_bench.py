@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import lar
 from lar.records.bench import BenchResult
 from lar.running.bench import BenchProgress, run_bench
 from lar.running.variants import make_variants
-from tests.conftest import WriteScript
+from tests.conftest import RunLar, WriteScript
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -222,3 +224,28 @@ def test_arrays_are_fed_and_given_back(write_script: WriteScript) -> None:
     assert bench.variants[0].spec is not None
     assert bench.variants[0].spec.inputs == ("data:the array given for 'data'",)
     assert lar.read_bench(bench.to_json()).variants[0].arrays == {}
+
+
+def test_a_baseline_that_crashes_later_ends_it(write_script: WriteScript) -> None:
+    faults = [{"at": "start", "do": "abort", "index": 12}]
+    models = [script(write_script, 0.01, faults=faults), script(write_script, 0.01)]
+    bench = lar.bench(models)
+    assert (bench.stopped, bench.rounds) == ("failed", 1)
+    assert [each.status for each in bench.variants] == ["crashed", "ok"]
+    assert all(each.turns for each in bench.variants)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
+)
+def test_a_model_with_testcases_is_fed_with_the_first(
+    root: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    packed = str(tmp_path / "packed.mge")
+    data = str(root / "inputs/digit_7.npy")
+    done = run_lar("pack", str(root / "models/digits_cnn.mge"), "-d", data, "-o", packed)
+    assert done.returncode == 0, done.stderr
+    bench = lar.bench(packed, vary={"enable_nchw44": None}, budget_seconds=0.1)
+    assert [each.status for each in bench.variants] == ["ok", "ok"]
+    assert [each.source for each in bench.variants[0].fed] == ["testcase 0"]
+    assert agreements(bench)[1] in ("equal", "within the tolerance")
