@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -261,6 +260,6 @@ def describe_progress(progress: BenchProgress) -> str:
     parts = [f"round {progress.rounds}"]
     if progress.comparisons:
         parts.append(f"{progress.decided} of {progress.comparisons} verdicts")
-    if progress.detectable is not None and math.isfinite(progress.detectable):
+    if progress.detectable is not None:
         parts.append(f"detectable: {progress.detectable:.1%}")
     return f"{', '.join(parts)}, at most {progress.left_seconds:.0f} s left"

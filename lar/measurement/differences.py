@@ -24,6 +24,9 @@ FIRST_SHARE = 0.2
 
 POWER = 0.9
 
+# An interval that reaches this many times up and down leaves any ratio possible: it is none.
+LARGEST_LOGARITHM = math.log(1000)
+
 # Of normal values: how many deviations the quartiles lie apart, and the variance of the median.
 QUARTILES_APART = 1.349
 MEDIAN_VARIANCE = math.pi / 2
@@ -202,10 +205,14 @@ def judge(
     if abs(mean) > reach:
         verdict = "slower" if mean > 0 else "faster"
     return Difference(
-        ratio=exponential(mean),
-        interval=Interval(exponential(mean - reach), exponential(mean + reach), 1 - alpha),
+        ratio=math.exp(mean),
+        interval=(
+            Interval(math.exp(mean - reach), math.exp(mean + reach), 1 - alpha)
+            if reach < LARGEST_LOGARITHM
+            else None
+        ),
         verdict=verdict,
-        smallest_detectable=exponential(detectable) - 1,
+        smallest_detectable=math.expm1(detectable) if detectable < LARGEST_LOGARITHM else None,
         processes=processes,
         pairs=pairs,
     )
@@ -220,11 +227,6 @@ def detectable_errors(bound: float, degrees: float) -> float:
     mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
     variance = 1 - mean * mean
     return bound * mean + quantile_of_t(POWER, math.inf) * math.sqrt(1 + bound * bound * variance)
-
-
-def exponential(value: float) -> float:
-    """Return e to the power of a value, infinity where that is no number."""
-    return math.exp(value) if value < 700 else math.inf
 
 
 def trimmed_mean(values: Sequence[float]) -> float:

@@ -28,18 +28,18 @@ class Difference:
     Attributes:
         ratio: the time of B over that of A; 1.03 if B is 3 % slower.
         interval: of the ratio, at the confidence that is left when the looks taken and the number
-            of comparisons are paid for.
+            of comparisons are paid for; None where it has no end.
         verdict: what is shown of B.
         smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; infinite where no change could have been.
+            for 2 %; None where no change could have been.
         processes: the pairs of processes, or the runs of both sides.
         pairs: the ratios, or the samples, of all of them.
     """
 
     ratio: float
-    interval: Interval
+    interval: Interval | None
     verdict: Verdict
-    smallest_detectable: float
+    smallest_detectable: float | None
     processes: int
     pairs: int
 

@@ -71,7 +71,8 @@ def format_words(bench: BenchResult) -> str:
 def ratios_of(bench: BenchResult) -> Iterator[dict[str, Any]]:
     """Yield the name, the ratio and the interval of each variant that was compared."""
     for variant in bench.variants:
-        if difference := variant.difference:
+        difference = variant.difference
+        if difference and difference.interval:
             yield {
                 "name": variant.name,
                 "ratio": difference.ratio,

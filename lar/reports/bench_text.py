@@ -158,7 +158,10 @@ def format_rate(latency: Summary | None) -> str:
     return f"{latency.items_per_second:.1f}"
 
 
-def format_interval(interval: Interval) -> str:
+def format_interval(interval: Interval | None) -> str:
+    """Return an interval, empty for one that has no end."""
+    if interval is None:
+        return ""
     return f"{interval.low:.3f} .. {interval.high:.3f}"
 
 
@@ -179,6 +182,8 @@ def describe_difference(difference: Difference) -> str:
     """Return a verdict in words."""
     if difference.verdict != "no difference shown":
         return difference.verdict
+    if difference.smallest_detectable is None:
+        return "no difference shown (none could have been)"
     return f"no difference shown (smallest detectable: {difference.smallest_detectable:.1%})"
 
 
@@ -203,7 +208,8 @@ def notes_of(bench: BenchResult) -> Iterator[str]:
     """Yield what else the user should know."""
     end = ENDS[bench.stopped].format(margin=f"{bench.margin:.1%}", budget=bench.budget_seconds)
     yield f"ended: {end}"
-    confidences = [each.interval.confidence for each in bench.differences.values()]
+    intervals = [each.interval for each in bench.differences.values() if each.interval]
+    confidences = [each.confidence for each in intervals]
     if confidences:
         yield (
             "ratio: time over the baseline's; intervals pay for all comparisons and looks: "

@@ -9,7 +9,6 @@ from several tags. Where it is not, single runs are compared, if the machine was
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +48,7 @@ class Check:
     @property
     def can_show(self) -> bool:
         """Whether any change could have been shown."""
-        return self.difference is not None and math.isfinite(self.difference.smallest_detectable)
+        return self.difference is not None and self.difference.smallest_detectable is not None
 
 
 def check_kind(

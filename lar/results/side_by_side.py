@@ -92,7 +92,7 @@ class Row:
         return (
             self.difference is not None
             and not self.doubt
-            and math.isfinite(self.difference.smallest_detectable)
+            and self.difference.smallest_detectable is not None
         )
 
     @property
@@ -394,7 +394,7 @@ def doubt_of(difference: Difference | None, base: Row, row: Row) -> Doubt:
     """Return why a difference between two rows shows nothing, empty if it may."""
     if difference is None:
         return "disturbed"
-    if math.isinf(difference.smallest_detectable):
+    if difference.smallest_detectable is None:
         return "single"
     same = base.facts["machine"] == row.facts["machine"]
     in_turns = are_in_turns(base.timed, row.timed)

@@ -431,7 +431,8 @@ class Campaign:
         if found.processes > entry.looked and alpha_of_look(found.processes) is not None:
             entry.looked = found.processes
             entry.decided = found.verdict != "no difference shown"
-        entry.decided = entry.decided or found.smallest_detectable < self.margin
+        smallest = found.smallest_detectable
+        entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
 
     def compare(self, base: Entry, entry: Entry) -> Difference | None:
         """Return how a variant differs from its baseline; None if too few rounds say it."""
@@ -439,21 +440,24 @@ class Campaign:
         if len(ratios.rounds) < FEWEST_ROUNDS:
             return None
         found = compare_pairs(ratios.rounds, comparisons=max(1, self.comparisons))
-        if found is None or signs_agree(ratios, 1 - found.interval.confidence):
+        if found is None or found.interval is None:
+            return found
+        if signs_agree(ratios, 1 - found.interval.confidence):
             return found
         return replace(found, verdict="no difference shown")
 
     def show(self) -> None:
         """Report how far it has come."""
         undecided = [it for _, others in self.groups for it in others if not it.decided]
-        detectable = [it.difference.smallest_detectable for it in undecided if it.difference]
+        smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
+        known = [each for each in smallest if each is not None]
         self.report(
             BenchProgress(
                 rounds=self.rounds,
                 decided=self.comparisons - len(undecided),
                 comparisons=self.comparisons,
                 left_seconds=max(0.0, self.deadline - time.monotonic()),
-                detectable=max(detectable, default=None),
+                detectable=max(known) if known and len(known) == len(smallest) else None,
             )
         )
 
