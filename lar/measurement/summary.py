@@ -68,18 +68,26 @@ def figure_to_trust(
     there are enough of them. Else the CPU time of a run on one thread does, if it is true of the
     run that an iteration is CPU time and waiting: then nothing but the wait was added to it. It is
     not for a run on several threads, whose CPU time holds what one spins while it waits for
-    another; nor for one on a device; nor where heat slowed down the CPU itself.
+    another; nor where it may be what the one thread spins while it waits for work; nor for one on a
+    device; nor where heat slowed down the CPU itself.
     """
     if not causes:
         return "latency"
     if calm_count >= FEWEST_UNDISTURBED:
         return "undisturbed latency"
     engine, samples = result.engine, result.samples
-    if engine is None or engine.threads != 1:
+    if engine is None or engine.threads != 1 or may_be_spinning(result):
         return "nothing"
     parts = accounted_parts(samples)
     accounted = percentile_of(sorted(parts), 50) if parts else 0.0
     return "cpu" if abs(accounted - 1) <= UNACCOUNTED_SHARE else "nothing"
+
+
+def may_be_spinning(result: RunResult) -> bool:
+    """Return whether the CPU time is no more than what a thread may spin while it waits for work:
+    on a busy machine it does so in each iteration."""
+    cpu = median_of_known(result.samples.busiest_thread)
+    return result.engine is not None and cpu is not None and cpu <= result.engine.spin_seconds
 
 
 def accounted_parts(samples: Samples) -> list[float]:

@@ -239,6 +239,8 @@ class EngineFacts:
     """The engine that really ran: its version, driver and device, and the libraries beside it.
 
     `threads` is how many threads of the CPU compute a copy of the model; None if not known.
+    `spin_seconds` is how much CPU time one of them spends at most while it waits for work; 0 if it
+    sleeps, or if that is not known.
     """
 
     name: str
@@ -247,6 +249,7 @@ class EngineFacts:
     device: str
     libraries: dict[str, str] = field(default_factory=dict)
     threads: int | None = None
+    spin_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
-from lar.measurement.summary import iterations_per_second, summarize
+from lar.measurement.summary import iterations_per_second, may_be_spinning, summarize
 from lar.options.table import PROFILE, PROFILE_HOST
 from lar.records.dataset import ItemClasses
 from lar.records.events import (
@@ -292,8 +292,11 @@ def format_trust(summary: Summary, result: RunResult) -> list[str]:
         case "nothing":
             threads = result.engine.threads if result.engine else None
             line = f"note: trust neither the latency nor the CPU time, {cpu}: {count}"
-            several = (threads or 1) > 1
-            return [line + (f", and {threads} threads wait for each other" if several else "")]
+            if (threads or 1) > 1:
+                return [f"{line}, and {threads} threads wait for each other"]
+            if may_be_spinning(result):
+                return [f"{line}, and a thread that waits for work takes as much CPU time"]
+            return [line]
     return []
 
 

@@ -91,6 +91,12 @@ def test_what_to_trust(samples: Samples, threads: int | None, trust: Trust) -> N
     assert summary.median == samples.end_to_end[len(samples.end_to_end) // 2]
 
 
+@pytest.mark.parametrize(("spin", "trust"), [(0.009, "cpu"), (0.01, "nothing")])
+def test_cpu_time_that_a_thread_may_spin_is_not_trusted(spin: float, trust: Trust) -> None:
+    engine = replace(FACTS, spin_seconds=spin)
+    assert summary_of(waiting(0, 9), engine=engine).trust == trust
+
+
 def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
     times = tuple(0.01 + 0.0001 * (7 * index % 20) for index in range(20))
     samples = Samples(end_to_end=times + (0.05,) * 15, queue_delay=(0.0,) * 20 + (0.04,) * 15)

@@ -284,6 +284,11 @@ def test_the_first_line_of_a_disturbed_run_is_what_to_trust() -> None:
         "note: trust neither the latency nor the CPU time, median=50.000ms: "
         "2 of 2 iterations were disturbed, and 2 threads wait for each other"
     )
+    spinning = replace(nearly_all, engine=replace(FACTS, spin_seconds=0.05))
+    assert format_summary(spinning)[0] == (
+        "note: trust neither the latency nor the CPU time, median=50.000ms: "
+        "2 of 2 iterations were disturbed, and a thread that waits for work takes as much CPU time"
+    )
 
 
 def test_the_median_has_its_interval_where_samples_support_one() -> None:

@@ -20,6 +20,7 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.packed_model import open_model
+from lar.engines.megengine.spinning import find_spin_seconds
 from lar.errors import EngineMissing, LarError
 from lar.records.run import EngineFacts, TensorInfo
 
@@ -92,6 +93,7 @@ class GraphDriver(Driver):
             device=self.spec.device,
             libraries={"numpy": np.__version__},
             threads=self.thread_count(),
+            spin_seconds=find_spin_seconds(self.spec.settings),
         )
 
     def set_log_level_verbose(self) -> None:

@@ -15,6 +15,7 @@ from lar.engines.driver import Driver
 from lar.engines.megengine.lean_import import LITE_LIBRARY, lean_import
 from lar.engines.megengine.messages import explain_megengine, resized_inputs, type_error
 from lar.engines.megengine.packed_model import is_packed
+from lar.engines.megengine.spinning import find_spin_seconds
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.libraries import load_lazily
 from lar.measurement.noise import Meter
@@ -85,6 +86,7 @@ class LiteDriver(Driver):
             device=self.spec.device,
             libraries={"numpy": np.__version__},
             threads=self.thread_count(),
+            spin_seconds=find_spin_seconds(self.spec.settings),
         )
 
     def choose_cuda(self, device_id: int) -> None:
