@@ -51,8 +51,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
 
     def error(self, message: str) -> NoReturn:
-        # argparse writes "argument --iter: ..."; the flag alone says as much.
-        message = re.sub(r"^argument (\S+?)(/\S+)?:", r"\1:", message)
+        # argparse writes "argument --iter: ..."; the flag alone says as much, with its other name.
+        message = re.sub(
+            r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
+        )
         if "required: MODEL" in message:
             message = "no model is given"
         raise UsageError(message, f"`{self.prog} --help` lists what it takes")

@@ -16,7 +16,7 @@ from lar.options.values import (
     parse_rate,
     parse_span,
 )
-from lar.records.scenario import SCENARIOS, Scenario
+from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 
 if TYPE_CHECKING:
     from lar.records.run import RunResult
@@ -39,6 +39,12 @@ SETTINGS: Mapping[str, tuple[Any, str, str]] = {
     "min_queries": (parse_positive, "N", "ask for at least N queries (default 100)"),
     "min_duration": (parse_span, "S", "load the model for at least S seconds (default 10)"),
     LOGS: (parse_path, "DIR", "keep the logs of LoadGen in this folder"),
+}
+# The settings that one scenario alone has.
+SCENARIO_OF: Mapping[str, ScenarioName] = {
+    "target_rate": "server",
+    "target_latency": "server",
+    "samples_per_query": "multi-stream",
 }
 # What `lar bench` does with variants alone.
 OF_VARIANTS = (
@@ -97,6 +103,13 @@ def run(
                 "leave it out; --json FILE writes what LoadGen found",
                 flag=flag_of(key),
             )
+    for key, scenario in SCENARIO_OF.items():
+        if getattr(arguments, key) is not None and arguments.scenario != scenario:
+            raise UsageError(
+                f"does not go with --scenario {arguments.scenario}",
+                f"leave it out, or load the model with --scenario {scenario}",
+                flag=flag_of(key),
+            )
     if len(arguments.models) > 1:
         raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
@@ -111,7 +124,8 @@ def run(
             log_folder=getattr(arguments, LOGS) or "",
         )
         if not (json and json.to_stdout):
-            print("\n".join(map(printable, format_scenario(result))), flush=True)
+            for line in format_scenario(result):
+                print(printable(line), flush=True)
         if json:
             json.write(record_to_json(result).decode() + "\n")
     return exit_code_of(result)

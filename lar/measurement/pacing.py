@@ -122,10 +122,15 @@ class Requests:
 
     def offered(self) -> int:
         """Return how many requests have arrived until the queue closed, served or not."""
-        while self.begun < self.most and self._next < self.seconds < math.inf:
-            self.begun += 1
-            self._next += self._interval()
-        return self.begun
+        count, arrival = self.begun, self._next
+        if self.seconds == math.inf:
+            return count
+        while count < self.most and arrival < self.seconds:
+            count += 1
+            arrival += self._interval()
+        if arrival < self.seconds:  # a multitude, of which nobody asks when each arrived
+            count += 1 + int((self.seconds - arrival) * self.rate)
+        return count
 
     def _interval(self) -> float:
         return 1 / self.rate if self.fixed else self._random.expovariate(self.rate)

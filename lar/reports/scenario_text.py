@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lar.errors import printable
 from lar.records.run import RunResult
 from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
 from lar.reports.run_text import format_ms
@@ -41,7 +40,7 @@ def format_scenario(result: RunResult) -> list[str]:
         f"scenario: {describe_scenario(scenario)}; MLPerf LoadGen {found.version}",
         *format_figures(scenario, found),
         f"result: {'valid' if found.valid else 'INVALID'} by LoadGen's rules",
-        *(printable(f"  {reason}") for reason in found.reasons),
+        *(f"  {reason}" for reason in found.reasons),
     ]
 
 

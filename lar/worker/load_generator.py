@@ -27,6 +27,8 @@ NAMES: Mapping[ScenarioName, str] = {
     "offline": "Offline",
     "server": "Server",
 }
+# The way of an iteration through the queue takes at least so long, beside the iteration itself.
+QUEUE_SECONDS = 5e-6
 # LoadGen draws the samples of a query from so many; each is fed the same input.
 SAMPLES_IN_LIBRARY = 1024
 
@@ -57,7 +59,7 @@ class LoadGenerator:
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        arguments = (iteration_seconds,)
+        arguments = (iteration_seconds + QUEUE_SECONDS,)
         self._thread = threading.Thread(target=self._generate, args=arguments, daemon=True)
         self._thread.start()
 

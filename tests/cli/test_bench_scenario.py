@@ -39,6 +39,8 @@ def test_a_scenario_prints_what_loadgen_found_and_writes_it(
         ([MODEL, "--scenario", "offline"], "--scenario: loads one model at a time"),
         (["--scenario", "offline", "--warmup-iter", "0"], "--warmup-iter: a scenario needs"),
         (["--scenario", "offline", "--min-duration", "0"], "--min-duration: 0 is not a time"),
+        (["--scenario", "offline", "--target-rate", "3"], "--target-rate: does not go with"),
+        (["--scenario", "server", "--samples-per-query", "3"], "--samples-per-query: does not go"),
         (["--scenario", "poisson"], "--scenario: invalid choice"),
     ],
 )
@@ -67,4 +69,5 @@ def test_a_crash_in_a_scenario_has_the_code_of_a_run(run_lar: RunLar, tmp_path: 
     )
     done = run_lar("bench", str(script), "--scenario", "single-stream", *SHORT)
     assert done.returncode == 4
+    assert done.stdout == ""
     assert "scripted failure" in done.stderr

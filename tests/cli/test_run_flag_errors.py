@@ -95,3 +95,9 @@ def test_control_characters_never_reach_the_terminal(run_lar: RunLar, letters: s
         done = run_lar(*words)
         check_error(done, 2)
         assert not any(ord(letter) < 32 for letter in done.stderr.replace("\n", ""))
+
+
+def test_a_flag_of_two_names_is_named_by_both(run_lar: RunLar) -> None:
+    done = run_lar("m.mge", "--runners", "0")
+    assert done.returncode == 2
+    assert done.stderr.startswith("lar: error: --thread, --runners: '0' is not a number from 1\n")

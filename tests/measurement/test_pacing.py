@@ -14,7 +14,7 @@ from lar.measurement.noise import Reading
 from lar.measurement.pacing import AWAKE_SECONDS, LONGEST_SLEEP, Idle, Requests
 from lar.measurement.rows import SampleRows
 from lar.records.run import NoiseSources, Samples
-from lar.records.stopping import Pacing
+from lar.records.stopping import Arrivals, Pacing
 
 
 class Server:
@@ -112,6 +112,13 @@ def test_a_queue_above_the_capacity_ends_with_its_time_and_knows_who_is_left() -
     assert len(samples.end_to_end) == 8
     assert waits_of(samples) == pytest.approx([0.15 * number for number in range(8)], abs=1e-9)
     assert (requests.begun, requests.offered()) == (8, 19)
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "fixed"])
+def test_requests_that_there_is_no_room_for_are_counted(arrivals: Arrivals) -> None:
+    pacing = Pacing(rate=1e6, arrivals=arrivals)
+    requests = Requests(pacing, 0, most=1000, seconds=1000.0)
+    assert requests.offered() == pytest.approx(1e9, rel=1e-3)
 
 
 def test_nobody_begins_a_request_that_arrives_when_the_queue_has_closed() -> None:
