@@ -20,7 +20,7 @@ from lar.records.run import (
     RunSpec,
     Samples,
     Status,
-    record_from_json,
+    record_of_format,
     record_to_json,
 )
 from lar.records.summary import Difference, Summary
@@ -219,7 +219,4 @@ def read_bench(data: bytes | str) -> BenchResult:
     Raises:
         ValueError: the text is not JSON, or not a bench of a version that this lar reads.
     """
-    result = record_from_json(data, BenchResult)
-    if result.format != BENCH_FORMAT:
-        raise ValueError(f"format {result.format!r} is not {BENCH_FORMAT!r}")
-    return result
+    return record_of_format(data, BenchResult, BENCH_FORMAT)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lar.errors import check_keywords
-from lar.records.run import Setting, record_from_json
+from lar.records.run import Setting, record_of_format
 
 # History of the comparison format (`Comparison.format`):
 #   lar.comparison/1  first version
@@ -211,7 +211,4 @@ def read_comparison(data: bytes | str) -> Comparison:
     Raises:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
-    comparison = record_from_json(data, Comparison)
-    if comparison.format != COMPARISON_FORMAT:
-        raise ValueError(f"format {comparison.format!r} is not {COMPARISON_FORMAT!r}")
-    return comparison
+    return record_of_format(data, Comparison, COMPARISON_FORMAT)

@@ -551,6 +551,25 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         raise ValueError(str(error)) from None
 
 
+@dataclass(frozen=True)
+class Headed:
+    """A record of any format."""
+
+    format: str = ""
+
+
+def record_of_format(data: bytes | str, record_type: type[R], wanted: str) -> R:
+    """Decode JSON into a record that names its format.
+
+    Raises:
+        ValueError: the text is not JSON, of another format, or does not fit this record.
+    """
+    found = record_from_json(data, Headed).format
+    if found and found != wanted:
+        raise ValueError(f"format {found!r} is not {wanted!r}")
+    return record_from_json(data, record_type)
+
+
 def request_to_json(spec: RunSpec, context: RunContext) -> bytes:
     """Encode what a worker is asked for."""
     return record_to_json({"spec": spec, "context": context})
@@ -615,10 +634,7 @@ def read_result(data: bytes | str) -> RunResult:
     Raises:
         ValueError: the text is not JSON, or not a result of a version that this lar reads.
     """
-    result = record_from_json(data, RunResult)
-    if result.format != RESULT_FORMAT:
-        raise ValueError(f"format {result.format!r} is not {RESULT_FORMAT!r}")
-    return result
+    return record_of_format(data, RunResult, RESULT_FORMAT)
 
 
 def schema_of_result() -> dict[str, Any]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from lar.measurement.differences import compare_pairs
 from lar.records.bench import BenchResult, VariantResult, read_bench
+from lar.records.comparison import read_comparison
+from lar.records.run import read_result
 from lar.reports.bench_html import ratios_of
 from lar.reports.bench_text import format_bench, format_csv
 
@@ -24,3 +30,12 @@ def test_a_difference_of_no_known_size_reads_back() -> None:
     assert "inf" not in format_csv(bench)
     assert [*ratios_of(bench)] == []
     assert bench.rows()[1]["smallest_detectable"] is None
+
+
+@pytest.mark.parametrize(
+    ("read", "wanted"), [(read_result, "lar.result/1"), (read_comparison, "lar.comparison/1")]
+)
+def test_a_record_of_another_kind_is_named(read: Callable[[str], object], wanted: str) -> None:
+    text = BenchResult(variants=(), stopped="budget").to_json()
+    with pytest.raises(ValueError, match=f"^format 'lar.bench/1' is not '{wanted}'$"):
+        read(text)
