@@ -15,6 +15,8 @@ from lar.errors import (
     error_with_code,
     first_line,
     nearest,
+    out_of_address_space,
+    says_out_of_memory,
 )
 from lar.records.run import Status
 
@@ -63,3 +65,17 @@ def test_an_error_is_one_line() -> None:
     assert first_line(ValueError(" padded ")) == "padded"
     assert first_line(ValueError()) == "ValueError"
     assert first_line(ValueError("x" * 400)) == "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("std::bad_alloc", True), ("Cannot Allocate Memory", True), ("no such file", False)],
+)
+def test_memory_that_was_refused_is_known_by_its_words(text: str, found: bool) -> None:
+    assert says_out_of_memory(text) == found
+
+
+def test_the_limit_of_the_address_space_is_in_the_hint() -> None:
+    error = out_of_address_space(3 << 20)
+    assert (error.exit_code, "limit of the address space" in error.message) == (4, True)
+    assert error.hint == "it is 3 MiB (ulimit -v): raise it with ulimit -v unlimited"

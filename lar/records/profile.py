@@ -304,6 +304,12 @@ class Machine(TypedDict, total=False):
     memory_bytes: Count | None
     governor: str
     python: str
+    affinity: tuple[Count, ...]
+    threads_per_core: Count | None
+    smt: str
+    load: float | None
+    cpu_limit: float | None
+    variables: dict[str, str]
 
 
 class ProfileFacts(

@@ -14,7 +14,7 @@ import pytest
 from lar.cli.commands import COMMANDS, OTHER_WAYS
 from lar.cli.help import topics
 from lar.cli.main import main
-from lar.cli.parser import parser_of
+from lar.cli.parser import Formatter, parser_of
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
@@ -236,3 +236,10 @@ def test_man_reads_the_man_page(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert done.stderr == ""
     assert "--warmup-iter" in done.stdout.replace("-\b-", "-").replace("\b", "") or done.stdout
+
+
+def test_help_leaves_two_columns_of_the_terminal_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    formatter = Formatter("lar")
+    formatter.add_text("ab" + " x" * 60)
+    assert len(formatter.format_help().splitlines()[0]) == 58

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import lar
-from lar.cli.main import main
+from lar.cli.main import explain_refusal, main
 
 RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteScript = Callable[..., str]
@@ -329,3 +330,23 @@ def test_help_and_usage_errors_load_nothing_heavy(words: list[str], code: int, r
     heavy = {"numpy", "msgspec", "onnx", "onnxruntime", "megengine", "megenginelite", "cv2"}
     assert not imported & heavy
     assert "lar.cli.main" in imported
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "problem", "hint"),
+    [
+        (errno.EFBIG, None, "the limit of a file's size is too low", "ulimit -f"),
+        (errno.ENOMEM, None, "out of memory", "ulimit -v"),
+        (errno.EMFILE, None, "the system refuses to open more", "ulimit -n"),
+        (errno.ENOSPC, "standard output", "standard output cannot be written", ""),
+        (errno.EIO, "a.json", "a.json: input/output error", "--debug"),
+        (errno.EIO, None, "the system refused: input/output error", "--debug"),
+        (errno.ENOENT, "b.json", "b.json: no such file", "--debug"),
+    ],
+)
+def test_what_the_system_refuses_has_a_reason_and_a_way_out(
+    number: int, place: str | None, problem: str, hint: str
+) -> None:
+    said, way_out = explain_refusal(OSError(number, os.strerror(number), place))
+    assert said.startswith(problem)
+    assert (hint in way_out) if hint else way_out == ""

@@ -72,3 +72,16 @@ def test_a_run_that_ended_early_waits_shortly_for_its_reader_any_other_to_the_en
         RunResult(spec=spec, status=status, phase="iterations", lar_version="", started_at="")
     )
     assert ("nobody reads the rest" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_engines_log_is_printed_where_it_is_asked_for(
+    verbose: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = RunSpec(model="m", engine="fake", driver="script", settings={"verbose": verbose})
+    printer = LinePrinter(spec, io.StringIO(), may_fail=False)
+    printer.on_log(b"a line of the engine\n")
+    printer.finish(
+        RunResult(spec=spec, status="ok", phase="iterations", lar_version="", started_at="")
+    )
+    assert ("a line of the engine" in capsys.readouterr().err) == verbose

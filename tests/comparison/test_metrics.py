@@ -157,6 +157,9 @@ def test_doubles_whose_squares_overflow_are_compared() -> None:
     assert figures.mismatches == 2
     figures = measure(np.full(3, -1e308), np.full(3, 1e308), bounds)
     assert (figures.relative_l2, figures.cosine, figures.mismatches) == (2, -1, 3)
+    figures = measure(large, large.copy(), bounds)
+    assert figures.scale == pytest.approx(1e200 / math.sqrt(2))
+    assert figures.cosine == 1
 
 
 @settings(max_examples=50)

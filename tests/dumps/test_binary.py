@@ -187,6 +187,14 @@ def test_a_type_has_megengines_number(dtype: str) -> None:
     assert BY_DTYPE[dtype].code == CODES[dtype]
 
 
+def test_both_types_of_4_bits_without_a_scale_have_the_same_values(tmp_path: Path) -> None:
+    shape, data, values = BY_MEGENGINE["IntB4"]
+    expected = np.array(values, np.int8).reshape(shape)
+    write_tensor(tmp_path / "tensor", expected, "x", "UintB4")
+    assert (tmp_path / "tensor").read_bytes().endswith(bytes.fromhex(data))
+    assert_same(lar.load_tensor_binary(tmp_path / "tensor")[0], expected)
+
+
 @pytest.mark.parametrize("dtype", BY_MEGENGINE)
 def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
     shape, data, values = BY_MEGENGINE[dtype]

@@ -111,6 +111,8 @@ def test_progress_is_the_scripts(write_script: WriteScript) -> None:
     for script, text in ((write_script(progress="3 of 4"), "3 of 4"), (write_script(), "")):
         spec = RunSpec(model=script, engine="fake", driver="script")
         assert engine_named("fake").describe_progress(spec, RunContext()) == text
+    gone = RunSpec(model="gone.fake", engine="fake", driver="script")
+    assert engine_named("fake").describe_progress(gone, RunContext()) == ""
 
 
 def test_values_are_the_outputs(write_script: WriteScript) -> None:

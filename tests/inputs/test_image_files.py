@@ -113,10 +113,11 @@ def test_a_truncated_image_is_refused(tmp_path: Path, suffix: str, share: float)
         read_bytes(data[: int(len(data) * share)], tmp_path / ("cat" + suffix))
 
 
-def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fill", [b"", b"\xff"])  # bytes that may stand before any marker
+def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path, fill: bytes) -> None:
     _, encoded = cv2.imencode(".jpg", picture(60, 80), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
     image = encoded.tobytes()
-    segment = b"\xff\xe1" + (len(image) + 2).to_bytes(2, "big") + image
+    segment = fill + b"\xff\xe1" + (len(image) + 2).to_bytes(2, "big") + image
     whole = image[:2] + segment + image[2:]
     assert read_bytes(whole + b"trailing \xff\xda", tmp_path / "a.jpg").array.shape[1:3] == (60, 80)
     with pytest.raises(UsageError, match="truncated"):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.records.run import (
     RESULT_FORMAT,
     EngineFacts,
@@ -160,6 +160,8 @@ def test_a_failure_keeps_the_parts_of_its_message() -> None:
     assert isinstance(error, UsageError)
     assert (error.message, error.hint) == (renamed.message, "check the path")
     assert Failure.of(error) == renamed
+    assert Failure.of(LarError("broken", detail="traceback")).detail == "traceback"
+    assert Failure.of(LarError("broken", detail="traceback"), "more").detail == "more"
     assert renamed.within("side A").message == "side A: inputs: the array given: no such file"
 
 

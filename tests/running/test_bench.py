@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import lar
-from lar.records.bench import BenchResult
-from lar.running.bench import BenchProgress, run_bench
+from lar.records.bench import BenchResult, Turn
+from lar.records.run import Samples
+from lar.running.bench import BenchProgress, Campaign, run_bench
 from lar.running.variants import make_variants
 from tests.conftest import RunLar, WriteScript
 
@@ -249,3 +250,27 @@ def test_a_model_with_testcases_is_fed_with_the_first(
     assert [each.status for each in bench.variants] == ["ok", "ok"]
     assert [each.source for each in bench.variants[0].fed] == ["testcase 0"]
     assert agreements(bench)[1] in ("equal", "within the tolerance")
+
+
+def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    campaign = Campaign(
+        make_variants([write_script()], (), {}),
+        0,
+        folder=str(tmp_path),
+        deadline=0,
+        margin=0.01,
+        seed=0,
+        names={},
+        report=lambda progress: None,
+    )
+    times = (0.01, 0.01)
+    calm = Samples(end_to_end=times, queue_delay=(0.0, 0.0))
+    disturbed = Samples(end_to_end=times, queue_delay=times)
+    turns = [(0, calm), (0, calm), (1, disturbed)]
+    campaign.entries[0].turns = [
+        Turn(round=number, cycle=0, began=0, samples=samples) for number, samples in turns
+    ]
+    assert campaign.has_calm_turns(0, [0])
+    assert not campaign.has_calm_turns(1, [0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -392,3 +394,22 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     assert failure is not None
     assert failure.message == message
     assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "seconds", "reached"),
+    [
+        (signal.SIGXCPU, 1.0, 5),
+        (signal.SIGKILL, 4.9, 5),
+        (signal.SIGKILL, 1.0, 0),  # by something else, as where memory runs out
+        (signal.SIGSEGV, 4.9, 0),
+        (0, 4.9, 0),
+    ],
+)
+def test_the_limit_of_cpu_time_is_known_by_signal_and_time(
+    ended_by: int, seconds: float, reached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (5, resource.RLIM_INFINITY))
+    usage = resource.struct_rusage((seconds / 2, seconds / 2, *[0] * 14))
+    assert isolation.cpu_limit_reached(ended_by, usage) == reached
+    assert isolation.cpu_limit_reached(ended_by, None) == 0

@@ -24,7 +24,7 @@ from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records.dataset import Item
 from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
-from lar.running.output_files import deliver_artifacts, folder_beside, place_artifacts
+from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump, place_artifacts
 from lar.running.plan import plan_run
 from lar.worker.main import failure_of
 from tests.running.isolated_runs import NO_BYTECODE
@@ -190,6 +190,24 @@ def test_nothing_is_left_where_nothing_was_dumped() -> None:
         with pytest.raises(UsageError, match="the engine has written nothing"):
             deliver_artifacts(spec, context.written, replace(result, status="ok"))
     assert names(".") == ["r.mge"]
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_growing_folder_that_stays_empty_goes_unless_it_was_there(made: bool) -> None:
+    place = Path("out")
+    if made:
+        place.mkdir()
+    spec = RunSpec(
+        model="r.mge",
+        engine="megengine",
+        driver="lite",
+        settings={"bin_out_dump": "out"},
+        items=(Item(number=0, name="0"),),
+        item_names=("0",),
+    )
+    with grow_dump(spec, place):
+        assert place.is_dir()
+    assert names(".") == (["out", "r.mge"] if made else ["r.mge"])
 
 
 def test_other_files_wait_for_a_run_that_ends_well() -> None:

@@ -20,8 +20,9 @@ import lar
 from lar.engines.fake.script import FakeDriver
 from lar.measurement.rows import open_rows
 from lar.records.run import RunContext, RunSpec
+from lar.records.stopping import Pacing, Stopped
 from lar.reports.styles import paddle
-from lar.worker.execution import Copies, compare_runners, summarize_outputs
+from lar.worker.execution import Copies, compare_runners, summarize_outputs, warnings_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = REPOSITORY / "models"
@@ -266,3 +267,23 @@ def test_what_a_first_run_prepares_for_all_is_not_prepared_by_several_at_once(
     copies.run(1)
     assert ran == ways
     assert [table.count for table in copies.tables] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("rate", "load", "said"),
+    [
+        (100.0, 1.25, ["100 requests/s arrive and 80 can be served"]),
+        (100.0, 0.99, []),
+        (100.0, None, []),
+        (None, None, []),
+    ],
+)
+def test_a_queue_that_grows_is_warned_of(
+    rate: float | None, load: float | None, said: list[str]
+) -> None:
+    spec = RunSpec(model="m", engine="e", driver="d", pacing=Pacing(rate=rate))
+    stopped = Stopped(ending="duration", met=True, seconds=1, offered=100, load=load)
+    warnings = list(warnings_of(stopped, spec))
+    assert len(warnings) == len(said)
+    assert all(text in warning for text, warning in zip(said, warnings, strict=True))
+    assert not any("still waited" in warning for warning in warnings)

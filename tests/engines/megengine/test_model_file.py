@@ -314,3 +314,11 @@ def test_a_damaged_graph_is_refused_and_the_reason_kept(
     error = check_refused(read_model, path)
     assert "damaged" in str(error)
     assert "verification failed" in str(error.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("mode", "count"),
+    [("FUSE_MUL_ADD4", 3), ("FUSE_MUL_ADD3", 2), ("RELU6", 2), ("CLIP", 2), ("ADD", 1), ("", 1)],
+)
+def test_operations_of_an_elementwise_mode(mode: str, count: int) -> None:
+    assert model_file.operations_in(mode) == count

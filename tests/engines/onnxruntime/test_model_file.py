@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnxruntime.model_file import operation_of, read_model
+from lar.engines.onnxruntime.model_file import Constant, constant_of, operation_of, read_model
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
@@ -306,6 +306,8 @@ def test_inputs_of_any_kind_are_named(path: Path) -> None:
         ("LayerNormalization", [[4, 10], [10]], {}, 280),
         ("LRN", [IMAGE], {"size": 5}, 1920),
         ("LSTM", [[6, 2, 4], [1, 12, 4], [1, 12, 3]], {"hidden_size": 3}, 2 * 12 * 84),
+        ("RNN", [[6, 2, 4], [1, 3, 4], [1, 3, 3]], {"hidden_size": 3}, 2 * 12 * 21),
+        ("GRU", [[6, 2, 4], [1, 9, 4], [1, 9, 3]], {"hidden_size": 3}, 2 * 12 * 63),
         ("GridSample", [IMAGE, [1, 2, 2, 2]], {}, 2 * 4 * 12),
         ("Transpose", [IMAGE], {}, 0),
     ],
@@ -316,6 +318,21 @@ def test_operators_have_their_formulas(
     inputs = {f"x{index}": shape for index, shape in enumerate(shapes)}
     node = helper.make_node(operator, list(inputs), ["out"], **attributes)
     assert read(path, model_of([node], inputs, {"out": None})).flops == flops
+
+
+@pytest.mark.parametrize(
+    ("values", "constant"),
+    [
+        ({"value": numpy_helper.from_array(weights(2, 3))}, Constant("FLOAT", (2, 3))),
+        ({"value_floats": [1.5, 2.5]}, Constant("FLOAT", (2,))),
+        ({"value_ints": [1, 2, 3]}, Constant("INT64", (3,))),
+        ({"value_int": 7}, Constant("INT64", ())),
+    ],
+)
+def test_a_constant_has_the_type_and_shape_of_what_it_holds(
+    values: dict[str, Any], constant: Constant
+) -> None:
+    assert constant_of(helper.make_node("Constant", [], ["c"], **values)) == constant
 
 
 def check_refused(path: Path) -> UsageError:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from lar.records.profile import Allocation, CounterSample, MemoryChunk, MemoryPlan, Peak
+from lar.records.profile import (
+    Allocation,
+    CounterSample,
+    Machine,
+    MemoryChunk,
+    MemoryPlan,
+    Peak,
+    ProfileFacts,
+)
 from lar.reports.styles.html import series
-from lar.reports.styles.html.facts import cards_of
+from lar.reports.styles.html.facts import cards_of, describe_machine
 from lar.reports.styles.html.series import (
     bins_of,
     breakdowns_of,
@@ -41,6 +49,21 @@ def test_things_are_cut_into_bins(count: int, most: int, lengths: list[int]) -> 
     bins = bins_of(count, most)
     assert [len(part) for part in bins] == lengths
     assert [index for part in bins for index in part] == list(range(count))
+
+
+def test_the_machine_has_its_known_facts_in_words() -> None:
+    machine: Machine = {
+        "processor": "a CPU",
+        "memory_bytes": 3 << 29,
+        "governor": "",
+        "affinity": (0, 2),
+        "cpu_limit": None,
+        "variables": {},
+    }
+    facts = ProfileFacts(machine=machine)
+    assert describe_machine(facts) == "processor a CPU, memory 1.5 GiB, affinity 0 2"
+    machine["variables"] = {"OMP_NUM_THREADS": "1"}
+    assert describe_machine(facts).endswith(", variables OMP_NUM_THREADS=1")
 
 
 def test_latency_has_the_timed_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,7 @@ class TestRows:
         rows = rows_of(replace(profile, spans=(*profile.spans, around)))
         assert rows["head"]["CPU total (us)"] == 0
         assert rows["head"]["CUDA total (us)"] == 400
+        assert rows["head"]["Kind"] == "range"
         # Kernels have that time again: the total is theirs.
         assert rows["kernel Convolution"]["Self CUDA %"] == pytest.approx(100 * 1600 / 1614)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from lar.engines import recommendations_for
@@ -44,6 +44,10 @@ def facts_of(profile: Profile) -> list[tuple[str, str]]:
 
 
 def text_of(value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={text}" for name, text in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
     return "" if value is None else str(value)
 
 
@@ -53,8 +57,8 @@ def describe_machine(facts: ProfileFacts) -> str:
         name = key.removesuffix("_bytes").replace("_", " ")
         if name != key.replace("_", " ") and isinstance(value, int):
             parts.append(f"{name} {value / 2**30:.1f} GiB")
-        elif value not in (None, ""):
-            parts.append(f"{name} {value}")
+        elif text := text_of(value):
+            parts.append(f"{name} {text}")
     return ", ".join(parts)
 
 
