@@ -221,7 +221,7 @@ def format_stopped(result: RunResult) -> list[str]:
     if stopped is None or stopped.ending not in ("duration", "target"):
         return []
     done = len(result.samples.end_to_end)
-    line = f"measured: {done} iterations in {stopped.seconds:.3f} s"
+    line = f"measured: {done} iteration{'s' * (done > 1)} in {stopped.seconds:.3f} s"
     if stopped.reached is not None:
         median = "undisturbed median" if stopped.undisturbed else "median"
         line += f"; the {median} is known to +-{100 * stopped.reached:.3g} %"
@@ -247,7 +247,7 @@ def format_queue(result: RunResult) -> list[str]:
     ]
     runners = result.spec.runners
     several = f"{runners} runners" if runners > 1 else "1 runner"
-    line = f"load: {queue.offered_per_second:g} requests/s arrive"
+    line = f"load: {queue.offered_per_second:.10g} requests/s arrive"
     if queue.served_per_second is not None and queue.busy is not None:
         line += f", {queue.served_per_second:.3f} requests/s were served; "
         line += f"{several} busy for {100 * queue.busy:.1f} % of the time"

@@ -312,12 +312,14 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
             median = "undisturbed median" if stopped.undisturbed else "median"
             known = f"the {median} was known to +-{100 * stopped.reached:.3g} % {after}"
         yield f"--target-ci {100 * spec.stopping.target_interval:g}% is not reached: {known}"
+    if stopped.offered == 0:
+        yield "no request arrived while measuring: measure for longer, or at a higher rate"
     rate, load = spec.pacing.rate, stopped.load
     if rate is not None and load is not None and load >= 1:
         left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
-            f"the queue grew: {rate:g} requests/s arrive and {rate / load:.4g} can be served, so "
-            "that how long they wait depends on how long is measured"
+            f"the queue grew: {rate:.10g} requests/s arrive and {rate / load:.6g} can be served, "
+            "so that how long they wait depends on how long is measured"
         ) + (left if stopped.unserved else "")
 
 

@@ -194,10 +194,23 @@ def test_more_requests_than_can_be_served_end_and_are_a_warning(
     assert result.status == "ok"
     assert result.stopped is not None
     assert not result.stopped.met
-    assert "the queue grew: 200 requests/s arrive and 95.2" in result.warnings[0]
+    assert "the queue grew: 200 requests/s arrive and 95." in result.warnings[0]
     assert ("still waited in the end" in result.warnings[0]) == ("duration" in end)
     waits = [each or 0.0 for each in result.samples.queueing]
     assert waits[-1] > 0.3
+
+
+def test_a_queue_that_nobody_comes_to_is_a_warning(run_lar: RunLar, script: str) -> None:
+    done = run_lar(script, "--rate", "1", "--duration", "0.01")
+    assert done.returncode == 0
+    assert "lar: warning: no request arrived while measuring: " in done.stderr
+
+
+def test_large_rates_and_one_iteration_are_printed_in_full(run_lar: RunLar, script: str) -> None:
+    done = run_lar(script, "--rate", "12345678", "--duration", "0.001")
+    assert "load: 12345678 requests/s arrive, " in done.stdout
+    assert "the queue grew: 12345678 requests/s arrive and " in done.stderr
+    assert "measured: 1 iteration in " in done.stdout
 
 
 def test_several_runners_serve_one_queue(write_script: WriteScript) -> None:
