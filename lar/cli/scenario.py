@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lar.errors import LarError, UsageError, printable
+from lar.errors import LarError, UsageError
 from lar.options.option import flag_of
 from lar.options.values import (
     parse_milliseconds,
@@ -125,7 +125,7 @@ def run(
         )
         if not (json and json.to_stdout):
             for line in format_scenario(result):
-                print(printable(line), flush=True)
+                print(line, flush=True)
         if json:
             json.write(record_to_json(result).decode() + "\n")
     return exit_code_of(result)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from lar.errors import printable
+from lar.measurement.statistics import samples_for
 from lar.records.run import RunResult
 from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
 from lar.reports.run_text import format_ms
@@ -29,6 +31,7 @@ METRICS: dict[ScenarioName, Metric] = {
     "server": Metric("throughput, as scheduled", "result_scheduled_samples_per_sec", False),
 }
 PERCENTILES = (50, 90, 95, 97, 99)
+QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
@@ -40,7 +43,7 @@ def format_scenario(result: RunResult) -> list[str]:
         f"scenario: {describe_scenario(scenario)}; MLPerf LoadGen {found.version}",
         *format_figures(scenario, found),
         f"result: {'valid' if found.valid else 'INVALID'} by LoadGen's rules",
-        *(f"  {reason}" for reason in found.reasons),
+        *(f"  {printable(reason)}" for reason in found.reasons),
     ]
 
 
@@ -70,10 +73,12 @@ def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
         yield f"{metric.title}: {value:.3f} samples/s"
     if scenario.name == "offline":
         return  # all samples are one query, whose latency is the whole run's
+    count = found.figures.get(QUERY_COUNT, 0.0)
     infix = "_per_query" if scenario.name == "multi-stream" else ""
     figures = (
         f"p{rank}={format_ms(found.figures[key] * NANOSECONDS)}ms"
         for rank in PERCENTILES
         if (key := f"result_{rank}.00_percentile{infix}_latency_ns") in found.figures
+        and count >= samples_for(rank)
     )
     yield f"latency from the query's arrival: {' '.join(figures)}"

@@ -8,6 +8,7 @@ that. The way through the queue takes some microseconds, which LoadGen counts as
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -194,6 +195,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
             if key.startswith(("result_", "early_stopping_latency"))
             and isinstance(value, (int, float))
             and not isinstance(value, bool)
+            and math.isfinite(value)
         },
     )
 

@@ -68,6 +68,12 @@ def test_an_error_of_loadgen_is_a_reason(tmp_path: Path) -> None:
     assert found.reasons[-1] == "Ending early: Ran out of queries"
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), True, "fast"])
+def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path, value: object) -> None:
+    log = write_log(tmp_path, [*ENTRIES, ("result_samples_per_second", value, False)])
+    assert "result_samples_per_second" not in read_result(log).figures
+
+
 def test_a_line_that_is_not_json_is_passed_over(tmp_path: Path) -> None:
     log = write_log(tmp_path, ENTRIES)
     log.write_text(':::MLLOG {"key": "broken", "value": "a "quote""}\nother\n' + log.read_text())
