@@ -30,7 +30,7 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """What is told of a rest between iterations, so that its time and noise count for none."""
+    """What takes note of a rest between iterations, so that its time and noise count for none."""
 
     def begin_rest(self) -> None:
         """The runner sleeps from now on."""
