@@ -55,6 +55,8 @@ def test_steal_is_that_of_the_cpu_that_lost_most(system: Path) -> None:
     assert steal.read() == 0
     write_stat(system, 103, 201, 105)
     assert steal.read() == 0
+    write_stat(system, 110, 201, 106)
+    assert steal.read() == pytest.approx(0.07)
 
 
 @pytest.mark.parametrize("text", [None, "", "cpu 1 2 3\n"])

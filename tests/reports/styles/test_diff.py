@@ -280,6 +280,15 @@ def test_view_and_time_unit() -> None:
     assert table_of(run, run, time_unit="ns")[0]["Baseline Host Duration (ns)"] == "62000.0"
 
 
+def test_times_of_the_iteration_have_six_decimals() -> None:
+    one, other = (
+        profile_of([operator_of("a", "Conv")], [step_of(0, 0, 100), step_of(1, 200, end)])
+        for end in (300, 305)
+    )
+    (row,) = build(other, {"time_unit": "s"}, one).tables[1].records
+    assert row[:4] == (0.0001, 0.000102, 0.000003, 2.5)
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     write_profile(run_of(TYPES, FIRST), paths[0])
