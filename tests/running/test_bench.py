@@ -63,7 +63,8 @@ def test_a_twin_shows_no_difference(write_script: WriteScript) -> None:
     assert [each.name for each in bench.variants] == ["default #1", "default #2"]
     assert verdicts(bench) == ["", "no difference shown"]
     difference = bench.differences["default #2"]
-    assert (difference.smallest_detectable or 1) < bench.margin
+    assert difference.smallest_detectable is not None
+    assert difference.smallest_detectable < bench.margin
     assert difference.processes == bench.rounds == 5
 
 
