@@ -253,25 +253,42 @@ def test_a_model_with_testcases_is_fed_with_the_first(
     assert agreements(bench)[1] in ("equal", "within the tolerance")
 
 
-def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
-    write_script: WriteScript, tmp_path: Path
-) -> None:
-    campaign = Campaign(
-        make_variants([write_script()], (), {}),
+def campaign_of(write: WriteScript, folder: Path, count: int) -> Campaign:
+    """A campaign of models that has not begun."""
+    return Campaign(
+        make_variants([write() for _ in range(count)], (), {}),
         0,
-        folder=str(tmp_path),
+        folder=str(folder),
         deadline=0,
         margin=0.01,
         seed=0,
         names={},
         report=lambda progress: None,
     )
-    times = (0.01, 0.01)
-    calm = Samples(end_to_end=times, queue_delay=(0.0, 0.0))
-    disturbed = Samples(end_to_end=times, queue_delay=times)
-    turns = [(0, calm), (0, calm), (1, disturbed)]
-    campaign.entries[0].turns = [
-        Turn(round=number, cycle=0, began=0, samples=samples) for number, samples in turns
-    ]
+
+
+def turn_of(number: int, seconds: float, queue_delay: float = 0.0) -> Turn:
+    samples = Samples(end_to_end=(seconds,) * 2, queue_delay=(queue_delay,) * 2)
+    return Turn(round=number, cycle=0, began=0, samples=samples)
+
+
+def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    campaign = campaign_of(write_script, tmp_path, 1)
+    campaign.entries[0].turns = [turn_of(0, 0.01), turn_of(0, 0.01), turn_of(1, 0.01, 0.01)]
     assert campaign.has_calm_turns(0, [0])
     assert not campaign.has_calm_turns(1, [0])
+
+
+def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_path: Path) -> None:
+    campaign = campaign_of(write_script, tmp_path, 2)
+    base, other = campaign.entries
+    campaign.groups = [(base, [other])]
+    for number in range(5):
+        base.turns.append(turn_of(number, 0.01 + 1e-6 * number))
+        other.turns.append(turn_of(number, 0.02))
+    found = campaign.results(lambda spec: spec, keep_outputs=False)
+    assert found[0].difference is None
+    assert found[1].difference is not None
+    assert found[1].difference.ratio == pytest.approx(2, rel=1e-3)
