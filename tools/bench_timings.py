@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import random
@@ -17,7 +18,6 @@ import re
 import statistics
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ ONNXRUNTIME_TEST = [PYTHON, "-m", "onnxruntime.tools.onnxruntime_test"]
 LAYERS = 33  # one more is 3 % of the time
 SLOWER = 1.03
 RECORDED_LAYERS = 8
+PIECE = 100  # iterations, some tenths of a second
 RATE, LOAD = 20.0, 0.6
 
 
@@ -139,7 +140,7 @@ def measure_spread(settings: Settings) -> Outcome:
             reported.append(reported_median(result))
             means.append(statistics.fmean(result.samples.end_to_end))
             note(f"{reported[-1] * 1e3:.3f} ms, mean {means[-1] * 1e3:.3f} ms")
-    share = relative_spread(reported) / relative_spread(means)
+    share = statistics.stdev(reported) / statistics.stdev(means)
     return Outcome(f"{share:.2f}x", share < 0.25)
 
 
@@ -151,29 +152,36 @@ def reported_median(result: lar.RunResult) -> float:
     return medians.get(summary.trust) or summary.median
 
 
-def relative_spread(values: Sequence[float]) -> float:
-    """Return the standard deviation as a part of the mean."""
-    return statistics.stdev(values) / statistics.fmean(values)
-
-
 def measure_coverage(settings: Settings) -> Outcome:
-    """Play pieces of a long recording of a model's times, whose median is known, and count the
-    intervals that hold it."""
-    times = record_times(settings.seed, 8000)
-    truth, chance = percentile_of(sorted(times), 50), random.Random(settings.seed)
+    """Play noise that was recorded beside a model, whose median is known, and count the intervals
+    that hold it."""
+    recorded, chance = record_times(settings.seed, 8000), random.Random(settings.seed)
+    truth = percentile_of(sorted(recorded), 50)
     held = known = 0
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder, "recorded.fake"))
         for _ in repeat(settings):
-            turned = deque(times)
-            turned.rotate(chance.randrange(len(times)))
-            write_script(model, list(turned)[:2000])
+            write_script(model, list(itertools.islice(resample(recorded, chance), 1000)))
             result = lar.run(model, iter=1000, warmup_iter=0)
             assert result.summary is not None, result.failure
             if interval := result.summary.interval:
                 known += 1
                 held += interval.low <= truth <= interval.high
     return Outcome(f"{held / known:.1%} of {known} intervals", 0.92 <= held / known <= 0.98)
+
+
+def resample(values: Sequence[float], chance: random.Random) -> Iterator[float]:
+    """Yield values for ever, in pieces as they follow each other, of random lengths and places.
+
+    This is the stationary bootstrap (D. N. Politis and J. P. Romano, 1994): neighbours stay
+    correlated as they were, and the median is that of all values, however it drifted meanwhile.
+    """
+    while True:
+        place = chance.randrange(len(values))
+        yield values[place]
+        while chance.random() > 1 / PIECE:
+            place = (place + 1) % len(values)
+            yield values[place]
 
 
 def record_times(seed: int, count: int) -> list[float]:
