@@ -429,7 +429,7 @@ RULES: tuple[Rule, ...] = (
         why="the first request would take as long as the engine takes to get ready",
         hint="give --warmup-iter 1 or more",
     ),
-    needs((MIN_TIME, MAX_TIME), any_of=(TARGET_CI,), why="they bound the time that it takes"),
+    needs((MIN_TIME, MAX_TIME), any_of=(TARGET_CI,), why="it bounds the time that this takes"),
     needs(ARRIVALS, any_of=(RATE,), why="no request arrives"),
     Limit(MIN_TIME, late_minimum, "measuring would end before it may"),
     Limit(TIMEOUT, early_timeout, "the run would be ended before it has measured"),

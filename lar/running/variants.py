@@ -101,8 +101,9 @@ def known_option(key: str, named: str) -> Option[Any]:
         hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
         raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)
     if option.key not in BENCH_KEYS:
+        subject = "" if named == option.flag else f"{option.flag} "
         raise UsageError(
-            f"{option.flag} does not say how a model is run",
+            f"{subject}does not say how a model is run",
             "--vary takes options of the engine, the inputs, --engine and --driver",
             flag=named,
         )

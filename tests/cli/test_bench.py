@@ -123,7 +123,7 @@ def test_a_combination_that_is_refused_is_a_row(run_lar: RunLar, root: Path) -> 
         (["MODEL", "--vary", "fast-run=maybe"], "'maybe' is neither on nor off"),
         (["MODEL", "--vary", "iter=1,2"], "--iter does not say how a model is run"),
         (["MODEL", "--vary", "json=a,b"], "--json does not say how a model is run"),
-        (["MODEL --iter 5"], "--iter does not say how a model is run"),
+        (["MODEL --iter 5"], "error: --iter: does not say how a model is run"),
         (["MODEL --nonsense"], "unknown flag --nonsense"),
         (["MODEL", "--iter", "5"], "unknown flag --iter"),
         (["MODEL", "--baseline", "9"], "there is no variant '9'"),
