@@ -17,6 +17,7 @@ from lar.engines import (
     engine_for,
     engine_named,
     engines_for,
+    operator_kinds_of,
     support_of_options,
 )
 from lar.engines.driver import Driver
@@ -27,7 +28,7 @@ from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.option import Switch
 from lar.options.table import BY_KEY, IN_RUN
-from lar.records.run import ModelInfo, RunSpec, Setting
+from lar.records.run import ModelInfo, RunResult, RunSpec, Setting
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
 ONNX_HEAD = b"\x08\x08\x12\x07pytorch:"
@@ -68,6 +69,23 @@ def test_what_the_table_of_an_engine_names_is_there(engine: Engine) -> None:
         assert engine.packing.driver in names
     if engine.settles:
         assert type(engine).settle is not Engine.settle
+
+
+def test_an_engine_that_says_no_more_has_no_hints_and_no_defects() -> None:
+    engine = engine_named("fake")
+    result = RunResult(
+        spec=RunSpec(model="m", engine="fake", driver="script"), status="ok", phase="done"
+    )
+    assert engine.hints_for(result, {}) == ""
+    assert engine.defects({}) == ()
+
+
+def test_an_engine_of_no_known_name_has_the_kinds_of_operators_of_all() -> None:
+    own = operator_kinds_of("onnxruntime")
+    assert own is engine_named("onnxruntime").operator_kinds
+    of_all = operator_kinds_of("no such engine")
+    for engine in ("megengine", "onnxruntime"):
+        assert engine_named(engine).operator_kinds.kinds.keys() <= of_all.kinds.keys()
 
 
 def test_no_suffix_belongs_to_two_formats() -> None:

@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 import lar
 from lar.cli.main import main
+from lar.profiles.activities import HostActivity
 from lar.profiles.export import HOST as HOST_PROCESS
-from lar.profiles.export import chrome_trace_of, export_chrome, utilization_of
+from lar.profiles.export import (
+    are_within_steps,
+    chrome_trace_of,
+    export_chrome,
+    utilization_of,
+)
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Allocation, CounterSample, Profile
+from lar.records.profile import Allocation, CounterSample, Profile, Step
 from lar.reports.styles import EXPORTS
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import (
@@ -277,3 +283,14 @@ def test_the_help_names_the_exports(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(capsys.readouterr().out.split())
     for name, (_, what) in EXPORTS.items():
         assert f"{name}: {what}" in text
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "end_ns", "within"),
+    [(5, 10, True), (10, 20, True), (9, 10, True), (9, 11, False), (15, 21, False), (25, 30, True)],
+)
+def test_an_activity_lies_across_a_step_from_one_nanosecond_on(
+    start_ns: int, end_ns: int, within: bool
+) -> None:
+    activity = HostActivity("a", 0, 0, HOST, 0, start_ns, end_ns, 0, -1, False)
+    assert are_within_steps([activity], [Step(0, 10, 20)]) == within

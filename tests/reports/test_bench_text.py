@@ -1,0 +1,56 @@
+"""The table of a bench."""
+
+from __future__ import annotations
+
+from lar.records.bench import BenchResult, VariantResult
+from lar.records.run import FedInput
+from lar.records.summary import Difference, Interval, Summary
+from lar.reports.bench_text import format_bench
+from lar.reports.text import Screen
+
+SUMMARY = Summary(
+    count=9,
+    mean=0.01,
+    standard_deviation=0.001,
+    minimum=0.01,
+    maximum=0.02,
+    median=0.01,
+    items_per_second=100.0,
+    disturbed_count=1,
+    undisturbed_median=0.01,
+)
+
+
+def variant_of(name: str, rows: int, difference: Difference | None = None) -> VariantResult:
+    fed = FedInput(name="data", dtype="float32", shape=(rows, 4), source="generated")
+    baseline = "a" if difference else ""
+    return VariantResult(
+        name=name,
+        values={"batch": name},
+        fed=(fed,),
+        latency=SUMMARY,
+        baseline=baseline,
+        difference=difference,
+    )
+
+
+def test_a_narrow_screen_has_the_verdict_to_the_end() -> None:
+    interval = Interval(low=1.1, high=1.3)
+    slower = Difference(
+        ratio=1.2,
+        interval=interval,
+        verdict="slower",
+        smallest_detectable=0.01,
+        processes=5,
+        pairs=50,
+    )
+    variants = (variant_of("a", 1), variant_of("b", 2, slower))
+    bench = BenchResult(variants=variants, stopped="clear")
+    headings = ["batch", "shape", "median ms", "undisturbed", "items/s", "ratio", "interval"]
+    gone: list[str] = []
+    for width in range(80, 30, -1):
+        lines = format_bench(bench, Screen(width))
+        (header,) = (line for line in lines if line.startswith("batch"))
+        gone += [each for each in headings if each not in header and each not in gone]
+        assert "verdict" in header
+    assert gone == ["undisturbed", "shape", "interval", "ratio", "items/s"]
