@@ -116,8 +116,8 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
         (["--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv: cannot be written"),
-        (["--top", "-1"], "--top: '-1' is not a number of rows"),
-        (["--top", "x"], "--top: 'x' is not a number of rows"),
+        (["--top", "-1"], "--top, -t: '-1' is not a number of rows"),
+        (["--top", "x"], "--top, -t: 'x' is not a number of rows"),
         (["--filter", "("], "is not a regular expression"),
     ],
 )
