@@ -254,15 +254,13 @@ def check_results(arguments: argparse.Namespace) -> int:
         if failed := [result for _, result in new if not result.samples.end_to_end]:
             raise UsageError(f"the new run has no times: it {failed[0].status}", "run it again")
         checks, lost = check_new(store, new, arguments.baseline)
-    notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
-    if any(check.is_regression for check in checks):
-        notes.append("result: a regression")
-    elif checks:
-        notes.append("result: no regression shown")
     if not checks:
         raise UsageError(lost[0], "store a run of this kind with that tag")
+    is_slower = any(check.is_regression for check in checks)
+    notes = [*notes_of(checks), *(f"warning: {text}" for text in lost)]
+    notes.append("result: a regression" if is_slower else "result: no regression shown")
     print_report(check_report(checks, arguments.baseline, notes), arguments.format)
-    if any(check.is_regression for check in checks):
+    if is_slower:
         return 1
     return 2 if lost else 0
 

@@ -228,3 +228,20 @@ def test_a_processor_is_named_by_the_numbers_that_arm_gives(
 ) -> None:
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     assert read_processor(str(tmp_path / "cpuinfo")) == name
+
+
+@pytest.mark.parametrize(
+    ("siblings", "threads"), [("3,7", 2), ("0-3", 4), ("3", 1), ("0-1,8-9", 4), (None, None)]
+)
+def test_threads_of_a_core_are_those_of_the_first_cpu_that_may_be_used(
+    siblings: str | None, threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts_of_machine, "CPUS", str(tmp_path))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 3}, raising=False)
+    if siblings is not None:
+        place = tmp_path / "cpu3" / "topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(f"{siblings}\n")
+    facts = read_machine()
+    assert (facts.affinity, facts.usable_cores) == ((3, 5), 2)
+    assert facts.threads_per_core == threads

@@ -1,0 +1,23 @@
+"""The record of a scenario."""
+
+from __future__ import annotations
+
+import re
+
+from lar.cli.scenario import SETTINGS
+from lar.records.scenario import Scenario
+
+
+def test_the_defaults_are_those_that_the_help_names() -> None:
+    named = {
+        key: float(found[1])
+        for key, (_, _, text) in SETTINGS.items()
+        if (found := re.search(r"\(default (\d+)\)", text))
+    }
+    scenario = Scenario(name="server")
+    assert named == {
+        "target_latency": 1e3 * scenario.target_latency_seconds,
+        "samples_per_query": scenario.samples_per_query,
+        "min_queries": scenario.min_queries,
+        "min_duration": scenario.min_seconds,
+    }
