@@ -9,6 +9,8 @@ import pytest
 
 from lar.records.profile import Execution, Profile, ProfiledOperator, Step
 from lar.reports.styles.paddle import build
+from lar.reports.styles.paddle.overview import model_rows
+from lar.reports.styles.paddle.run import TimedRun
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.styles.paddle_sample import (
     DEVICE,
@@ -113,3 +115,12 @@ def test_a_device_that_tells_no_kernels_is_said_to() -> None:
         ("Add dispatch", 1, (("0.00",) * 4 + ("100.00",), ("0.00",) * 5)),
         ("Add compute", 1, (nothing, ("0.02",) * 4 + ("100.00",))),
     ]
+
+
+def test_the_device_time_of_iterations_is_that_of_their_kernels_to_the_nanosecond() -> None:
+    times = [{"conv": 300, "relu": 7}, {"conv": 301, "relu": 9}]
+    types = {"conv": "Convolution", "relu": "Elemwise"}
+    profile = profile_of_times(types, times, step_us=1000, device="cuda0", dispatch_us=10)
+    whole = model_rows(TimedRun(profile))[0]
+    assert whole.gpu is not None
+    assert (whole.calls, whole.gpu.total_ns) == (2, 617_000)
