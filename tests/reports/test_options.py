@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from lar.reports.options import parse_rows
+from lar.errors import UsageError
+from lar.reports.options import BY_KEY, collect_report_options, parse_rows
+from lar.reports.styles import STYLES
 
 
 def test_rows_are_a_number_and_none_means_all() -> None:
@@ -20,3 +22,13 @@ def test_rows_are_a_number_and_none_means_all() -> None:
 def test_what_is_no_number_of_rows_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a number of rows; 0 shows all"):
         parse_rows(text)
+
+
+def test_an_option_that_a_style_lacks_names_the_styles_that_have_it() -> None:
+    key, lacking = next(
+        (key, name) for name in STYLES for key in BY_KEY if key not in STYLES[name].options
+    )
+    with pytest.raises(UsageError, match=f"the style {lacking} does not know this") as caught:
+        collect_report_options({key: "x"}, lacking, STYLES[lacking])
+    able = caught.value.hint.removeprefix("styles that do: ").split(", ")
+    assert able == [name for name, style in STYLES.items() if key in style.options]

@@ -322,3 +322,7 @@ def test_a_damaged_graph_is_refused_and_the_reason_kept(
 )
 def test_operations_of_an_elementwise_mode(mode: str, count: int) -> None:
     assert model_file.operations_in(mode) == count
+
+
+def test_what_the_user_put_into_a_file_is_text_as_it_stands() -> None:
+    assert model_file.format_user_info("made on Monday") == "made on Monday"

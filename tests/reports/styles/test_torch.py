@@ -178,6 +178,13 @@ class TestRows:
         assert "Mem" not in build(small_profile(), {}).text
         assert "Mem" not in build(small_profile(device="cuda0", dispatch_us=1), {}).text
 
+    def test_memory_of_the_host_alone_has_no_columns_of_a_device(self) -> None:
+        profile = small_profile(device="cuda0", dispatch_us=10)
+        taken = tuple(Allocation(at, 2048, 0) for at in (1_001_000, 2_001_000))
+        text = build(replace(profile, allocations=taken), {}).text
+        assert "CPU Mem" in text
+        assert "CUDA Mem" not in text
+
     def test_memory_of_a_device(self) -> None:
         profile = small_profile(device="cuda0", dispatch_us=10)
         taken = (
