@@ -203,9 +203,12 @@ def measure_added(settings: Settings) -> Outcome:
     longest = 0.0
     for model in (MOBILENET_ONNX, MOBILENET):
         for threads in (None, 2):
-            for _ in repeat(settings):
-                samples = lar.run(model, fill="ones", iter=50, multithread=threads).samples
-                longest = max(longest, statistics.median(gaps_of(samples)))
+            runs = (
+                lar.run(model, fill="ones", iter=50, multithread=threads).samples
+                for _ in repeat(settings)
+            )
+            middle = statistics.median(statistics.median(gaps_of(each)) for each in runs)
+            longest = max(longest, middle)
     return Outcome(f"{longest * 1e6:.0f} us", longest < 150e-6)
 
 
@@ -411,7 +414,13 @@ FIGURES = (
         400,
         measure_coverage,
     ),
-    Figure("added", "median time between iterations", "under 150 us", 3, measure_added),
+    Figure(
+        "added",
+        "median time between iterations, the slowest of four settings",
+        "under 150 us",
+        7,
+        measure_added,
+    ),
     Figure(
         "bare-loop",
         "median of a .mge against a bare loop on lite's C functions, 95 % interval",

@@ -218,6 +218,7 @@ class Watch:
         Raises:
             OutOfTime: the run is past its deadline, or has stood still for too long.
         """
+        self.check_deadline()  # what was done before it may have taken all the time
         while not self._ended:
             busy = self._closed or self.result.phase in ("warmup", "iterations")
             self.attend(POLL_SECONDS if busy else 0.1)
