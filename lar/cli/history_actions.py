@@ -25,7 +25,8 @@ from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
-# What a check does not ask to be the same, and names where it is not.
+# Facts that may differ between the runs that a check compares. It prints those that do: a
+# regression may come from them, and not from the model.
 SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
     "engine": lambda it: f"{it.engine.name} {it.engine.version}" if it.engine else "",
     "lar": lambda it: it.lar_version,
@@ -164,7 +165,8 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
 def print_added(are_new: Sequence[bool], store: Store) -> None:
     known = len(are_new) - sum(are_new)
     left = f"; {known} were there already" if known else ""
-    print(f"stored {sum(are_new)} results in {store.path}{left}")
+    count = sum(are_new)
+    print(f"stored {count} result{'' if count == 1 else 's'} in {store.path}{left}")
 
 
 def export_results(arguments: argparse.Namespace) -> int:
@@ -283,7 +285,7 @@ def new_results(
     """Return the new runs with their numbers in the store, 0 for those that are not there.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are no new runs.
     """
     if made is not None:
         return [(0, result) for result in made]

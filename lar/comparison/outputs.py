@@ -23,7 +23,7 @@ Outputs = Sequence[OutputSummary]
 def compare_outputs(
     actual: Outputs, actual_folder: str, expected: Outputs, expected_folder: str
 ) -> OutputDifference | None:
-    """Compare outputs with the default tolerance of their types; None if there are none.
+    """Compare outputs with the default tolerance of their types; None if a side has no outputs.
 
     They are paired by their names, or by their places where the names are others. A folder holds
     them in their order, as `summarize_outputs` of the worker writes them; it is read only where

@@ -52,13 +52,18 @@ def parse_seconds(text: str) -> float:
 
 def parse_span(text: str, unit: str = "seconds") -> float:
     """Parse a time to measure or to wait for: a positive number."""
+    return parse_above_zero(text, f"a number of {unit}", f"a time to wait for; give {unit}")
+
+
+def parse_above_zero(text: str, kind: str, wanted: str) -> float:
+    """Parse a positive number; the texts say what it is and what to give, in errors."""
     try:
-        time = float(plain_number(text))
+        number = float(plain_number(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit}") from None
-    if not 0 < time < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a time to wait for; give {unit} above 0")
-    return time
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind}") from None
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not {wanted} above 0")
+    return number
 
 
 def parse_milliseconds(text: str) -> float:
@@ -68,13 +73,7 @@ def parse_milliseconds(text: str) -> float:
 
 def parse_rate(text: str) -> float:
     """Parse a number of requests in a second: a positive number."""
-    try:
-        rate = float(plain_number(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests") from None
-    if not 0 < rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a rate; give requests a second above 0")
-    return rate
+    return parse_above_zero(text, "a number of requests", "a rate; give requests a second")
 
 
 def parse_share(text: str) -> float:
@@ -133,13 +132,7 @@ def parse_threads(text: str) -> int:
 
 def parse_limit(text: str) -> float:
     """Parse the largest absolute value that is allowed: a positive number."""
-    try:
-        limit = float(plain_number(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0 < limit < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a limit; give a number above 0")
-    return limit
+    return parse_above_zero(text, "a number", "a limit; give a number")
 
 
 def parse_error(text: str) -> float:
