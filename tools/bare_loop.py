@@ -60,12 +60,17 @@ def main(model: str, warmup: int, count: int) -> None:
     iterate = open_session(model) if model.endswith(".onnx") else open_lite(model)
     for _ in range(warmup):
         iterate()
+    print(median_time(iterate, count))
+
+
+def median_time(iterate: Callable[[], Any], count: int) -> float:
+    """Return the median time of so many iterations, in seconds."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
         iterate()
         times.append(time.perf_counter() - began)
-    print(sorted(times)[len(times) // 2])
+    return sorted(times)[len(times) // 2]
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ import math
 import os
 import threading
 import time
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lar.measurement.machine_noise import (
     CgroupThrottling,
@@ -36,15 +36,22 @@ NOTHING = (math.nan, math.nan, math.nan)
 # and what the machine does, where steal comes in ticks of 10 ms anyway.
 SELDOM_NS = 100_000_000
 
+# The fixed piece of work whose time says how fast the core is: a checksum of bytes that the
+# iteration before it has driven out of the cache. Programs on the same core, or with a part in its
+# caches, slow it down as they slow down an engine, and nothing else shows guests of a host that do.
+# It takes a few us; zlib keeps the interpreter's lock for fewer bytes than 5 KiB.
+PROBE_BYTES = bytes(range(256)) * 16
+PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+
+class Reading(NamedTuple):
     """The times since the last reading, in seconds.
 
     `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
     the CPU time of the one that computed most, `window` the time in which it did and `waited` how
-    long of that it stood ready without a CPU. `cpu` is the CPU time of all threads; `steal`,
-    `throttled` and `frequency` (in Hz) are those of `Samples`. NaN: not read this time.
+    long of that it stood ready without a CPU. `waited_before` is the part of a wait that lies
+    before the last reading. `cpu` is the CPU time of all threads; `steal`, `throttled`, `frequency`
+    (in Hz) and `probe` are those of `Samples`. NaN: not read this time.
     """
 
     queue_delay: float
@@ -55,6 +62,8 @@ class Reading:
     steal: float = math.nan
     throttled: float = math.nan
     frequency: float = math.nan
+    probe: float = math.nan
+    waited_before: float = 0.0
 
 
 class Meter(Protocol):
@@ -82,6 +91,13 @@ class MachineNoise:
         if not throttled >= by_heat:  # either may be NaN
             throttled = throttled if math.isnan(by_heat) else by_heat
         return read_source(self.steal, ends), throttled, read_source(self.frequency, ends)
+
+
+def time_probe() -> float:
+    """Return the seconds that the fixed piece of work takes now."""
+    began = time.perf_counter()
+    zlib.crc32(PROBE_BYTES)
+    return time.perf_counter() - began
 
 
 def read_source(source: OpenSource | None, ends: bool) -> float:
@@ -124,10 +140,7 @@ class ThreadMeter:
         self._machine = machine
         self._seldom = Seldom()
         self._own = ""  # the number of the calling thread
-        self._files: dict[str, tuple[int, int]] = {}
-        self._delays: dict[str, int] = {}
-        self._cpu: dict[str, int] = {}
-        self._began: dict[str, int] = {}  # when each was read last
+        self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
 
     @classmethod
@@ -155,47 +168,74 @@ class ThreadMeter:
             self._own = str(threading.get_native_id())
             if not self._given:
                 self._tasks = os.listdir(TASKS)
-        longest, busiest, window, waited, cpu = 0, -1, 0, 0, 0
+        probe = time_probe()
+        longest, busiest, window, waited, before, cpu = 0, -1, 0, 0, 0, 0
         for task in self._tasks:
             began = time.monotonic_ns()
             try:
-                if task not in self._files:
-                    # The kernel's encoding of "CPU clock of thread N" as a clock number.
-                    clock = (~int(task) << 3) | 6
-                    self._files[task] = (os.open(f"{TASKS}/{task}/schedstat", os.O_RDONLY), clock)
-                    self._delays[task] = self._cpu[task] = 0
-                    self._began[task] = self._last_read
-                file, clock = self._files[task]
-                delay_so_far = int(os.pread(file, 80, 0).split()[1])
-                cpu_so_far = time.clock_gettime_ns(clock)
+                thread = self._threads.get(task) or self._open_thread(task)
+                delay_so_far = int(os.pread(thread.file, 80, 0).split()[1])
+                cpu_so_far = time.clock_gettime_ns(thread.clock)
             except OSError:
                 continue  # the thread has ended
-            passed = time.monotonic_ns() - self._began[task]
-            computed = cpu_so_far - self._cpu[task]
-            # The kernel adds a wait when it is over, all of it: one that began long before the
-            # last reading is longer than the time since, of which a part was computed in.
-            delay = min(delay_so_far - self._delays[task], passed - computed)
+            passed = time.monotonic_ns() - thread.began
+            computed = cpu_so_far - thread.cpu
+            # The kernel adds a wait when it is over, all of it: one that began before the last
+            # reading is longer than the time since, of which a part was computed in.
+            delay_in_all = delay_so_far - thread.delay
+            delay = min(delay_in_all, passed - computed)
             longest = max(longest, delay)
+            before = max(before, delay_in_all - delay)
             cpu += computed
             if computed > busiest:
                 busiest, window, waited = computed, passed, max(delay, 0)
-            self._delays[task], self._cpu[task] = delay_so_far, cpu_so_far
-            self._began[task] = self._last_read = began
+            thread.delay, thread.cpu = delay_so_far, cpu_so_far
+            thread.began = self._last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
         machine = self._machine.read(ends=ends) if seldom and self._machine else NOTHING
         self.leave_out_own()
         return Reading(
-            longest * 1e-9, busiest * 1e-9, window * 1e-9, waited * 1e-9, cpu * 1e-9, *machine
+            longest * 1e-9,
+            busiest * 1e-9,
+            window * 1e-9,
+            waited * 1e-9,
+            cpu * 1e-9,
+            *machine,
+            probe,
+            before * 1e-9,
         )
+
+    def _open_thread(self, task: str) -> ReadThread:
+        """Return a thread that was not there at the last reading.
+
+        Raises:
+            OSError: it has ended.
+        """
+        thread = ReadThread(task, self._last_read)
+        self._threads[task] = thread
+        return thread
 
     def leave_out_own(self) -> None:
         """Leave out of the next reading what the calling thread did and waited for in this one."""
-        if self._own in self._files:
-            file, clock = self._files[self._own]
-            self._delays[self._own] = int(os.pread(file, 80, 0).split()[1])
-            self._began[self._own] = time.monotonic_ns()
-            self._cpu[self._own] = time.clock_gettime_ns(clock)
+        own = self._threads.get(self._own)
+        if own is not None:
+            own.delay = int(os.pread(own.file, 80, 0).split()[1])
+            own.began = time.monotonic_ns()
+            own.cpu = time.clock_gettime_ns(own.clock)
+
+
+class ReadThread:
+    """A thread and what was read of it last, in nanoseconds."""
+
+    __slots__ = ("began", "clock", "cpu", "delay", "file")
+
+    def __init__(self, task: str, began: int) -> None:
+        self.file = os.open(f"{TASKS}/{task}/schedstat", os.O_RDONLY)
+        # The kernel's encoding of "CPU clock of thread N" as a clock number.
+        self.clock = (~int(task) << 3) | 6
+        self.delay = self.cpu = 0
+        self.began = began
 
 
 class CpuMeter:
@@ -208,9 +248,9 @@ class CpuMeter:
         self.sources = sources_of(machine, "", f"time.{self._clock.__name__}")
 
     def read(self, *, ends: bool = False) -> Reading:
-        cpu, now = self._clock() - self._cpu, time.monotonic()
+        cpu, now, probe = self._clock() - self._cpu, time.monotonic(), time_probe()
         machine = self._machine.read(ends=ends) if self._seldom.is_due(ends=ends) else NOTHING
-        reading = Reading(math.nan, math.nan, now - self._began, 0.0, cpu, *machine)
+        reading = Reading(math.nan, math.nan, now - self._began, 0.0, cpu, *machine, probe)
         self._cpu, self._began = self._clock(), time.monotonic()
         return reading
 
@@ -220,7 +260,7 @@ def sources_of(machine: MachineNoise | None, queue_delay: str, cpu: str) -> Nois
     from lar.records.run import NoiseSources
 
     if machine is None:
-        return NoiseSources(queue_delay=queue_delay, cpu=cpu)
+        return NoiseSources(queue_delay=queue_delay, cpu=cpu, probe=PROBE)
     return NoiseSources(
         queue_delay=queue_delay,
         cpu=cpu,
@@ -228,4 +268,5 @@ def sources_of(machine: MachineNoise | None, queue_delay: str, cpu: str) -> Nois
         throttled=place_of(machine.limits),
         heat=place_of(machine.heat),
         frequency=place_of(machine.frequency),
+        probe=PROBE,
     )

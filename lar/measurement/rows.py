@@ -7,7 +7,7 @@ readings between the iterations that they cover, so that the worker need not.
 Layout, once for each runner, all numbers little-endian: a header of 64 bytes which begins with the
 counts of both kinds of rows; the rows of iterations, each five doubles: end to end, host, device,
 when it began on the driver's clock, and how long its request waited for the runner; those of
-readings, each nine doubles: how many iterations had ended, and the figures of a `Reading`. Times
+readings, each eleven doubles: how many iterations had ended, and the figures of a `Reading`. Times
 are seconds, NaN stands for what was not measured.
 """
 
@@ -29,7 +29,7 @@ Times = tuple[float, float, float]
 
 HEADER_BYTES = 64
 ROW = struct.Struct("<ddddd")
-READING = struct.Struct("<ddddddddd")
+READING = struct.Struct("<ddddddddddd")
 COUNT = struct.Struct("<q")
 # In the header: the length of the warm-up, one more so that 0 is that it goes on, and a number that
 # grows while a runner sleeps.
@@ -120,6 +120,8 @@ class SampleRows:
             reading.frequency,
             reading.window,
             reading.waited,
+            reading.probe,
+            reading.waited_before,
         )
         COUNT.pack_into(self._map, at, count + 1)
 
@@ -149,9 +151,11 @@ class SampleRows:
         (reading_count,) = COUNT.unpack_from(self._map, self._count_at + COUNT.size)
         count = self.count
         end_to_end, host, device, began, queueing = self._columns(self._rows_at, count, 5)
-        ends, delay, cpu, busiest, steal, throttled, frequency, window, waited = self._columns(
-            self._readings_at, reading_count, 9
+        ends, delay, cpu, busiest, steal, throttled, frequency, window, waited, probe, before = (
+            self._columns(self._readings_at, reading_count, READING.size // 8)
         )
+        if any(before):
+            delay = reach_back(delay, before, ends, end_to_end)
         # Where the window is not known, the iterations fill it.
         active = [
             each - wait if each < math.inf else 0.0
@@ -170,6 +174,7 @@ class SampleRows:
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, count),
             queueing=measured(queueing),
+            probe=spread(probe, ends, count),
         )
 
     def _columns(self, at: int, count: int, columns: int) -> list[list[float]]:
@@ -184,6 +189,28 @@ class SampleRows:
                 for column in range(columns)
             ]
             return numbers
+
+
+def reach_back(
+    delays: Sequence[float],
+    before: Sequence[float],
+    ends: Sequence[float],
+    end_to_end: Sequence[float],
+) -> list[float]:
+    """Return the waits of all readings, with those that a later one found to have begun earlier.
+
+    `before` has how long before a reading's time its longest wait began.
+    """
+    reached = list(delays)
+    begins = [0, *(int(end) for end in ends)]
+    for index, seconds in enumerate(before):
+        while seconds > 0 and index > 0:
+            index -= 1
+            passed = math.fsum(end_to_end[begins[index] : begins[index + 1]])
+            if not reached[index] >= min(seconds, passed):
+                reached[index] = min(seconds, passed)
+            seconds -= passed
+    return reached
 
 
 def share_out(

@@ -21,6 +21,14 @@ DISTURBED_SECONDS = 1e-4  # at the least: a reading's own window is wider than a
 # It is, too, when its CPU ran at less than this part of the run's median frequency: steps within
 # it are the usual play of a governor.
 LOW_FREQUENCY = 0.9
+# Or when the probe after it took more than so many times what it takes on a core that nobody else
+# uses, which is taken from the fastest tenth of the run's probes: nobody does so all the time.
+SLOW_PROBE = 1.3
+USUAL_RANK = 10
+# If the probes say something about the run, which differs from machine to machine: the samples
+# beside slow ones must be slower, and by more than chance has it once in a thousand runs.
+SLOWED = 1.02
+DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +90,7 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the samples that were disturbed, by cause; those without any left out.
 
     A wait for a CPU, steal and throttling count where they took a notable part of a sample's time.
+    A probe counts by what it takes in most of the run.
     """
     times = samples.end_to_end
     known = sorted(each for each in samples.frequency if each is not None)
@@ -93,6 +102,7 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
         "frequency": tuple(
             index for index, each in enumerate(samples.frequency) if each is not None and each < low
         ),
+        "slow core": slowed_of(times, samples.probe),
     }
     return {cause: indexes for cause, indexes in found.items() if indexes}
 
@@ -107,3 +117,33 @@ def disturbed_of(
         for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))
         if delay is not None and delay > DISTURBED_SECONDS and delay > DISTURBED_SHARE * seconds
     )
+
+
+def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tuple[int, ...]:
+    """Return the indexes of the samples beside which the probe was slow; none of them if the others
+    are not faster.
+
+    Whether they are is Mood's test of medians: of the samples above the median of all, more must
+    stand beside slow probes than chance explains.
+    """
+    known = sorted(probe for probe in probes if probe is not None)
+    if not known:
+        return ()
+    limit = SLOW_PROBE * percentile_of(known, USUAL_RANK)
+    slow = tuple(i for i, probe in enumerate(probes) if probe is not None and probe > limit)
+    usual = [i for i, probe in enumerate(probes) if probe is not None and probe <= limit]
+    if not slow or not usual:
+        return ()
+    middle_of_slow, middle_of_usual, middle = (
+        percentile_of(sorted(end_to_end[index] for index in indexes), 50)
+        for indexes in (slow, usual, (*slow, *usual))
+    )
+    if middle_of_slow < SLOWED * middle_of_usual:
+        return ()
+    above_of_slow, above_of_usual = (
+        sum(end_to_end[index] > middle for index in indexes) for indexes in (slow, usual)
+    )
+    part = (above_of_slow + above_of_usual) / len(known)
+    error = math.sqrt(part * (1 - part) * (1 / len(slow) + 1 / len(usual)))
+    excess = above_of_slow / len(slow) - above_of_usual / len(usual)
+    return slow if excess >= DEVIATIONS * error else ()

@@ -11,7 +11,8 @@ from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
 from lar.records.run import Samples
 
-# The columns of samples that are kept of each turn.
+# The columns of samples that are kept of each turn. A slow core slows down neighbouring turns alike
+# and does not change their ratio, so that the probe is not needed.
 KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled")
 
 # A round with fewer ratios of undisturbed turns says nothing about them.

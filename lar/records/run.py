@@ -340,6 +340,7 @@ class NoiseSources:
     throttled: str = ""
     heat: str = ""
     frequency: str = ""
+    probe: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,6 +363,8 @@ class Samples:
         throttled: how long a limit of CPU time, or heat, held the process back.
         frequency: the frequency in Hz of the CPU that it ran on.
         queueing: how long the request waited until its runner was free.
+        probe: how long a small, always equal piece of work took after the iteration. It takes
+            longer where other programs hold a part of the core or of its caches.
         runner: the number of the runner, empty where there is only one.
         case: the number of the testcase, or of the item of a data set, if the run has any.
     """
@@ -377,6 +380,7 @@ class Samples:
     throttled: tuple[float | None, ...] = ()
     frequency: tuple[float | None, ...] = ()
     queueing: tuple[float | None, ...] = ()
+    probe: tuple[float | None, ...] = ()
     runner: tuple[int, ...] = ()
     case: tuple[int, ...] = ()
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from lar.records.stopping import QueueSummary
 
-Cause = Literal["queue delay", "steal", "throttling", "frequency"]
+Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown"]
 

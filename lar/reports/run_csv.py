@@ -21,6 +21,7 @@ SAMPLE_COLUMNS = {
     "throttled_seconds": "throttled",
     "frequency_hz": "frequency",
     "queueing_seconds": "queueing",
+    "probe_seconds": "probe",
 }
 FACT_COLUMNS: tuple[Column[RunResult], ...] = (
     Column("model", lambda it: it.spec.model),

@@ -326,9 +326,10 @@ CAUSES: Mapping[Cause, tuple[str, str]] = {
     "steal": ("lost time to other guests of the host", "steal"),
     "throttling": ("were throttled", "throttled"),
     "frequency": ("ran at a lower frequency than the others", ""),
+    "slow core": ("ran on a core that others slowed down", ""),
 }
 
-# What may disturb a run, by the field of `NoiseSources`.
+# What may disturb a run and some machines do not show, by the field of `NoiseSources`.
 NOISES = {
     "queue_delay": "waiting for a CPU",
     "cpu": "CPU time",

@@ -43,6 +43,27 @@ def test_a_busy_thread_shows_its_cpu_time() -> None:
     assert 0.05 <= busiest < 0.1
 
 
+def test_a_probe_is_part_of_every_reading() -> None:
+    for task in ("", str(threading.get_native_id())):
+        meter = noise.open_meter(task)
+        assert 0 < meter.read().probe < 1
+        assert "checksum" in meter.sources.probe
+
+
+@needs_schedstat
+def test_what_a_probe_computes_counts_for_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = opened()
+
+    def probe_long() -> float:
+        spin(0.1)
+        return 0.1
+
+    monkeypatch.setattr(noise, "time_probe", probe_long)
+    meter.read()
+    monkeypatch.undo()
+    assert meter.read(ends=True).busiest_thread < 0.05
+
+
 @needs_schedstat
 def test_a_sleeping_process_shows_next_to_none() -> None:
     meter = opened()
@@ -136,6 +157,7 @@ def test_a_wait_that_began_before_the_last_reading_is_told_as_far_as_it_can_be_s
     assert reading.window <= time.monotonic() - began
     assert reading.busiest_thread >= 0.02
     assert 0 < reading.queue_delay <= reading.window - reading.busiest_thread + 1e-9
+    assert reading.queue_delay + reading.waited_before == pytest.approx(4.0)
 
 
 def test_there_is_no_meter_where_the_system_has_no_threads_to_tell(
@@ -162,7 +184,9 @@ def test_a_reading_has_the_exact_figures_of_each_thread(
     times: list[int] = []  # before the first, and before and after each thread is read
     monkeypatch.setattr(noise, "TASKS", str(tmp_path))
     scripted = SimpleNamespace(
-        monotonic_ns=lambda: times.pop(0), clock_gettime_ns=lambda clock: clocks[clock]
+        monotonic_ns=lambda: times.pop(0),
+        clock_gettime_ns=lambda clock: clocks[clock],
+        perf_counter=lambda: 0.0,
     )
     monkeypatch.setattr(noise, "time", scripted)
 

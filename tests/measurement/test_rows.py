@@ -101,6 +101,45 @@ def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
     assert samples.throttled == ()
 
 
+def test_a_wait_that_a_later_reading_finds_counts_for_the_rows_that_it_covers() -> None:
+    rows = SampleRows.anonymous(5)
+    for delay, before in ((0.25, 0.0), (0.0, 0.0), (0.5, 0.0), (1.0, 1.75)):
+        rows.append(1, 0, 0)
+        rows.add_reading(Reading(delay, NAN, waited_before=before))
+    # Of the 1.75 s before the last row one is all of the third, and the rest is of the second.
+    assert rows.samples(0, 4).queue_delay == (0.25, 0.75, 1.0, 1.0)
+
+
+def test_a_wait_from_before_the_first_row_reaches_no_further() -> None:
+    rows = SampleRows.anonymous(5)
+    for delay in (0.25, 0.5):
+        rows.append(1, 0, 0)
+        rows.add_reading(Reading(delay, NAN, waited_before=60.0 if delay == 0.5 else 0.0))
+    assert rows.samples(0, 2).queue_delay == (1.0, 0.5)
+
+
+def test_a_wait_of_several_rows_with_one_reading_is_shared_by_them() -> None:
+    rows = SampleRows.anonymous(5)
+    for end_to_end in (0.5, 1.5, 1.0):
+        rows.append(end_to_end, 0, 0)
+        if end_to_end > 0.5:
+            rows.add_reading(Reading(0.0, NAN, waited_before=1.0 if end_to_end == 1.0 else 0.0))
+    assert rows.samples(0, 3).queue_delay == (0.25, 0.75, 0.0)
+
+
+def test_a_probe_is_for_all_rows_since_the_last_one() -> None:
+    rows = SampleRows.anonymous(5)
+    for index, probe in enumerate((2e-6, NAN, 3e-6, NAN)):
+        rows.append(1, 0, 0)
+        if index < 3:
+            rows.add_reading(Reading(0, NAN, probe=probe))
+    assert rows.samples(0, 4).probe == (2e-6, 3e-6, 3e-6, None)
+    rows = SampleRows.anonymous(1)
+    rows.append(1, 0, 0)
+    rows.add_reading(Reading(0, NAN))
+    assert rows.samples(0, 1).probe == ()
+
+
 def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:
     first, second = open_rows(-1, 3, runners=2)
     first.append(1, 0, 0, 10.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +11,14 @@ from hypothesis import strategies as st
 
 from lar.measurement.statistics import (
     PERCENTILES,
+    causes_of,
     disturbed_of,
     percentile_of,
     samples_for,
+    slowed_of,
     statistics_of,
 )
+from lar.records.run import Samples
 
 TIMES = st.floats(min_value=1e-9, max_value=1e4)
 
@@ -105,3 +110,55 @@ def test_samples_without_their_delays_are_a_mistake() -> None:
 def test_a_wait_at_the_bounds_is_none_yet() -> None:
     assert disturbed_of([0.25] * 2, [0.0125, 0.012501]) == (1,)  # a twentieth of the time
     assert disturbed_of([1e-6] * 2, [1e-4, 1.01e-4]) == (1,)  # 100 us at the least
+
+
+QUICK, SLOW = 2e-6, 3e-6
+
+
+def test_samples_beside_a_slow_probe_are_disturbed() -> None:
+    probes = [QUICK, QUICK, SLOW, QUICK, SLOW] * 8
+    times = [1.5 if probe == SLOW else 1.0 for probe in probes]
+    slow = tuple(index for index, probe in enumerate(probes) if probe == SLOW)
+    assert slowed_of(times, probes) == slow
+    assert slowed_of(times, [*probes[:-1], None]) == slow[:-1]
+    samples = Samples(end_to_end=tuple(times), probe=tuple(probes))
+    assert causes_of(samples) == {"slow core": slow}
+
+
+def test_what_the_fastest_tenth_of_the_probes_take_is_usual() -> None:
+    probes = [QUICK] * 5 + [SLOW] * 35
+    times = [1.0] * 5 + [1.5] * 35
+    assert slowed_of(times, probes) == tuple(range(5, 40))
+    # One quick probe in many is an accident.
+    assert slowed_of([1.0] + [1.5] * 39, [QUICK] + [SLOW] * 39) == ()
+
+
+@pytest.mark.parametrize(("factor", "is_slow"), [(1.29, False), (1.31, True)])
+def test_a_slow_probe_takes_three_tenths_more(factor: float, is_slow: bool) -> None:
+    probes = [QUICK] * 20 + [QUICK * factor] * 20
+    assert bool(slowed_of([1.0] * 20 + [1.5] * 20, probes)) == is_slow
+
+
+@pytest.mark.parametrize(("slower", "is_slow"), [(1.01, False), (1.03, True)])
+def test_a_slow_probe_beside_equal_samples_says_nothing(slower: float, is_slow: bool) -> None:
+    probes, times = [QUICK, SLOW] * 20, [1.0, slower] * 20
+    assert bool(slowed_of(times, probes)) == is_slow
+    assert slowed_of([slower, 1.0] * 20, probes) == ()
+
+
+def test_slow_probes_that_have_nothing_to_do_with_the_samples_are_seldom_taken_for_a_cause() -> (
+    None
+):
+    chance = random.Random(1)
+    found = 0
+    for _ in range(400):
+        count = chance.choice([6, 10, 30, 200])
+        times = [chance.gauss(1.0, 0.1) for _ in range(count)]
+        found += bool(slowed_of(times, [chance.choice((QUICK, SLOW)) for _ in range(count)]))
+    assert found <= 4
+
+
+def test_without_probes_no_core_is_slow() -> None:
+    assert slowed_of([1.0, 2.0], []) == ()
+    assert slowed_of([1.0, 2.0], [None, None]) == ()
+    assert slowed_of([1.0] * 9, [SLOW] * 9) == ()

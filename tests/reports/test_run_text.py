@@ -262,6 +262,13 @@ def test_disturbed_iterations_are_noted() -> None:
     )
 
 
+def test_iterations_beside_slow_probes_are_noted() -> None:
+    result = result_of(*[0.1, 0.2] * 10, probe=(2e-6, 4e-6) * 10)
+    lines = format_summary(result)
+    assert lines[0].startswith("note: trust the undisturbed median=100.000ms")
+    assert lines[-1] == "note: disturbed iterations: 10 ran on a core that others slowed down"
+
+
 FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
 
 

@@ -41,7 +41,21 @@ def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
     bench_timings.write_chain(str(path), 3)
     model = onnx.load(path)
     onnx.checker.check_model(model)
-    assert [node.op_type for node in model.graph.node] == ["Conv"] * 3
+    assert [node.op_type for node in model.graph.node] == ["Conv"] * 3 + ["GlobalAveragePool"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "model"),
+    [
+        ("bare-loop", "digits_cnn.mge"),
+        ("bare-loop", "digits_cnn.onnx"),
+        ("onnxruntime-test", "digits_cnn.onnx"),
+    ],
+)
+def test_a_peer_takes_turns(peer: str, model: str, root: Path) -> None:
+    with bench_timings.PeerProcess(peer, str(root / "models" / model)) as process:
+        times = [process.take_turn(count) for count in (1, 5)]
+    assert all(0 < seconds < 10 for seconds in times)
 
 
 def test_gaps_lie_between_iterations() -> None:

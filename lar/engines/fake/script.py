@@ -8,7 +8,7 @@ It is for the tests, and for trying what lar says about a run that goes wrong. A
      "times": [[0.581, 0.010, 0.580], [0.245, 0.010, 0.242]],
      "queue_delays": [0.0, 0.1], "cpu": [0.58, 0.24], "steal": [0.0, 0.0],
      "throttled": [0.0, 0.0], "frequency": [2e9, 2e9], "busiest_thread": [0.55, 0.24],
-     "threads": 1,
+     "probe": [2e-6, 3e-6], "threads": 1,
      "operators": [{"name": "conv", "type": "Convolution", "part": 0.75}],
      "faults": [{"at": "start", "index": 1, "do": "abort"}]}
 
@@ -144,6 +144,7 @@ class Script:
     throttled: tuple[float, ...] = ()
     busiest_thread: tuple[float, ...] = ()
     frequency: tuple[float, ...] = ()
+    probe: tuple[float, ...] = ()
     unseen: tuple[str, ...] = ()
     threads: int | None = None
     faults: tuple[Fault, ...] = ()
@@ -246,7 +247,9 @@ class ScriptedMeter:
             sum(values[first:step]) if values else math.nan
             for values in (script.cpu, script.busiest_thread, script.steal, script.throttled)
         )
-        frequency = (script.frequency[first:step] or (math.nan,))[-1]
+        frequency, probe = (
+            (values[first:step] or (math.nan,))[-1] for values in (script.frequency, script.probe)
+        )
         return Reading(
             sum(delays),
             busiest,
@@ -254,6 +257,7 @@ class ScriptedMeter:
             steal=steal,
             throttled=throttled,
             frequency=frequency,
+            probe=probe,
         )
 
 
