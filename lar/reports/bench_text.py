@@ -13,6 +13,9 @@ from lar.reports.text import PAPER, Screen, format_table
 
 Figure = Callable[[VariantResult], Cell]
 
+# From here on a change is a number of times: 12 times says more than 1100.0%.
+LARGEST_SHARE = 2.0
+
 ENDS = {
     "clear": "every difference is clear",
     "precise": "a difference of {margin} would have been seen",
@@ -184,7 +187,9 @@ def describe_difference(difference: Difference) -> str:
         return difference.verdict
     if difference.smallest_detectable is None:
         return "no difference shown (none could have been)"
-    return f"no difference shown (smallest detectable: {difference.smallest_detectable:.1%})"
+    smallest = difference.smallest_detectable
+    text = f"{smallest:.1%}" if smallest < LARGEST_SHARE else f"{1 + smallest:.0f} times"
+    return f"no difference shown (smallest detectable: {text})"
 
 
 def describe_failure(variant: VariantResult) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.run import FedInput
 from lar.records.summary import Difference, Interval, Summary
@@ -54,3 +56,26 @@ def test_a_narrow_screen_has_the_verdict_to_the_end() -> None:
         gone += [each for each in headings if each not in header and each not in gone]
         assert "verdict" in header
     assert gone == ["undisturbed", "shape", "interval", "ratio", "items/s"]
+
+
+@pytest.mark.parametrize(
+    ("smallest", "text"),
+    [
+        (0.004, "smallest detectable: 0.4%"),
+        (1.5, "150.0%"),
+        (13.2, "smallest detectable: 14 times"),
+    ],
+)
+def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
+    smallest: float, text: str
+) -> None:
+    found = Difference(
+        ratio=1.0,
+        interval=None,
+        verdict="no difference shown",
+        smallest_detectable=smallest,
+        processes=5,
+        pairs=50,
+    )
+    variants = (variant_of("a", 1), variant_of("b", 2, found))
+    assert text in "\n".join(format_bench(BenchResult(variants=variants, stopped="budget")))
