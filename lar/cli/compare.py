@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,25 +25,8 @@ SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.m
 EXPECTED = f"what A should be: {SIDE}"
 
 
-def format_html(comparison: Comparison) -> str:
-    from lar.reports.compare_html import format_html
-
-    return format_html(comparison)
-
-
-def format_json(comparison: Comparison) -> str:
-    from lar.reports.compare_text import format_json
-
-    return format_json(comparison)
-
-
-def format_csv(comparison: Comparison) -> str:
-    from lar.reports.compare_csv import format_csv
-
-    return format_csv(comparison)
-
-
-FORMATS = {".html": format_html, ".json": format_json, ".csv": format_csv}
+FORMATS = ("markdown", "csv", "html", "json")
+SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
 INPUT_OPTIONS = tuple(option for option in OPTIONS if option.purpose == "input")
 INPUT_KEYS = frozenset(option.key for option in INPUT_OPTIONS)
@@ -97,13 +81,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may be E",
     )
     group = parser.add_argument_group("report")
-    group.add_argument("--all", action="store_true", help="print every tensor")
+    group.add_argument(
+        "--all", action="store_true", help="print every tensor, not only the 20 worst that differ"
+    )
+    group.add_argument(
+        "--wide", action="store_true", help="print all columns, however wide the terminal is"
+    )
     group.add_argument(
         "--report",
         action="append",
         default=[],
         metavar="FILE",
-        help="write all that was found to FILE.html, FILE.json or FILE.csv; may be given again",
+        help="write what was found to FILE.html, FILE.json, FILE.csv or FILE.md; - for stdout, "
+        "in the form of --format; may be given again",
+    )
+    group.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="the form of a report whose name has none (default markdown for -)",
     )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     group = parser.add_argument_group("input of models, on both sides")
@@ -122,34 +117,73 @@ def main(arguments: argparse.Namespace) -> int:
     """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
+    from lar.cli.progress_line import LateLine
     from lar.cli.screen import screen_of_output
     from lar.reports.compare_text import format_comparison
     from lar.running.compared_dumps import compare, side_of
 
-    for name in arguments.report:
-        if Path(name).suffix.lower() not in FORMATS:
-            raise UsageError(
-                "its format is not known",
-                "name it .html, .json or .csv",
-                flag="--report",
-                subject=name,
-            )
+    forms = [form_of(name, arguments.format) for name in arguments.report]
+    if arguments.format and all(Path(name).suffix.lower() in SUFFIXES for name in arguments.report):
+        raise UsageError(
+            "no report needs it", "add --report -", flag=f"--format {arguments.format}"
+        )
     with contextlib.ExitStack() as stack:
         sides = [side_of(arguments.actual), side_of(arguments.expected)]
         files = open_reports(arguments, sides, stack) if arguments.report else []
-        comparison = compare(
-            *sides,
-            rtol=arguments.rtol,
-            atol=arguments.atol,
-            max_error=arguments.max_err,
-            case=arguments.case,
-            **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
-        )
-        lines = format_comparison(comparison, screen_of_output(), everything=arguments.all)
-        print("\n".join(lines), flush=True)
-        for file in files:
-            file.write(FORMATS[file.path.suffix.lower()](comparison))
+        with LateLine(sys.stderr) as line:
+            comparison = compare(
+                *sides,
+                rtol=arguments.rtol,
+                atol=arguments.atol,
+                max_error=arguments.max_err,
+                case=arguments.case,
+                progress=line.show,
+                **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
+            )
+        if not any(file.to_stdout for file in files):
+            lines = format_comparison(
+                comparison, screen_of_output(), everything=arguments.all, wide=arguments.wide
+            )
+            print("\n".join(lines), flush=True)
+        for file, form in zip(files, forms, strict=True):
+            file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
     return 0 if comparison.same else 1
+
+
+def render(comparison: Comparison, form: str, *, everything: bool, wide: bool) -> str:
+    """Return a comparison in the form that is asked for."""
+    if form == "markdown":
+        from lar.reports.compare_text import format_markdown
+
+        return format_markdown(comparison, everything=everything, wide=wide)
+    if form == "csv":
+        from lar.reports.compare_csv import format_csv
+
+        return format_csv(comparison)
+    if form == "html":
+        from lar.reports.compare_html import format_html
+
+        return format_html(comparison)
+    from lar.reports.compare_text import format_json
+
+    return format_json(comparison)
+
+
+def form_of(name: str, asked: str | None) -> str:
+    """Return the form of a report: that of its name, else the one asked for.
+
+    Raises:
+        UsageError: neither says it.
+    """
+    form = SUFFIXES.get(Path(name).suffix.lower()) or asked or ("markdown" if name == "-" else "")
+    if not form:
+        raise UsageError(
+            "its format is not known",
+            "name it .html, .json, .csv or .md, or say --format",
+            flag="--report",
+            subject=name,
+        )
+    return form
 
 
 def open_reports(

@@ -1,13 +1,20 @@
-"""The line on the console that shows the progress of a search."""
+"""The line on the console that shows the progress of a search, or of a long computation."""
 
 from __future__ import annotations
 
+import threading
+import time
+from types import TracebackType
 from typing import TextIO
 
 from lar.cli.output_stream import Outlet
+from lar.errors import printable
 
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
+
+# More would not fit into a line, and only one line can be rewritten.
+MOST_LETTERS = 60
 
 
 class ProgressLine:
@@ -43,3 +50,48 @@ class ProgressLine:
     def write(self, text: str) -> None:
         self.file.write(text)
         self.file.flush()
+
+
+class LateLine:
+    """A line on a terminal that shows what is being done, once it has taken a while.
+
+    A thread rewrites it, so that the seconds go on while one step takes long.
+    """
+
+    SECONDS = 2.0
+    SECONDS_BETWEEN = 0.2
+
+    def __init__(self, file: TextIO) -> None:
+        self.line = ProgressLine(Outlet(file, may_fail=True))
+        self.text = ""
+        self.began = time.monotonic()
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.rewrite, daemon=True)
+
+    def __enter__(self) -> LateLine:
+        if self.line.rewrites:
+            self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.ended.set()
+        if self.thread.is_alive():
+            self.thread.join()
+        self.line.end()
+
+    def show(self, text: str) -> None:
+        """Have the line say what is being done now."""
+        self.text = printable(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}...")
+
+    def rewrite(self) -> None:
+        """Write the line again and again, until the end."""
+        wait = self.SECONDS
+        while not self.ended.wait(wait):
+            wait = self.SECONDS_BETWEEN
+            if self.text:
+                self.line.show(self.text, time.monotonic() - self.began)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
@@ -27,6 +27,13 @@ from lar.records.comparison import (
     UnmatchedTensor,
 )
 
+# What takes a few words on what is being done now.
+Progress: TypeAlias = Callable[[str], None]
+
+
+def ignore(text: str) -> None:
+    """Take no notice of progress."""
+
 
 def compare_dumps(
     actual: Dump,
@@ -34,8 +41,10 @@ def compare_dumps(
     tolerance: Tolerance | None = None,
     *,
     kinds_of: Callable[[str], OperatorKinds],
+    progress: Progress = ignore,
 ) -> Comparison:
-    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.
+    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
+    `progress` takes what is being done.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -44,21 +53,25 @@ def compare_dumps(
         Graph(actual, kinds_of(actual.index.engine)),
         Graph(expected, kinds_of(expected.index.engine)),
     )
-    return DumpComparison(graphs, tolerance or Tolerance()).run()
+    return DumpComparison(graphs, tolerance or Tolerance(), progress).run()
 
 
 class DumpComparison:
     """Two dumps, their graphs and what has been found so far."""
 
-    def __init__(self, graphs: tuple[Graph, Graph], tolerance: Tolerance) -> None:
+    def __init__(
+        self, graphs: tuple[Graph, Graph], tolerance: Tolerance, progress: Progress = ignore
+    ) -> None:
         self.graphs = graphs
         self.dumps = (graphs[0].dump, graphs[1].dump)
         self.values = (Values(self.dumps[0]), Values(self.dumps[1]))
         self.tolerance = tolerance
+        self.progress = progress
         self.compared: dict[Node, TensorComparison] = {}
         self.originals: Mapping[Node, Node] = {}
 
     def run(self) -> Comparison:
+        self.progress("matching tensors")
         alignment = align(*self.graphs, self.values)
         self.originals = alignment.originals
         self.compared, constants = self.measure_all(alignment)
@@ -85,7 +98,8 @@ class DumpComparison:
         """Measure every pair, one at a time; return what was found of computed tensors by their
         actual node, and of constants by the actual key."""
         computed = {}
-        for pair in alignment.pairs:
+        for number, pair in enumerate(alignment.pairs):
+            self.progress(f"{number} of {len(alignment.pairs)} tensors compared")
             assert pair.actual.tensor
             assert pair.expected.tensor
             computed[pair.actual] = self.compare_tensors(

@@ -91,7 +91,7 @@ class TensorComparison:
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
     With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel.
+    each channel. `single` is the error of the operator alone, fed with the expected side's inputs.
     """
 
     actual: TensorFacts
@@ -102,6 +102,7 @@ class TensorComparison:
     constant: bool = False
     apart_by_bias: bool = False
     figures: Figures | None = None
+    single: Figures | None = None
     problem: str = ""
 
 

@@ -1,4 +1,4 @@
-"""A comparison as text: the culprits first, then what differs, then a summary; and as JSON."""
+"""A comparison as text and Markdown: the culprits, the worst tensors, a summary; and as JSON."""
 
 from __future__ import annotations
 
@@ -26,8 +26,21 @@ from lar.reports.model import ANY_DIGITS, INDENTED, AnyTable, Cell, Column, Tabl
 from lar.reports.report import Report
 from lar.reports.text import PAPER, Screen
 
-# More of a side's unmatched tensors are counted, not named, without --all.
+# More of a side's unmatched tensors are counted, not named, without --all; more tensors than that
+# are left out of the table, the best first.
 MOST_UNMATCHED = 8
+MOST_ROWS = 20
+
+# Of more culprits the last line names the first.
+MOST_NAMED = 3
+
+# Where nothing differs, tensors with a smaller ratio of signal to noise are shown all the same: one
+# side computes in a coarser type.
+FINE_SNR_DB = 60.0
+
+# Half of the digits of a type's mantissa: numbers further apart than that many ULPs are not almost
+# equal, and a relative error says more.
+MOST_ULPS = {"float16": 1 << 5, "BFloat16": 1 << 4, "float32": 1 << 12, "float64": 1 << 26}
 
 
 def format_json(comparison: Comparison) -> str:
@@ -36,24 +49,82 @@ def format_json(comparison: Comparison) -> str:
 
 
 def format_comparison(
-    comparison: Comparison, screen: Screen = PAPER, *, everything: bool = False
+    comparison: Comparison,
+    screen: Screen = PAPER,
+    *,
+    everything: bool = False,
+    wide: bool = False,
 ) -> list[str]:
-    """Return the lines of a comparison; `everything` has each tensor's."""
+    """Return the lines of a comparison.
+
+    `everything` has each tensor's, not only the worst; `wide` has all columns, whatever the
+    screen's width.
+    """
+    report = report_of(comparison, everything=everything, wide=wide)
+    lines = report.lines_for(screen._replace(width=None) if wide else screen)
+    return [line if len(line) <= 2000 else line[:2000] + " ..." for line in lines]
+
+
+def format_markdown(comparison: Comparison, *, everything: bool = False, wide: bool = False) -> str:
+    """Return the text of a comparison as Markdown."""
+    from lar.reports.markdown import format_markdown  # few reports are
+
+    return format_markdown(report_of(comparison, everything=everything, wide=wide))
+
+
+def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = False) -> Report:
+    """Return the text of a comparison in its parts."""
+    columns = columns_for(comparison, wide=wide)
     body: list[str | AnyTable] = [
         f"A: {describe_side(comparison.actual)}",
         f"B: {describe_side(comparison.expected)}",
     ]
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
-        body += ["", f"culprit{of}: {describe_culprit(culprit)}", *body_of_culprit(culprit)]
-    shown = [it for it in comparison.tensors if everything or not it.passed]
+        body += ["", f"culprit{of}: {describe_culprit(culprit)}"]
+        body += body_of_culprit(culprit, columns)
+    title, shown = rows_to_show(comparison.tensors, everything)
     if shown:
-        title = "tensors:" if everything else "tensors that differ:"
-        body += ["", title, tensor_table(map(Row, shown))]
+        body += ["", title, tensor_table(map(Row, shown), columns)]
     body += format_unmatched(comparison, everything)
     body += ["", *format_summary(comparison)]
-    lines = Report(style="comparison", body=tuple(body)).lines_for(screen)
-    return [line if len(line) <= 2000 else line[:2000] + " ..." for line in lines]
+    return Report(style="comparison", body=tuple(body))
+
+
+def rows_to_show(
+    tensors: Sequence[TensorComparison], everything: bool
+) -> tuple[str, list[TensorComparison]]:
+    """Return the tensors of the table in the order of execution, and the line above it.
+
+    Those that differ are shown; if none does, those which one side has in a coarser type.
+    """
+    if everything:
+        return "tensors:", list(tensors)
+    title, found = "tensors that differ:", [it for it in tensors if not it.passed]
+    if not found:
+        title, found = "tensors that are least alike:", [it for it in tensors if is_coarse(it)]
+    worst = sorted(found, key=badness_of, reverse=True)[:MOST_ROWS]
+    if len(worst) < len(found):
+        title += f" the {MOST_ROWS} worst of {len(found)}; --all prints every tensor"
+    kept = set(map(id, worst))
+    return title, [it for it in found if id(it) in kept]
+
+
+def is_coarse(tensor: TensorComparison) -> bool:
+    """Return whether a tensor is further from its twin than results of one type are."""
+    figures = tensor.figures
+    if tensor.single is not None:
+        return True
+    return figures is not None and (figures.snr_db or math.inf) < FINE_SNR_DB
+
+
+def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
+    """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
+    that differs is worse than any that does not."""
+    figures = tensor.figures
+    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
+        return (not tensor.passed, math.inf)
+    return (not tensor.passed, figures.relative_l2)
 
 
 def describe_side(side: SideFacts) -> str:
@@ -88,15 +159,26 @@ def type_of(kind: str, name: str) -> str:
     return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
 
 
-def body_of_culprit(culprit: Culprit) -> Iterator[str | AnyTable]:
-    """Yield what stands below a culprit: its operators in full, what goes in and what comes out."""
+def body_of_culprit(culprit: Culprit, columns: Sequence[Column[Row]]) -> Iterator[str | AnyTable]:
+    """Yield what stands below a culprit: its operators in full, what goes in, what comes out, and
+    its worst element."""
     for side, operators, others in (
         ("A", culprit.actual, culprit.expected),
         ("B", culprit.expected, culprit.actual),
     ):
         for operator in operators:
             yield f"  {side}: {describe_operator(operator, others)}"
-    yield replace(tensor_table(rows_of_culprit(culprit)), layout=INDENTED)
+    yield replace(tensor_table(rows_of_culprit(culprit), columns), layout=INDENTED)
+    if (figures := culprit.output.figures) is not None and figures.worst is not None:
+        yield f"  {describe_worst(figures, figures.worst)}"
+
+
+def describe_worst(figures: Figures, worst: Element) -> str:
+    """Return where a tensor is worst, and how many of its elements are past the tolerance."""
+    return printable(
+        f"worst at {format_shape(worst.index)}: {worst.actual} in A, {worst.expected} in B; past "
+        f"the tolerance: {figures.mismatches} of {figures.elements}{describe_nonfinite(figures)}"
+    )
 
 
 def rows_of_culprit(culprit: Culprit) -> list[Row]:
@@ -137,17 +219,35 @@ class Row(NamedTuple):
     role: str = ""
 
 
-def tensor_table(rows: Iterable[Row]) -> Table[Row]:
+def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]]) -> Table[Row]:
     """Return a table of tensors; one that differs is red on a terminal with colours."""
     rows = tuple(rows)
-    columns = (ROLE_IN_TEXT, *TENSOR_COLUMNS) if any(row.role for row in rows) else TENSOR_COLUMNS
     return Table(
         name="tensors",
         title="Tensors",
-        columns=columns,
+        columns=(ROLE_IN_TEXT, *columns) if any(row.role for row in rows) else tuple(columns),
         rows=rows,
         color=lambda row: "" if row.tensor.passed else "red",
     )
+
+
+def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...]:
+    """Return the columns of the text: a few, or all with `wide`.
+
+    Data types are shown where the sides have different ones, single errors where there are any,
+    and the error that a tolerance is given for.
+    """
+    tensors = comparison.tensors
+    shown = {"operator", "type", "entire", "SNR dB"}
+    if any(it.actual.dtype != it.expected.dtype for it in tensors):
+        shown.add("data type")
+    if any(it.single is not None for it in tensors):
+        shown.add("single")
+    if comparison.tolerance.max_error is not None:
+        shown.add("error")
+    if wide:
+        shown |= {column.title for column in COLUMNS} - {"single"}
+    return tuple(it for it in COLUMNS if it.in_text and it is not ROLE and it.title in shown)
 
 
 def figure_column(
@@ -196,21 +296,57 @@ def element_column(title: str, value: Callable[[Element], str]) -> Column[Row]:
     return replace(figure_column(title, text, text, 5), value=cell, digits=None)
 
 
-def format_error(row: Row) -> str:
+def format_entire(row: Row) -> str:
     """Return the error of a pair, `equal`, or why it cannot be compared."""
     figures = row.tensor.figures
     if figures is None:
-        return row.tensor.problem
-    return "equal" if figures.identical else format_number(figures.max_error)
+        return printable(row.tensor.problem)
+    if figures.nonfinite_mismatches:
+        return f"{figures.nonfinite_mismatches} NaN or inf"
+    return "equal" if figures.identical else format_number(figures.relative_l2)
+
+
+def single_of(row: Row) -> float | None:
+    """Return the error of an operator alone, 0 where it gives the same."""
+    single = row.tensor.single
+    if single is None:
+        return None
+    return 0.0 if single.identical else single.relative_l2
+
+
+def format_single(row: Row) -> str:
+    single = row.tensor.single
+    if single is None:
+        return ""
+    if single.nonfinite_mismatches:
+        return f"{single.nonfinite_mismatches} NaN or inf"
+    return "equal" if single.identical else format_number(single.relative_l2)
+
+
+def ulps_of(row: Row) -> int | None:
+    """Return the distance of a pair in ULPs where it is small enough to say something."""
+    figures, dtype = row.tensor.figures, row.tensor.expected.dtype
+    if figures is None or figures.identical:
+        return None if figures is None else 0
+    if figures.max_ulp is None or dtype != row.tensor.actual.dtype:
+        return None
+    return figures.max_ulp if figures.max_ulp <= MOST_ULPS.get(dtype, 0) else None
 
 
 def format_matched(row: Row) -> str:
     return row.tensor.matched_by + (", but for a bias" if row.tensor.apart_by_bias else "")
 
 
-def format_operator(row: Row) -> str:
+def format_type(row: Row) -> str:
+    """Return the type of the operator that gives a pair."""
     expected = row.tensor.expected
     return printable(type_of(expected.operator_type, expected.operator))
+
+
+def format_data_type(row: Row) -> str:
+    """Return the data type of a pair, both where they differ."""
+    tensor = row.tensor
+    return printable(" = ".join(dict.fromkeys((tensor.actual.dtype, tensor.expected.dtype))))
 
 
 def format_pair(row: Row) -> str:
@@ -225,29 +361,29 @@ def format_expected_shape(row: Row) -> str:
 ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
 COLUMNS: tuple[Column[Row], ...] = (
     ROLE,
-    Column("tensor", format_pair, format_pair, rank=0),
-    Column("operator", format_operator, format_operator, rank=2),
+    Column("operator", format_pair, format_pair, rank=0),
+    Column("type", format_type, format_type, rank=4, shortest=10),
+    Column("data type", format_data_type, format_data_type, rank=3, shortest=10),
     Column("shape", format_expected_shape, format_expected_shape, rank=3),
     Column("matched by", format_matched, format_matched, rank=9),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
-    replace(number_column("error", lambda it: it.max_error, 0), text=format_error),
+    replace(number_column("entire", lambda it: it.relative_l2, 0), text=format_entire),
+    Column("single", single_of, format_single, rank=0, digits=ANY_DIGITS),
+    figure_column(
+        "SNR dB",
+        lambda it: it.snr_db,
+        lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}",
+        1,
+    ),
+    number_column("error", lambda it: it.max_error, 2),
     number_column("max abs", lambda it: it.max_absolute, 4),
     number_column("max rel", lambda it: it.max_relative, 6),
-    number_column("rel l2", lambda it: it.relative_l2, 3),
-    figure_column(
-        "ulp", lambda it: it.max_ulp, lambda it: "" if it.max_ulp is None else str(it.max_ulp), 7, 0
-    ),
+    Column("ulp", ulps_of, lambda row: str(ulps_of(row) or ""), rank=7, digits=ANY_DIGITS),
     figure_column(
         "cosine",
         lambda it: it.cosine,
         lambda it: "" if it.cosine is None else f"{it.cosine:.7f}",
         7,
-    ),
-    figure_column(
-        "SNR dB",
-        lambda it: it.snr_db,
-        lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}",
-        8,
     ),
     figure_column(
         "past tolerance", lambda it: it.mismatches, lambda it: format_mismatches(it), 1, 0
@@ -262,7 +398,6 @@ COLUMNS: tuple[Column[Row], ...] = (
     element_column("actual", lambda it: it.actual),
     element_column("expected", lambda it: it.expected),
 )
-TENSOR_COLUMNS = tuple(it for it in COLUMNS if it.in_text and it is not ROLE)
 ROLE_IN_TEXT = replace(ROLE, title="")  # the text has no heading above it
 
 
@@ -340,8 +475,14 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
         "result: "
         + {
             "same": "the same within the tolerance",
-            "fault": "different; " + "; ".join(map(describe_culprit, comparison.culprits)),
+            "fault": f"different; {describe_culprits(comparison.culprits)}",
             "rounding": "different; no operator stands out, the errors grow gradually",
             "different": "different",
         }[comparison.finding]
     )
+
+
+def describe_culprits(culprits: Sequence[Culprit]) -> str:
+    """Return the first culprits in a few words."""
+    more = f"; and {len(culprits) - MOST_NAMED} more" if len(culprits) > MOST_NAMED else ""
+    return "; ".join(map(describe_culprit, culprits[:MOST_NAMED])) + more

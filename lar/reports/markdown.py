@@ -17,7 +17,10 @@ def format_markdown(report: Report) -> str:
     lines: list[str] = []
     for part in report.body:
         if isinstance(part, str):
-            lines.append(f"- {escape(printable_text(part), SIGNS)}" if part else "")
+            # A line behind a table would be a row of it.
+            lines += [""] * bool(part and lines and lines[-1].startswith("|"))
+            lines.append(f"- {escape(printable_text(part.strip()), SIGNS)}" if part else "")
         else:
+            lines += [""] * bool(lines and lines[-1])
             lines += format_table(replace(part, layout=MARKDOWN))
     return "".join(f"{line}\n" for line in lines)

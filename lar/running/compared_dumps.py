@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lar.comparison.compare import compare_dumps
+from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -56,6 +56,7 @@ def compare(
     atol: float | None = None,
     max_error: float | None = None,
     case: int | None = None,
+    progress: Progress = ignore,
     **options: Any,
 ) -> Comparison:
     """Compare two dumps, tensor files or models with their options.
@@ -67,6 +68,7 @@ def compare(
         atol: how far elements may be apart besides.
         max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
         case: the number of the testcase to compare, of sides with several; the first if None.
+        progress: is called with a few words on what is being done, again and again.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
@@ -76,7 +78,7 @@ def compare(
     if options:
         from lar.running.plan import parse_values  # two dumps need none
 
-        parse_values(options, ("rtol", "atol", "max_error", "case"))
+        parse_values(options, ("rtol", "atol", "max_error", "case", "progress"))
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
@@ -84,12 +86,14 @@ def compare(
     ]
     check_case(sides, case)
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-        return compare_dumps(sides[0], sides[1], tolerance, kinds_of=operator_kinds_of)
+        return compare_dumps(
+            sides[0], sides[1], tolerance, kinds_of=operator_kinds_of, progress=progress
+        )
     from lar.files.work_folders import work_folder  # two dumps need none
 
     with work_folder() as folder:
-        dumps = open_sides(sides, options, Path(folder), case or 0)
-        found = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of)
+        dumps = open_sides(sides, options, Path(folder), case or 0, progress)
+        found = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of, progress=progress)
     return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
 
 
@@ -209,7 +213,11 @@ def add_value(values: dict[str, Any], option: Option[Any], value: str) -> None:
 
 
 def open_sides(
-    sides: list[Side], options: Mapping[str, Any], folder: Path, case: int
+    sides: list[Side],
+    options: Mapping[str, Any],
+    folder: Path,
+    case: int,
+    progress: Progress = ignore,
 ) -> tuple[Dump, Dump]:
     """Run the models among two sides, on the same inputs; their dumps go into a folder.
 
@@ -226,6 +234,7 @@ def open_sides(
         if isinstance(side, ModelRun):
             inputs = inputs_for(number, sides, dumps, shared, folder)
             values = {**shared, **({"input": inputs} if inputs else {})}
+            progress(f"running {side.text}")
             side = run_side(side, values, folder / f"side{number}", case)
         dumps[number] = side
     return dumps[0], dumps[1]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -12,7 +13,10 @@ import pytest
 from onnx import numpy_helper
 
 from lar.cli.main import main
+from lar.comparison import compare, metrics
 from lar.dumps.binary import write_tensor
+from lar.records.comparison import Figures
+from tests.running.isolated_runs import eventually
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -121,6 +125,44 @@ def test_the_tolerance_decides_on_the_exit_code(
     assert ("tensors that differ:" in capsys.readouterr().out) == bool(code)
 
 
+def test_a_report_on_standard_output_stands_there_alone(
+    folders: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.md"
+    assert main(["compare", *folders, "--report", "-", "--report", str(file)]) == 1
+    text = capsys.readouterr().out
+    assert text == file.read_text()
+    assert text.startswith("- A: ")
+    assert "\n\n| operator | type | entire | SNR dB |\n|---|---|---|---|\n| tensor 000002 |" in text
+    assert main(["compare", *folders, "--report", "-", "--format", "csv"]) == 1
+    assert capsys.readouterr().out.startswith("actual,expected,")
+    assert main(["compare", *folders, "--report=-", "--format=json"]) == 1
+    assert json.loads(capsys.readouterr().out)["finding"] == "different"
+
+
+def test_a_long_comparison_says_on_a_terminal_how_far_it_is(
+    folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    assert main(["compare", *folders]) == 1
+    assert shown.getvalue() == ""
+    monkeypatch.setattr("lar.cli.progress_line.LateLine.SECONDS", 0.0)
+
+    def measure_slowly(*words: Any, **others: Any) -> Figures:
+        eventually(lambda: "tensors compared, 0 s" in shown.getvalue())
+        return metrics.measure(*words, **others)
+
+    monkeypatch.setattr(compare, "measure", measure_slowly)
+    assert main(["compare", *folders]) == 1
+    assert "0 of 2 tensors compared, 0 s" in shown.getvalue()
+    assert shown.getvalue().endswith(" \r")
+
+
 def test_a_report_spoils_no_dump_that_is_compared(
     folders: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +217,8 @@ def test_single_files_are_compared(
         (["A", "A", "-e", "-1"], "is not a limit"),
         (["A", "A", "--rtol", "x"], "--rtol: 'x' is not a number"),
         (["A", "A", "--report", "out.txt"], "--report: out.txt: its format is not known"),
+        (["A", "A", "--format", "csv"], "--format csv: no report needs it"),
+        (["A", "A", "--report", "-", "--report", "-"], "go to the same place"),
         (["A", "A", "--report", "no/folder/out.csv"], "cannot be written"),
         (["A", "A", "--raport", "x.csv"], "unknown flag --raport"),
         (["models/none.mge --cpu", "A"], "does not hold what its run was fed with"),

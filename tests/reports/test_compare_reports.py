@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -28,7 +29,9 @@ from lar.records.comparison import (
 )
 from lar.reports.compare_csv import COLUMNS, format_csv
 from lar.reports.compare_html import format_html
-from lar.reports.compare_text import format_comparison, format_json
+from lar.reports.compare_text import COLUMNS as COLUMNS_OF_TEXT
+from lar.reports.compare_text import Row, format_comparison, format_json, format_markdown
+from lar.reports.text import Screen
 from tests.profiles.browser import CHROMIUM, open_page
 
 GOOD = Figures(
@@ -78,6 +81,7 @@ def comparison(**others: Any) -> Comparison:
     conv, odd = pair("conv<2>", BAD, depth=2), pair("odd", None, problem="shapes differ", depth=3)
     fields: dict[str, Any] = {
         "finding": "fault",
+        "tolerance": Tolerance(),
         "culprits": (
             Culprit(
                 actual=(operator("conv<2>", parameters={"pads": [1, 1], "group": 1}),),
@@ -100,7 +104,6 @@ def comparison(**others: Any) -> Comparison:
             source="a", tensors=5, engine="megengine", settings={"enable_nchw44": True}
         ),
         expected=SideFacts(source="b", tensors=4),
-        tolerance=Tolerance(),
         **fields,
     )
 
@@ -116,13 +119,124 @@ def test_the_culprit_comes_first_with_what_goes_in_and_out() -> None:
     assert start < lines.index("tensors that differ:")
     assert lines[start + 1] == "  A: Conv conv<2> gives conv<2>; pads=1x1"
     assert lines[start + 2] == "  B: Conv conv<2> gives conv<2>; pads=0x0"
-    head, given, made = lines[start + 3 : start + 6]
-    assert head.split()[:4] == ["tensor", "operator", "shape", "matched"]
-    assert given.split()[:2] == ["input", "data"]
-    assert "equal" in given
-    assert made.split()[:2] == ["output", "conv<2>"]
-    for cell in ("0.5", "0.25", "12.0", "3 (75.0%)", "{1,1}", "nan", "2.0", "NaN 1/0"):
+    head, given, made, worst = lines[start + 3 : start + 7]
+    assert head.split() == ["operator", "type", "entire", "SNR", "dB"]
+    assert given.split() == ["input", "data", "Conv", "equal"]
+    assert made.split() == ["output", "conv<2>", "Conv", "1", "NaN", "or", "inf", "12.0"]
+    assert worst == (
+        "  worst at {1,1}: nan in A, 2.0 in B; past the tolerance: 3 of 4, 1 NaN or infinite "
+        "on one side (NaN 1/0, inf 0/0)"
+    )
+
+
+def test_all_columns_are_printed_on_request() -> None:
+    narrow = Screen(width=60)
+    lines = format_comparison(comparison(), narrow, wide=True)
+    start = lines.index("culprit: Conv conv<2>")
+    head, _, made = lines[start + 3 : start + 6]
+    assert head.split()[:6] == ["operator", "type", "data", "type", "shape", "matched"]
+    for cell in ("0.5", "12.0", "3 (75.0%)", "{1,1}", "nan", "2.0", "NaN 1/0"):
         assert cell in made
+    assert max(map(len, format_comparison(comparison(), narrow))) <= 60
+
+
+def test_columns_that_say_something_are_added() -> None:
+    """Single errors, data types where the sides differ, and the error that has a limit."""
+    conv = pair("conv", BAD)
+    cast = replace(conv, actual=facts("conv", dtype="float16"), single=replace(GOOD, snr_db=60.0))
+    coarse = comparison(tensors=(cast,), culprits=(), tolerance=Tolerance(max_error=0.1))
+    lines = format_comparison(coarse)
+    head, row = lines[lines.index("tensors that differ:") + 1 :][:2]
+    assert head.split() == [
+        "operator",
+        "type",
+        "data",
+        "type",
+        *["entire", "single", "SNR", "dB", "error"],
+    ]
+    assert row.split()[2:5] == ["float16", "=", "float32"]
+    assert row.split()[-3:] == ["1e-06", "12.0", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ulps", "cell"),
+    [
+        ("float32", 12, "12"),
+        ("float32", 1 << 12, "4096"),
+        ("float32", 1 << 13, ""),
+        ("float16", 100, ""),
+        ("int8", 1, ""),
+    ],
+)
+def test_ulps_are_shown_where_they_say_something(dtype: str, ulps: int, cell: str) -> None:
+    near = replace(GOOD, max_ulp=ulps)
+    sides = facts("conv", dtype=dtype), facts("conv", dtype=dtype)
+    found = replace(pair("conv", near), actual=sides[0], expected=sides[1])
+    (column,) = (it for it in COLUMNS_OF_TEXT if it.title == "ulp")
+    assert column.cell(Row(found)) == cell
+    mixed = replace(found, actual=facts("conv", dtype="float64"))
+    assert column.cell(Row(mixed)) == ""
+
+
+def many(count: int) -> Comparison:
+    """A comparison of so many tensors, each worse than the one before, the last of a weight."""
+    wrong = replace(BAD, snr_db=20.0, worst=None, nonfinite_mismatches=0)
+    tensors = [
+        replace(
+            pair(f"stage{number}/conv", replace(wrong, relative_l2=number / 100), depth=number),
+            actual=facts(f"ADD(ConvBiasForward[{number}],{{1,64,56,56}})", dtype="float16"),
+        )
+        for number in range(1, count)
+    ]
+    weight = pair("weight", replace(GOOD, mismatches=1, relative_l2=0.5), constant=True)
+    return comparison(tensors=(*tensors, weight), culprits=())
+
+
+def test_the_worst_rows_are_shown_in_their_order() -> None:
+    lines = format_comparison(many(25))
+    start = next(place for place, it in enumerate(lines) if it.startswith("tensors that differ:"))
+    assert lines[start] == ("tensors that differ: the 20 worst of 25; --all prints every tensor")
+    rows = lines[start + 2 : lines.index("", start)]
+    assert len(rows) == 20
+    assert [row.split()[2] for row in rows[:-1]] == [f"stage{it}/conv" for it in range(6, 25)]
+    assert rows[-1].startswith("weight")
+    assert len(text_of(many(25), everything=True).splitlines()) == len(lines) + 5
+
+
+def test_results_of_a_coarser_type_are_shown_though_none_differs() -> None:
+    near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0))
+    same = comparison(tensors=(near, far), culprits=(), finding="same", unmatched=())
+    lines = format_comparison(same)
+    rows = lines[lines.index("tensors that are least alike:") + 2 :]
+    assert rows[0].startswith("far")
+    assert rows[1] == ""
+    assert "least alike" not in text_of(replace(same, tensors=(near,)))
+
+
+def test_the_last_line_names_the_first_of_many_culprits() -> None:
+    (culprit,) = comparison().culprits
+    *_, last = format_comparison(comparison(culprits=(culprit,) * 5))
+    assert last == "result: different; Conv conv<2>; Conv conv<2>; Conv conv<2>; and 2 more"
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("form", ["80", "160", "wide", "markdown"])
+def test_no_byte_of_the_text_changes(form: str) -> None:
+    """`LAR_GOLDEN=write` writes the files anew."""
+    alike = replace(many(25), culprits=comparison().culprits)
+    if form == "markdown":
+        text = format_markdown(alike)
+    else:
+        screen = Screen(int(form)) if form.isdigit() else Screen(80)
+        lines = format_comparison(alike, screen, wide=form == "wide")
+        assert not form.isdigit() or max(map(len, lines)) <= int(form)
+        text = "".join(f"{line}\n" for line in lines)
+    file = GOLDEN / f"comparison_{form}.txt"
+    if os.environ.get("LAR_GOLDEN") == "write":
+        file.write_text(text)
+    assert text == file.read_text()
 
 
 def test_the_table_has_failures_and_all_on_request() -> None:
