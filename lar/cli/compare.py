@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.errors import UsageError
+from lar.errors import Interrupted, UsageError
 from lar.options.arguments import add_option
 from lar.options.rules import Asked, check_rules, excludes, fact, typed
 from lar.options.table import OPTIONS
@@ -80,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may be E",
     )
+    group = parser.add_argument_group("culprits")
+    group.add_argument(
+        "--isolate",
+        action="store_true",
+        help="run each operator of A alone on B's values of its inputs: what it is off by itself",
+    )
     group = parser.add_argument_group("report")
     group.add_argument(
         "--all", action="store_true", help="print every tensor, not only the 20 worst that differ"
@@ -114,7 +120,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Compare, print and write; return the exit code: 0 when nothing differs, else 1."""
+    """Compare, print and write; return the exit code: 0 when nothing differs, 130 when the user
+    interrupted it and what is known was printed, else 1."""
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
@@ -137,6 +144,7 @@ def main(arguments: argparse.Namespace) -> int:
                 atol=arguments.atol,
                 max_error=arguments.max_err,
                 case=arguments.case,
+                isolate=arguments.isolate,
                 progress=line.show,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )
@@ -147,6 +155,8 @@ def main(arguments: argparse.Namespace) -> int:
             print("\n".join(lines), flush=True)
         for file, form in zip(files, forms, strict=True):
             file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
+    if comparison.interrupted:
+        return Interrupted.exit_code
     return 0 if comparison.same else 1
 
 

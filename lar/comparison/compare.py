@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
 from lar.comparison.elements import elements_of, with_bias_of
 from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
+from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.operator_kinds import OperatorKinds
@@ -42,9 +45,12 @@ def compare_dumps(
     *,
     kinds_of: Callable[[str], OperatorKinds],
     progress: Progress = ignore,
+    operators: Operators | None = None,
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
     `progress` takes what is being done.
+
+    With `operators`, each of the actual side is run alone on the expected values of its inputs too.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -53,7 +59,7 @@ def compare_dumps(
         Graph(actual, kinds_of(actual.index.engine)),
         Graph(expected, kinds_of(expected.index.engine)),
     )
-    return DumpComparison(graphs, tolerance or Tolerance(), progress).run()
+    return DumpComparison(graphs, tolerance or Tolerance(), progress).run(operators)
 
 
 class DumpComparison:
@@ -70,13 +76,16 @@ class DumpComparison:
         self.compared: dict[Node, TensorComparison] = {}
         self.originals: Mapping[Node, Node] = {}
 
-    def run(self) -> Comparison:
+    def run(self, operators: Operators | None = None) -> Comparison:
         self.progress("matching tensors")
         alignment = align(*self.graphs, self.values)
         self.originals = alignment.originals
         self.compared, constants = self.measure_all(alignment)
         judge = Judge(alignment, self.compared, self.compare_nodes)
         divergence = judge.judge()
+        interrupted = ""
+        if operators is not None:
+            divergence, interrupted = self.isolate(judge, divergence, operators)
         pairs = judge.pairs()
         tensors = [self.compared[pair.actual] for pair in pairs]
         unmatched = self.find_unmatched(pairs, alignment.constants)
@@ -89,7 +98,46 @@ class DumpComparison:
             culprits=tuple(self.culprit_of(blame, constants) for blame in divergence.blames),
             tensors=tuple(tensors),
             unmatched=tuple(unmatched),
-            notes=tuple(self.find_notes(pairs, divergence)),
+            notes=(*self.find_notes(pairs, divergence), *filter(None, [interrupted])),
+            interrupted=bool(interrupted),
+        )
+
+    def isolate(
+        self, judge: Judge, divergence: Divergence, operators: Operators
+    ) -> tuple[Divergence, str]:
+        """Run the operators of the actual side alone, and find those at fault by their single
+        errors; return beside them how far it came if it was interrupted, else nothing."""
+        alone, count = run_alone(judge, self.values, operators, self.compare_alone, self.progress)
+        for node, (found, problem, _) in alone.items():
+            self.compared[node] = replace(
+                self.compared[node],
+                single=found.figures if found else None,
+                single_problem=problem or (found.problem if found else ""),
+            )
+        blames = tuple(find_blames(judge, alone))
+        left = f"interrupted: {len(alone)} of {count} operators were run alone"
+        return (
+            divergence._replace(
+                blames=blames, steepest=None if blames or judge.is_same() else judge.steepest()
+            ),
+            left if len(alone) < count else "",
+        )
+
+    def compare_alone(self, pair: Pair, array: Array) -> TensorComparison:
+        """Compare what the operator of a pair gave alone, as it is stored, with the expected
+        tensor."""
+        assert pair.actual.tensor
+        assert pair.expected.tensor
+        actual = Dump(self.dumps[0].source, self.dumps[0].index, lambda _: array)
+        there = copy.copy(self)
+        there.dumps = (actual, self.dumps[1])
+        there.values = (self.values[0].of_other_dump(actual), self.values[1])
+        return there.compare_tensors(
+            pair.actual.tensor,
+            pair.expected.tensor,
+            pair.by,
+            pair.expected.depth,
+            apart_by_bias=pair.apart_by_bias,
         )
 
     def measure_all(
@@ -229,10 +277,10 @@ class DumpComparison:
         if node in self.originals:
             return f"the data of {self.originals[node].name}"
         copies = results_of(node, self.originals) if node.steps == ("move",) else []
-        for copy in copies:
-            original = self.originals[copy]
+        for each in copies:
+            original = self.originals[each]
             if original in sources_of(node, {original}):
-                return f"between {original.name} and {copy.name}, which holds its data"
+                return f"between {original.name} and {each.name}, which holds its data"
         return ""
 
     def find_finding(

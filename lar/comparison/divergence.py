@@ -87,7 +87,7 @@ class Judge:
             dropped += no_twins
             for pair in no_twins:
                 del self.by_node[pair.actual], self.by_node[pair.expected]
-        if all(self.compared[pair.actual].passed for pair in self.pairs()):
+        if self.is_same():
             return Divergence((), tuple(dropped), None)
         blames: list[Blame] = []
         behind: set[Node] = set()
@@ -96,6 +96,10 @@ class Judge:
                 add_blame(blames, self.blame(pair))
                 behind |= after(pair.expected)
         return Divergence(tuple(blames), tuple(dropped), None if blames else self.steepest())
+
+    def is_same(self) -> bool:
+        """Return whether all pairs are within the tolerance."""
+        return all(self.compared[pair.actual].passed for pair in self.pairs())
 
     def pairs(self) -> list[Pair]:
         """Return the twins in the order of the expected side."""

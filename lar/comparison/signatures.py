@@ -37,6 +37,12 @@ class Values:
         self.dump = dump
         self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
+    def of_other_dump(self, dump: Dump) -> Values:
+        """Return the values of a dump of the same tensors."""
+        values = Values(dump)
+        values.shapes = self.shapes
+        return values
+
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
         """Return the plain shape of a tensor."""
         if not is_blocked(tensor):

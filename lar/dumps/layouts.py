@@ -123,6 +123,25 @@ def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> A
     return plain[tuple(map(slice, padded if shape is None else shape))]
 
 
+def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
+    """Return a plain array in a blocked layout, as a tensor of that shape is stored; what does not
+    fill the blocks is followed by zeros.
+
+    Raises:
+        ValueError: no tensor of this layout has this shape, or this plain one.
+    """
+    import numpy as np
+
+    padded = plain_shape(shape, layout)
+    if not is_padded(padded, array.shape, layout):
+        raise ValueError(f"{array.shape} does not fill the blocks of {tuple(shape)}")
+    filled = np.zeros(padded, array.dtype)
+    filled[tuple(map(slice, array.shape))] = array
+    places = known_axes(shape, layout).places
+    blocked = filled.reshape([shape[place] for place in places])
+    return np.ascontiguousarray(blocked.transpose(np.argsort(places)))
+
+
 def plain_pieces(array: Array, layout: str, shape: Sequence[int], most: int) -> Iterator[Array]:
     """Yield the elements of `to_plain` in order, as flat arrays of at most so many.
 

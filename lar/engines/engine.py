@@ -87,6 +87,21 @@ class StagedRun(abc.ABC):
         asked for."""
 
 
+class Isolation(abc.ABC):
+    """A loaded model, each tensor of which can be computed from others; in a worker."""
+
+    @abc.abstractmethod
+    def compute(self, output: str, values: Arrays) -> np.ndarray[Any, Any]:
+        """Compute a tensor of the graph that the engine runs, from the values of tensors before it.
+
+        Tensors have the names and the axes that they have in a dump of the same run; weights are
+        those of the model.
+
+        Raises:
+            LarError: there is no such tensor for certain, or it takes others than the given ones.
+        """
+
+
 class Size(NamedTuple):
     """A number of bytes in a table, with a note."""
 
@@ -190,6 +205,9 @@ class Engine(abc.ABC):
 
     variable_prefixes: tuple[str, ...] = ()
     """How the variables begin that its libraries heed; results hold those that are set."""
+
+    isolating_driver: str = ""
+    """The driver that computes parts of a graph alone; empty if the engine cannot do it."""
 
     packing: CasePacker | None = None
     staged: StagedRun | None = None
@@ -335,6 +353,15 @@ class Engine(abc.ABC):
             UsageError: the file is damaged.
         """
         raise NotImplementedError(f"{self.title} reads no file with testcases")
+
+    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+        """Load the model of a spec for `isolating_driver`, in a worker, and optimise it as a run
+        does.
+
+        Raises:
+            LarError: it does not load.
+        """
+        raise NotImplementedError(f"{self.title} computes no part of a graph alone")
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""

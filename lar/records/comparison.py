@@ -91,7 +91,10 @@ class TensorComparison:
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
     With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel. `single` is the error of the operator alone, fed with the expected side's inputs.
+    each channel.
+    `single` is what the operator alone is off by, when it is run on the expected values of its
+    inputs; `figures` have what those before it add too. Where that was asked for and cannot be
+    done, `single_problem` says why.
     """
 
     actual: TensorFacts
@@ -104,6 +107,7 @@ class TensorComparison:
     figures: Figures | None = None
     single: Figures | None = None
     problem: str = ""
+    single_problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +190,8 @@ class Comparison:
 
     `finding` is "same" when every pair is within the tolerance, "fault" when culprits were found,
     "rounding" when errors grow gradually until they are past the tolerance, "different" when
-    tensors differ and nothing is known of what computes them.
+    tensors differ and nothing is known of what computes them. An `interrupted` one holds what was
+    known by then.
     """
 
     actual: SideFacts
@@ -198,6 +203,7 @@ class Comparison:
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()
     notes: tuple[str, ...] = ()
+    interrupted: bool = False
 
     @property
     def same(self) -> bool:

@@ -157,6 +157,14 @@ class Packed:
 
 
 @dataclass(frozen=True)
+class ComputedAlone:
+    """A tensor was computed from given values and stands in its file; or it was not, and why."""
+
+    number: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Failed:
     """The worker ends here; nothing comes after this."""
 
@@ -180,6 +188,7 @@ Event = (
     | DevicesFound
     | Unpacked
     | Packed
+    | ComputedAlone
     | Failed
 )
 Emit = Callable[[Event], None]
@@ -203,6 +212,7 @@ EVENTS: Mapping[str, type[Any]] = {
         DevicesFound,
         Unpacked,
         Packed,
+        ComputedAlone,
         Failed,
     )
 }

@@ -86,6 +86,7 @@ def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = 
     title, shown = rows_to_show(comparison.tensors, everything)
     if shown:
         body += ["", title, tensor_table(map(Row, shown), columns)]
+    body += format_not_run(comparison, everything)
     body += format_unmatched(comparison, everything)
     body += ["", *format_summary(comparison)]
     return Report(style="comparison", body=tuple(body))
@@ -241,7 +242,7 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
     shown = {"operator", "type", "entire", "SNR dB"}
     if any(it.actual.dtype != it.expected.dtype for it in tensors):
         shown.add("data type")
-    if any(it.single is not None for it in tensors):
+    if any(it.single is not None or it.single_problem for it in tensors):
         shown.add("single")
     if comparison.tolerance.max_error is not None:
         shown.add("error")
@@ -317,7 +318,7 @@ def single_of(row: Row) -> float | None:
 def format_single(row: Row) -> str:
     single = row.tensor.single
     if single is None:
-        return ""
+        return "not run" if row.tensor.single_problem else ""
     if single.nonfinite_mismatches:
         return f"{single.nonfinite_mismatches} NaN or inf"
     return "equal" if single.identical else format_number(single.relative_l2)
@@ -456,6 +457,19 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str]:
             more = "" if everything or len(constants) <= MOST_UNMATCHED else ", ..."
             of_them = f"{len(constants)} constants that are in another form there, or not at all"
             yield f"  {of_them}: {printable(names)}{more}"
+
+
+def format_not_run(comparison: Comparison, everything: bool) -> Iterator[str]:
+    """Yield the lines about operators that could not be run alone, and why."""
+    left = [it for it in comparison.tensors if it.single_problem]
+    if not left:
+        return
+    yield ""
+    yield f"not run alone: {len(left)} of A"
+    shown = left if everything else left[:MOST_UNMATCHED]
+    yield from (f"  {printable(f'{shorten(it.actual.name)}: {it.single_problem}')}" for it in shown)
+    if len(shown) < len(left):
+        yield f"  and {len(left) - len(shown)} more, which --all lists"
 
 
 def format_summary(comparison: Comparison) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
@@ -23,6 +24,9 @@ from lar.options.table import FLAGS, option_of
 from lar.records.comparison import Comparison, Tolerance
 from lar.records.run import TensorInfo
 from lar.testcases.paths import source_of
+
+if TYPE_CHECKING:
+    from lar.records.run import RunSpec
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")
@@ -56,6 +60,7 @@ def compare(
     atol: float | None = None,
     max_error: float | None = None,
     case: int | None = None,
+    isolate: bool = False,
     progress: Progress = ignore,
     **options: Any,
 ) -> Comparison:
@@ -68,6 +73,8 @@ def compare(
         atol: how far elements may be apart besides.
         max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
         case: the number of the testcase to compare, of sides with several; the first if None.
+        isolate: also run each operator of `actual` alone, on the expected values of its inputs; an
+            interrupt then ends with what is known (`Comparison.interrupted`).
         progress: is called with a few words on what is being done, again and again.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
@@ -78,14 +85,15 @@ def compare(
     if options:
         from lar.running.plan import parse_values  # two dumps need none
 
-        parse_values(options, ("rtol", "atol", "max_error", "case", "progress"))
+        parse_values(options, ("rtol", "atol", "max_error", "case", "isolate", "progress"))
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
         for side in (actual, expected)
     ]
     check_case(sides, case)
-    if isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
+    alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
+    if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
         return compare_dumps(
             sides[0], sides[1], tolerance, kinds_of=operator_kinds_of, progress=progress
         )
@@ -93,8 +101,39 @@ def compare(
 
     with work_folder() as folder:
         dumps = open_sides(sides, options, Path(folder), case or 0, progress)
-        found = compare_dumps(*dumps, tolerance, kinds_of=operator_kinds_of, progress=progress)
-    return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
+        with contextlib.ExitStack() as stack:
+            operators = None
+            if alone is not None:
+                from lar.running.operator_isolation import IsolatedOperators
+
+                place = Path(folder) / "alone"
+                place.mkdir()
+                operators = stack.enter_context(IsolatedOperators(alone, place))
+            found = compare_dumps(
+                *dumps,
+                tolerance,
+                kinds_of=operator_kinds_of,
+                progress=progress,
+                operators=operators,
+            )
+    return replace(found, notes=(*describe_cases(sides, case or 0), *left_out, *found.notes))
+
+
+def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tuple[str, ...]]:
+    """Return the spec for the worker that runs a side's operators alone, and notes about it.
+
+    Raises:
+        UsageError: the side is no model, and names none; or its engine cannot do it.
+    """
+    from lar.running.operator_isolation import spec_for_isolation, spec_of_dump
+    from lar.running.plan import parse_values, plan_run
+
+    if isinstance(side, Dump):
+        spec = spec_of_dump(side.index, side.source)
+    else:
+        shared = {key: value for key, value in options.items() if is_set(value)}
+        spec = plan_run(side.model, parse_values({**shared, **side.options}))
+    return spec_for_isolation(spec)
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:

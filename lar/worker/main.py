@@ -100,12 +100,21 @@ def pack_cases(task: Task, emit: Emit) -> None:
     emit(Packed(*pack(task.spec, task.context)))
 
 
+def isolate_operators(task: Task, emit: Emit) -> None:
+    """Compute tensors of the spec's model from given values, when the parent asks for them."""
+    from lar.worker.isolating import compute_each
+
+    emit(PhaseEntered("load"))
+    compute_each(task.spec, task.context, task.turns or (), emit)
+
+
 TASKS: Mapping[str, Callable[[Task, Emit], None]] = {
     "run": execute_run,
     "info": read_model,
     "devices": find_devices,
     "unpack": unpack_cases,
     "pack": pack_cases,
+    "isolate": isolate_operators,
 }
 
 

@@ -15,6 +15,7 @@ from lar.records.events import (
     CasesFound,
     CaseStarted,
     Classified,
+    ComputedAlone,
     DevicesFound,
     EngineStarted,
     Event,
@@ -121,6 +122,7 @@ CASES: list[tuple[Event, dict[str, Any]]] = [
     (DevicesFound(("cpu", "cuda:0")), {"status": "ok", "phase": "done"}),
     (Unpacked("model.mge", (CASE,)), {"status": "ok", "phase": "done"}),
     (Packed(((FED,),), (INFO,), ("odd",)), {"status": "ok", "phase": "done"}),
+    (ComputedAlone(3, "it cannot be cut out"), {}),
     (Failed(FAILURE), {"status": "failed", "failure": FAILURE}),
 ]
 each_event = pytest.mark.parametrize(

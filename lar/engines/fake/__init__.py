@@ -10,6 +10,7 @@ from lar.engines.formats import SCRIPT
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
+    from lar.engines.engine import Isolation
     from lar.engines.option_rows import OptionRow
     from lar.records.run import ModelInfo, RunContext, RunSpec
 
@@ -28,6 +29,7 @@ class FakeEngine(Engine):
     formats = (SCRIPT,)
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
     is_for_tests = True
+    isolating_driver = "script"
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.fake.script import ROWS
@@ -41,6 +43,11 @@ class FakeEngine(Engine):
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
+
+    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+        from lar.engines.fake.script import FakeDriver, FakeIsolation
+
+        return FakeIsolation(FakeDriver(spec, self.rows, context))
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         from lar.engines.fake.script import describe_progress

@@ -17,7 +17,8 @@ again at their end; the noise (seconds, and Hz) has an entry for each, but ends.
 clock of its own, so that the times are exact; with `"real_time": true` it sleeps them, and where it
 has no queue delays those are the machine's. `progress` is what it reports while it prepares.
 `operators` are those of a profile, each with its part of an iteration's time after the dispatch. A
-fault happens `at` load, feed, start or outputs (the `index`-th iteration) and does one of `FAULTS`.
+fault happens `at` load, feed, start or outputs (the `index`-th iteration), or at the `index`-th
+tensor that is computed alone, and does one of `FAULTS`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lar.engines.driver import Driver, EngineTrace
+from lar.engines.engine import Isolation
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
@@ -115,7 +117,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 class Fault:
     """Something that goes wrong at one point of the run."""
 
-    at: Literal["load", "feed", "start", "outputs"]
+    at: Literal["load", "feed", "start", "outputs", "alone"]
     do: str
     index: int = 0
 
@@ -346,3 +348,19 @@ class FakeDriver(Driver):
             meter = super().meter()
             return meter and SleepingMeter(meter)
         return ScriptedMeter(self)
+
+
+class FakeIsolation(Isolation):
+    """Gives the outputs of a script, whatever they are computed from."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        driver.load()
+        self._driver = driver
+        self._count = 0
+
+    def compute(
+        self, output: str, values: Mapping[str, np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any]:
+        index, self._count = self._count, self._count + 1
+        self._driver._play_faults("alone", index)
+        return self._driver.outputs()[output]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles, Defect
+    from lar.engines.engine import Arrays, CacheFiles, Defect, Isolation
     from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
@@ -103,6 +103,7 @@ class MegEngine(Engine):
     )
     searches = (FAST_RUN, FULL_RUN)
     settles = (FAST_RUN_ALGO_POLICY, FAST_RUN, FULL_RUN, TENSORRT_CACHE)
+    isolating_driver = "graph"
     packing = TestcaseFiles()
     staged = WinogradRun()
 
@@ -220,6 +221,12 @@ class MegEngine(Engine):
         from lar.engines.megengine.testcases import unpack
 
         return unpack(spec, context)
+
+    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+        from lar.engines.megengine.graph import GraphDriver
+        from lar.engines.megengine.isolation import GraphIsolation
+
+        return GraphIsolation(GraphDriver(spec, self.rows, context))
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.megengine.dumps import describe_dump

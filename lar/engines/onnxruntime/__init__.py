@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
     from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles
+    from lar.engines.engine import Arrays, CacheFiles, Isolation
     from lar.engines.option_rows import OptionRow
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
@@ -70,6 +70,7 @@ class OnnxRuntime(Engine):
         *(FAST_RUN_ALGO_POLICY, RANGE),
         *(BIN_IO_DUMP, IO_DUMP, IO_DUMP_STDOUT, IO_DUMP_STDERR),
     )
+    isolating_driver = "session"
     packing = TestcaseFolders()
 
     @property
@@ -143,6 +144,12 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.cache import remove_build
 
         remove_build(spec, context)
+
+    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+        from lar.engines.onnxruntime.isolation import SessionIsolation
+        from lar.engines.onnxruntime.session import SessionDriver
+
+        return SessionIsolation(SessionDriver(spec, self.rows, context))
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.onnxruntime.dumps import describe_dump

@@ -1,0 +1,204 @@
+"""Each operator of the actual side alone, fed with what the expected side has at its inputs.
+
+What it then gives differs from the expected tensor by the error that it makes itself, its single
+error, whatever stands before it. So operators at fault are found one behind the other too.
+
+What is run alone is all between a tensor and the nearest tensors before it that have twins: one
+operator, or several where the other side fused them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from lar.comparison.divergence import (
+    JUMP,
+    JUMP_BEHIND,
+    SUSPECT,
+    Blame,
+    Judge,
+    add_blame,
+    after,
+    error_of,
+    in_weight,
+)
+from lar.comparison.graph import Node, region_of, sources_of
+from lar.comparison.matching import Pair
+from lar.comparison.metrics import DEFAULT_RTOL
+from lar.comparison.signatures import Values, is_blocked
+from lar.dumps.dump import DumpedTensor
+from lar.dumps.layouts import to_blocked
+from lar.errors import LarError
+from lar.records.comparison import TensorComparison
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Operators(Protocol):
+    """Computes tensors of the actual side's model alone."""
+
+    def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
+        """Compute a tensor from the values of others, by their names, all as they are stored.
+
+        Raises:
+            LarError: it cannot be cut out of the model, or the engine failed.
+        """
+
+
+class Alone(NamedTuple):
+    """The comparison of what an operator gives alone with the expected tensor; without one, why it
+    was not run alone. `nodes` are what was run."""
+
+    found: TensorComparison | None = None
+    problem: str = ""
+    nodes: frozenset[Node] = frozenset()
+
+
+def run_alone(
+    judge: Judge,
+    values: tuple[Values, Values],
+    operators: Operators,
+    compare: Callable[[Pair, Array], TensorComparison],
+    progress: Callable[[str], None],
+) -> tuple[dict[Node, Alone], int]:
+    """Compute each actual tensor that has a twin from the expected values before it.
+
+    Returns:
+        What came of each, by its node, and how many there are: more than that where the user
+        interrupted it.
+    """
+    pairs = [pair for pair in judge.pairs() if pair.actual.operator and not pair.actual.is_input]
+    twins = {pair.actual: pair for pair in judge.pairs() if can_be_fed(judge, pair)}
+    found: dict[Node, Alone] = {}
+    try:
+        for number, pair in enumerate(pairs):
+            progress(f"running operators alone, {number} of {len(pairs)}")
+            try:
+                array = operators.compute(
+                    tensor_of(pair.actual), values_before(pair.actual, twins, values)
+                )
+                region = frozenset(region_of(pair.actual, twins))
+                alone = Alone(compare(pair, array), nodes=region)
+            except LarError as error:
+                alone = Alone(problem=error.message)
+            found[pair.actual] = alone
+    except KeyboardInterrupt:
+        pass  # what is known is reported
+    return found, len(pairs)
+
+
+def can_be_fed(judge: Judge, pair: Pair) -> bool:
+    """Return whether the expected tensor of a pair can stand for the actual one."""
+    return judge.compared[pair.actual].figures is not None and not pair.apart_by_bias
+
+
+def tensor_of(node: Node) -> DumpedTensor:
+    assert node.tensor
+    return node.tensor
+
+
+def values_before(
+    node: Node, twins: Mapping[Node, Pair], values: tuple[Values, Values]
+) -> dict[str, Array]:
+    """Return what a node is computed from, by name: the expected values, stored as actual ones.
+
+    Raises:
+        LarError: some of it has no twin on the expected side, or is of a type that cannot be fed.
+        DumpError: a tensor is missing or damaged.
+    """
+    for each in region_of(node, twins):
+        if each.is_input or each.operator is None:
+            raise LarError("what it is computed from has no twin in B", subject=each.name)
+    return {
+        tensor_of(each).name: stored_as(tensor_of(each), tensor_of(twins[each].expected), values)
+        for each in sources_of(node, twins)
+    }
+
+
+def stored_as(actual: DumpedTensor, expected: DumpedTensor, values: tuple[Values, Values]) -> Array:
+    """Return the values of an expected tensor in the type, the shape and the layout of the actual
+    one.
+
+    Raises:
+        LarError: the type cannot be fed.
+        DumpError: the tensor is missing or damaged.
+    """
+    shape = values[0].shape_of(actual)
+    stored = values[1].read_without_padding(expected, [shape])
+    array = converted(stored.decode(stored.raw), actual, expected).reshape(shape)
+    return to_blocked(array, actual.layout, actual.shape) if is_blocked(actual) else array
+
+
+def converted(array: Array, actual: DumpedTensor, expected: DumpedTensor) -> Array:
+    """Return values in the type of the actual tensor.
+
+    Raises:
+        LarError: it cannot be fed.
+    """
+    if actual.dtype == expected.dtype:
+        return array
+    try:
+        wanted = np.dtype(actual.dtype)
+    except TypeError:
+        raise LarError(
+            f"values of {expected.dtype} cannot be fed as {actual.dtype}", subject=actual.name
+        ) from None
+    if wanted.kind in "iu" and array.dtype.kind == "f":
+        limits = np.iinfo(wanted)
+        array = np.clip(np.rint(array), limits.min, limits.max)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(wanted)
+
+
+def find_blames(judge: Judge, alone: Mapping[Node, Alone]) -> Sequence[Blame]:
+    """Find the operators at fault: those whose single error is past the tolerance, and where none
+    is known, those that would be blamed without.
+
+    Where there are none and something differs all the same, it may be what is past a part of the
+    tolerance.
+    """
+    blames = blames_past(judge, alone, is_past_tolerance)
+    return blames or ([] if judge.is_same() else blames_past(judge, alone, is_suspect))
+
+
+def blames_past(
+    judge: Judge, alone: Mapping[Node, Alone], is_past: Callable[[TensorComparison], bool]
+) -> list[Blame]:
+    blames: list[Blame] = []
+    behind: set[Node] = set()
+    blamed: set[Node] = set()
+    for pair in judge.pairs():
+        found, _, nodes = alone.get(pair.actual, Alone())
+        if found is None:
+            at_fault = judge.is_fault(pair, JUMP_BEHIND if pair.expected in behind else JUMP)
+        else:
+            at_fault = is_past(found) and blamed.isdisjoint(nodes)
+        if at_fault:
+            add_blame(blames, blame_of(judge, pair))
+            behind |= after(pair.expected)
+            blamed.add(pair.actual)
+    return blames
+
+
+def is_past_tolerance(found: TensorComparison) -> bool:
+    return not found.passed
+
+
+def is_suspect(found: TensorComparison) -> bool:
+    return error_of(found)[0] > SUSPECT * DEFAULT_RTOL.get(found.expected.dtype, math.inf)
+
+
+def blame_of(judge: Judge, pair: Pair) -> Blame:
+    """Return the smallest regions that contain the fault of a pair.
+
+    Behind another fault nothing within the regions can be compared.
+    """
+    if all(judge.compared[each.actual].passed for each in judge.around(pair, sources_of)):
+        return judge.blame(pair)
+    sides = [region_of(node, judge.by_node) for node in pair[:2]]
+    inputs = judge.inputs_of([*sides[0], *sides[1]])
+    return Blame(in_weight(sides[0]), in_weight(sides[1]), inputs, judge.compared[pair.actual])

@@ -1,0 +1,87 @@
+"""Single tensors of MegEngine's graph, computed from others in place of what is before them.
+
+The graph is the loaded one, optimised for inference as the options ask for it. What MegEngine fuses
+besides when it compiles a graph, it fuses again in each part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lar.engines.engine import Isolation
+from lar.errors import LarError
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.graph import GraphDriver
+
+Array = np.ndarray[Any, Any]
+
+# The number of an operator in a name that MegEngine made up; lite counts otherwise.
+NUMBER = re.compile(r"\[\d+\]")
+
+
+class GraphIsolation(Isolation):
+    """A driver's graph, in which variables are replaced by values."""
+
+    def __init__(self, driver: GraphDriver) -> None:
+        driver.load()
+        self.driver = driver
+        self.variables: dict[str, Any] = {}
+        self.alike: defaultdict[str, list[Any]] = defaultdict(list)
+        for operator in driver.tools.get_oprs_seq(driver.output_vars, False, False):
+            for variable in operator.outputs:
+                self.variables.setdefault(variable.name, variable)
+                self.alike[NUMBER.sub("", variable.name)].append(variable)
+
+    def variable(self, name: str) -> Any:
+        """Return the variable of a name.
+
+        Raises:
+            LarError: there is none, or several that differ in MegEngine's own numbers alone.
+        """
+        if name in self.variables and not NUMBER.search(name):
+            return self.variables[name]
+        found = self.alike.get(NUMBER.sub("", name), ())
+        if len(found) == 1:
+            return found[0]
+        if name in self.variables:
+            return self.variables[name]
+        raise LarError(
+            "several variables of the graph may be it" if found else "the graph has no such tensor",
+            subject=name,
+        )
+
+    def compute(self, output: str, values: Mapping[str, Array]) -> Array:
+        api, tools, graph = self.driver.graph_api, self.driver.tools, self.driver.graph
+        wanted = self.variable(output)
+        taken = {self.variable(name): array for name, array in values.items()}
+        nodes = {
+            variable: api.InputNode(
+                device=variable.comp_node,
+                dtype=variable.dtype,
+                shape=array.shape,
+                graph=graph,
+                use_static_shape=True,
+            )
+            for variable, array in taken.items()
+        }
+        (replaced,) = tools.replace_vars(
+            [wanted], {variable: node.outputs[0] for variable, node in nodes.items()}
+        )
+        # The engine would wait for them for ever.
+        for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
+            raise LarError("its value is not known", subject=missing.name)
+        sink = api.OutputNode(replaced)
+        function = graph.compile([sink.outputs[0]])
+        for variable, array in taken.items():
+            tensor = self.driver.megengine.Tensor(array, dtype=variable.dtype, device="xpux")
+            nodes[variable].set_value(tensor._dev_tensor())
+        function.execute()
+        function.wait()
+        found: Array = sink.get_value().numpy()
+        return found
