@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from lar.profiles.ranges import range
     from lar.profiles.trace_file import read_profile
     from lar.records.bench import BenchResult, read_bench
-    from lar.records.comparison import Comparison, read_comparison
+    from lar.records.comparison import (
+        Comparison,
+        ComparisonOfSides,
+        read_comparison,
+        read_comparison_of_sides,
+    )
     from lar.records.profile import Profile
     from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
     from lar.results.reading import read_results
@@ -49,6 +54,8 @@ _API = {
     "read_bench": "lar.records.bench",
     "Comparison": "lar.records.comparison",
     "read_comparison": "lar.records.comparison",
+    "ComparisonOfSides": "lar.records.comparison",
+    "read_comparison_of_sides": "lar.records.comparison",
     "schema_of_result": "lar.records.run",
     "load_tensor_binary": "lar.dumps.binary",
     "open_dump": "lar.dumps.index",
@@ -61,6 +68,7 @@ _API = {
 __all__ = [
     "BenchResult",
     "Comparison",
+    "ComparisonOfSides",
     "DumpError",
     "EngineMissing",
     "LarError",
@@ -76,6 +84,7 @@ __all__ = [
     "range",
     "read_bench",
     "read_comparison",
+    "read_comparison_of_sides",
     "read_info",
     "read_profile",
     "read_result",

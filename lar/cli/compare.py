@@ -1,4 +1,4 @@
-"""`lar compare A B`: what differs between two dumps or models, and the operator at fault."""
+"""`lar compare A B ...`: what differs between dumps or models, and the operator at fault."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lar.errors import Interrupted, UsageError
 from lar.options.arguments import add_option
@@ -18,7 +18,7 @@ from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
-    from lar.records.comparison import Comparison
+    from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.running.compared_dumps import Side
 
 SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
@@ -33,11 +33,16 @@ INPUT_KEYS = frozenset(option.key for option in INPUT_OPTIONS)
 
 
 def are_dumps(asked: Asked) -> bool:
-    """Whether both sides are dumps, so that no model is run."""
+    """Whether all sides are dumps, so that no model is run."""
     from lar.dumps.dump import Dump
     from lar.running.compared_dumps import side_of
 
-    return all(isinstance(side_of(asked.values[side]), Dump) for side in ("actual", "expected"))
+    return all(isinstance(side_of(side), Dump) for side in texts_of(asked.values))
+
+
+def texts_of(values: Mapping[str, Any]) -> list[str]:
+    """Return the sides as they were typed."""
+    return [values["actual"], values["expected"], *values["others"]]
 
 
 RULES = (
@@ -59,6 +64,12 @@ RULES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("actual", metavar="A", help=SIDE)
     parser.add_argument("expected", metavar="B", help=EXPECTED)
+    parser.add_argument(
+        "others",
+        metavar="C",
+        nargs="*",
+        help="more sides: all are compared with A, and the odd one out is named",
+    )
     group = parser.add_argument_group("tolerance")
     group.add_argument(
         "--rtol",
@@ -125,8 +136,6 @@ def main(arguments: argparse.Namespace) -> int:
     check_rules(RULES, Asked(vars(arguments)))
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
-    from lar.cli.screen import screen_of_output
-    from lar.reports.compare_text import format_comparison
     from lar.running.compared_dumps import compare, side_of
 
     forms = [form_of(name, arguments.format) for name in arguments.report]
@@ -135,11 +144,13 @@ def main(arguments: argparse.Namespace) -> int:
             "no report needs it", "add --report -", flag=f"--format {arguments.format}"
         )
     with contextlib.ExitStack() as stack:
-        sides = [side_of(arguments.actual), side_of(arguments.expected)]
+        sides = [side_of(text) for text in texts_of(vars(arguments))]
         files = open_reports(arguments, sides, stack) if arguments.report else []
         with LateLine(sys.stderr) as line:
-            comparison = compare(
-                *sides,
+            comparison: Comparison | ComparisonOfSides = compare(
+                sides[0],
+                sides[1],
+                *sides[2:],
                 rtol=arguments.rtol,
                 atol=arguments.atol,
                 max_error=arguments.max_err,
@@ -149,10 +160,10 @@ def main(arguments: argparse.Namespace) -> int:
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )
         if not any(file.to_stdout for file in files):
-            lines = format_comparison(
-                comparison, screen_of_output(), everything=arguments.all, wide=arguments.wide
+            sys.stdout.write(
+                render(comparison, "text", everything=arguments.all, wide=arguments.wide)
             )
-            print("\n".join(lines), flush=True)
+            sys.stdout.flush()
         for file, form in zip(files, forms, strict=True):
             file.write(render(comparison, form, everything=arguments.all, wide=arguments.wide))
     if comparison.interrupted:
@@ -160,8 +171,20 @@ def main(arguments: argparse.Namespace) -> int:
     return 0 if comparison.same else 1
 
 
-def render(comparison: Comparison, form: str, *, everything: bool, wide: bool) -> str:
+def render(
+    comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool, wide: bool
+) -> str:
     """Return a comparison in the form that is asked for."""
+    from lar.cli.screen import screen_of_output
+    from lar.records.comparison import ComparisonOfSides
+
+    if isinstance(comparison, ComparisonOfSides):
+        return render_sides(comparison, form, everything=everything, wide=wide)
+    if form == "text":
+        from lar.reports.compare_text import format_comparison
+
+        lines = format_comparison(comparison, screen_of_output(), everything=everything, wide=wide)
+        return "".join(f"{line}\n" for line in lines)
     if form == "markdown":
         from lar.reports.compare_text import format_markdown
 
@@ -177,6 +200,15 @@ def render(comparison: Comparison, form: str, *, everything: bool, wide: bool) -
     from lar.reports.compare_text import format_json
 
     return format_json(comparison)
+
+
+def render_sides(comparison: ComparisonOfSides, form: str, *, everything: bool, wide: bool) -> str:
+    """Return a comparison of several sides in the form that is asked for."""
+    from lar.cli.table_output import render
+    from lar.reports.sides_report import build_report
+
+    made = build_report(comparison, everything=everything, with_page=form == "html")
+    return render(made, form, to_stdout=not wide)
 
 
 def form_of(name: str, asked: str | None) -> str:

@@ -16,6 +16,10 @@ from lar.records.run import Setting, record_of_format
 #   lar.comparison/1  first version
 COMPARISON_FORMAT = "lar.comparison/1"
 
+# History of the format of several sides (`ComparisonOfSides.format`):
+#   lar.comparison-of-sides/1  first version
+SIDES_FORMAT = "lar.comparison-of-sides/1"
+
 MatchedBy = Literal["name", "graph", "content"]
 Finding = Literal["same", "fault", "rounding", "different"]
 
@@ -211,6 +215,55 @@ class Comparison:
         return self.finding == "same"
 
 
+@dataclass(frozen=True, kw_only=True)
+class TensorOfSides:
+    """A tensor of the first side and its twins on the others.
+
+    `tensors` and `figures` have an entry for each side: None for a side without a twin. Figures
+    are those against the first side, so it has none itself. `groups` are the sides, counted from
+    0, that agree with each other; `odd` are those outside the largest group, empty where all agree
+    or no group is the largest.
+    """
+
+    tensors: tuple[TensorFacts | None, ...]
+    figures: tuple[Figures | None, ...]
+    groups: tuple[tuple[int, ...], ...]
+    odd: tuple[int, ...] = ()
+    depth: int = 0
+    constant: bool = False
+
+    @property
+    def same(self) -> bool:
+        """True if all sides that have the tensor agree."""
+        return len(self.groups) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOfSides:
+    """Everything that a comparison of three or more sides found.
+
+    `comparisons` are those of each side but the first with the first one, which stands as the
+    expected side there. `tensors` are in the order of execution.
+    """
+
+    sides: tuple[SideFacts, ...]
+    tolerance: Tolerance
+    comparisons: tuple[Comparison, ...]
+    tensors: tuple[TensorOfSides, ...]
+    format: str = SIDES_FORMAT
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """True if all that was compared is within the tolerance."""
+        return all(comparison.same for comparison in self.comparisons)
+
+    @property
+    def interrupted(self) -> bool:
+        """True if one of the comparisons was ended before it had found all."""
+        return any(comparison.interrupted for comparison in self.comparisons)
+
+
 @check_keywords
 def read_comparison(data: bytes | str) -> Comparison:
     """Decode a comparison that `--report FILE.json` wrote, of any version so far.
@@ -219,3 +272,13 @@ def read_comparison(data: bytes | str) -> Comparison:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
     return record_of_format(data, Comparison, COMPARISON_FORMAT)
+
+
+@check_keywords
+def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
+    """Decode a comparison of several sides that `--report FILE.json` wrote.
+
+    Raises:
+        ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
+    """
+    return record_of_format(data, ComparisonOfSides, SIDES_FORMAT)

@@ -140,14 +140,14 @@ def describe_side(side: SideFacts) -> str:
     return printable(f"{side.model or side.source} ({facts})")
 
 
-def describe_culprit(culprit: Culprit) -> str:
-    """Return the operators of a culprit in a few words."""
+def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
+    """Return the operators of a culprit in a few words; `letters` are those of the two sides."""
     sides = [culprit.actual, culprit.expected]
     if not culprit.actual or not culprit.expected:
-        here, there = ("B", "A") if not culprit.actual else ("A", "B")
+        here, there = reversed(letters) if not culprit.actual else letters
         return f"{describe_operators(sides[0] or sides[1])} of {here}, which {there} lacks"
     texts = list(dict.fromkeys(map(describe_operators, sides)))
-    return " in A, ".join(texts) + (" in B" if len(texts) > 1 else "")
+    return f" in {letters[0]}, ".join(texts) + (f" in {letters[1]}" if len(texts) > 1 else "")
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
@@ -496,7 +496,7 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def describe_culprits(culprits: Sequence[Culprit]) -> str:
+def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB") -> str:
     """Return the first culprits in a few words."""
     more = f"; and {len(culprits) - MOST_NAMED} more" if len(culprits) > MOST_NAMED else ""
-    return "; ".join(map(describe_culprit, culprits[:MOST_NAMED])) + more
+    return "; ".join(describe_culprit(it, letters) for it in culprits[:MOST_NAMED]) + more

@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
@@ -21,7 +22,7 @@ from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, option_of
-from lar.records.comparison import Comparison, Tolerance
+from lar.records.comparison import Comparison, ComparisonOfSides, Tolerance
 from lar.records.run import TensorInfo
 from lar.testcases.paths import source_of
 
@@ -52,10 +53,26 @@ class ModelRun:
 Side: TypeAlias = Dump | ModelRun
 
 
+@overload
+def compare(
+    actual: str | os.PathLike[str] | Side, expected: str | os.PathLike[str] | Side, **options: Any
+) -> Comparison: ...
+
+
+@overload
 def compare(
     actual: str | os.PathLike[str] | Side,
     expected: str | os.PathLike[str] | Side,
-    *,
+    third: str | os.PathLike[str] | Side,
+    *others: str | os.PathLike[str] | Side,
+    **options: Any,
+) -> ComparisonOfSides: ...
+
+
+def compare(
+    actual: str | os.PathLike[str] | Side,
+    expected: str | os.PathLike[str] | Side,
+    *others: str | os.PathLike[str] | Side,
     rtol: float | None = None,
     atol: float | None = None,
     max_error: float | None = None,
@@ -63,12 +80,13 @@ def compare(
     isolate: bool = False,
     progress: Progress = ignore,
     **options: Any,
-) -> Comparison:
-    """Compare two dumps, tensor files or models with their options.
+) -> Comparison | ComparisonOfSides:
+    """Compare two or more dumps, tensor files or models with their options.
 
     Args:
         actual: a dump's folder, a tensor's file, or a model with its options: "r.mge --cpu".
         expected: the same; what the other should be.
+        others: more sides; all are compared with the first, and the odd one out is named.
         rtol: how far elements may be apart, relative to the expected one.
         atol: how far elements may be apart besides.
         max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
@@ -89,9 +107,13 @@ def compare(
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
-        for side in (actual, expected)
+        for side in (actual, expected, *others)
     ]
     check_case(sides, case)
+    if others:
+        if isolate:
+            raise UsageError("isolates one side from one other", "give two", flag="--isolate")
+        return compare_several(sides, tolerance, options, case or 0, progress)
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
         return compare_dumps(
@@ -110,7 +132,8 @@ def compare(
                 place.mkdir()
                 operators = stack.enter_context(IsolatedOperators(alone, place))
             found = compare_dumps(
-                *dumps,
+                dumps[0],
+                dumps[1],
                 tolerance,
                 kinds_of=operator_kinds_of,
                 progress=progress,
@@ -136,9 +159,34 @@ def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tu
     return spec_for_isolation(spec)
 
 
+def compare_several(
+    sides: list[Side],
+    tolerance: Tolerance,
+    options: Mapping[str, Any],
+    case: int,
+    progress: Progress = ignore,
+) -> ComparisonOfSides:
+    """Compare three or more sides with the first one.
+
+    Raises:
+        UsageError: an option cannot be used, or it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    from lar.comparison.sides import compare_sides  # two sides need neither
+    from lar.files.work_folders import work_folder
+
+    def compare_two(one: Dump, other: Dump) -> Comparison:
+        return compare_dumps(one, other, tolerance, kinds_of=operator_kinds_of, progress=progress)
+
+    with work_folder() as folder:
+        dumps = open_sides(sides, options, Path(folder), case, progress)
+        found = compare_sides(dumps, compare_two)
+    return replace(found, notes=(*describe_cases(sides, case), *found.notes))
+
+
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
     """Yield which testcase was compared, of each side with several."""
-    for letter, side in zip("AB", sides, strict=True):
+    for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             yield (
                 f"{letter} has {side.case_count} testcases, of which number {case} was compared; "
@@ -257,8 +305,8 @@ def open_sides(
     folder: Path,
     case: int,
     progress: Progress = ignore,
-) -> tuple[Dump, Dump]:
-    """Run the models among two sides, on the same inputs; their dumps go into a folder.
+) -> list[Dump]:
+    """Run the models among the sides, on the same inputs; their dumps go into a folder.
 
     Raises:
         UsageError: an option cannot be used, or it is not clear what to feed.
@@ -267,7 +315,7 @@ def open_sides(
     shared = {key: value for key, value in options.items() if is_set(value)}
     dumps: dict[int, Dump] = {}
     # A dump, and a run that brings its own inputs, come first: the other side gets the same.
-    order = sorted(range(2), key=lambda number: brings_inputs(sides[number]), reverse=True)
+    order = sorted(range(len(sides)), key=lambda number: brings_inputs(sides[number]), reverse=True)
     for number in order:
         side = sides[number]
         if isinstance(side, ModelRun):
@@ -276,7 +324,7 @@ def open_sides(
             progress(f"running {side.text}")
             side = run_side(side, values, folder / f"side{number}", case)
         dumps[number] = side
-    return dumps[0], dumps[1]
+    return [dumps[number] for number in range(len(sides))]
 
 
 def brings_inputs(side: Side) -> bool:
@@ -328,27 +376,27 @@ def inputs_for(
 ) -> list[str]:
     """Return the `--input` items for a model besides its own options, empty if it needs none.
 
-    Where nobody says what to feed, it gets the inputs of a dump on the other side, and two models
-    whose inputs have other names get the same generated data.
+    Where nobody says what to feed, it gets the inputs of a dump on another side, and models whose
+    inputs have other names get the same generated data.
 
     Raises:
-        UsageError: the inputs of two models are not alike, or a dump does not hold them.
+        UsageError: the inputs of the models are not alike, or a dump does not hold them.
     """
     models = [side for side in sides if isinstance(side, ModelRun)]
     if "input" in options or any(
         "input" in side.options or (side.has_testcases and side is sides[number]) for side in models
     ):
         return []
-    other = sides[1 - number]
-    if brings_inputs(other):
-        return inputs_of_dump(dumps[1 - number], folder)
-    if len(models) == 2 and models[0].model != models[1].model:
+    for other, side in enumerate(sides):
+        if brings_inputs(side):
+            return inputs_of_dump(dumps[other], folder / f"inputs{number}")
+    if len({side.model for side in models}) > 1:
         return generated_inputs(number, models, options, folder)
     return []
 
 
-def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
-    """Return `--input` items with what the run was fed with that made a dump.
+def inputs_of_dump(dump: Dump, place: Path) -> list[str]:
+    """Return `--input` items with what the run was fed with that made a dump, from a new folder.
 
     Raises:
         UsageError: the dump does not record it.
@@ -366,7 +414,6 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
             "give --input, with the same data",
             subject=dump.source,
         )
-    place = folder / "inputs"
     place.mkdir()
     return items_of(fed, place)
 
@@ -374,7 +421,7 @@ def inputs_of_dump(dump: Dump, folder: Path) -> list[str]:
 def generated_inputs(
     number: int, models: Sequence[ModelRun], options: Mapping[str, Any], folder: Path
 ) -> list[str]:
-    """Return `--input` items for one of two models with the same data for both, by the places of
+    """Return `--input` items for one of the models with the same data for all, by the places of
     the inputs; none where the names are the same, because the data is generated alike then.
 
     Raises:
@@ -389,13 +436,14 @@ def generated_inputs(
         read_info(side.model, allow_external_data=folders).inputs
         for side, folders in zip(models, allowed, strict=True)
     ]
-    if {each.name for each in infos[0]} == {each.name for each in infos[1]}:
+    if len({frozenset(each.name for each in info) for info in infos}) == 1:
         return []
-    if list(map(describe_input, infos[0])) != list(map(describe_input, infos[1])):
-        raise UsageError(
-            f"{models[0].model} and {models[1].model} take different inputs",
-            'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
-        )
+    for model, info in zip(models, infos, strict=True):
+        if list(map(describe_input, info)) != list(map(describe_input, infos[-1])):
+            raise UsageError(
+                f"{model.model} and {models[-1].model} take different inputs",
+                'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
+            )
     import numpy as np
 
     fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
@@ -409,7 +457,7 @@ def generated_inputs(
             fill=fill,
             seed=seed,
         )
-        for mine, theirs in zip(infos[number], infos[1], strict=True)
+        for mine, theirs in zip(infos[number], infos[-1], strict=True)
     }
     return items_of(fed, place)
 

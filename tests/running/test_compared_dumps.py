@@ -176,8 +176,8 @@ def test_a_model_with_testcases_brings_the_inputs_of_both_sides(
     packed = str(tmp_path / "digit")
     model, data = "models/digits_cnn.onnx", "inputs/digit_7.npy"
     assert run_lar("pack", model, "-d", data, "-o", packed, cwd=root).returncode == 0
-    for sides in ((packed, root / model), (root / model, packed)):
-        found = compare(*sides)
+    for one, other in ((packed, root / model), (root / model, packed)):
+        found = compare(one, other)
         assert found.same
         assert not any("other data" in note for note in found.notes)
     fed = next(it for it in found.tensors if it.actual.name == "data")

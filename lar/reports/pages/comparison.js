@@ -19,9 +19,34 @@ function drawDepth(points) {
   return svg;
 }
 
+// The errors of several sides, or the single beside the entire ones: a line of dots for each.
+function drawCurves(curves, label) {
+  const places = curves.flatMap(({ points }) => points.map(([place]) => place));
+  const deepest = Math.max(1, ...places);
+  const { svg, atX, atY, right } = makeFrame(1180, 340, "error of each curve",
+    { from: -deepest * 0.02, to: deepest * 1.02, label, whole: true },
+    { from: LEAST_ERROR, to: GREATEST_ERROR, label: "relative error", log: true,
+      format: (tick) => tick < LEAST_ERROR * 2 ? "equal" : tick.toExponential(0) }, 90);
+  curves.forEach(({ name, points }, number) => {
+    const color = COLORS[number % COLORS.length];
+    for (const [place, error, operator] of points) {
+      const shown = Math.min(Math.max(error ?? GREATEST_ERROR, LEAST_ERROR), GREATEST_ERROR);
+      svg.append(
+        makeShape("circle", { cx: atX(place), cy: atY(shown), r: 3.5, fill: color },
+          makeShape("title", {},
+            `${name}, ${operator}: ${error === null ? "not a number" : formatAny(error)}`)));
+    }
+    svg.append(
+      makeShape("circle", { cx: right + 14, cy: 24 + 18 * number, r: 4, fill: color }),
+      makeShape("text", { x: right + 24, y: 28 + 18 * number }, name));
+  });
+  return svg;
+}
+
 figures.culprits.forEach((table, place) =>
   drawSection(`culprit${place + 1}`, () => [makeTable(table, "tensors")]));
-drawSection("depth", () => [drawDepth(figures.depth)]);
+drawSection("depth", () => [figures.curves
+  ? drawCurves(figures.curves, "operators before it") : drawDepth(figures.depth)]);
 for (const name of ["differing", "all", "unmatched"])
   drawSection(name, () => [makeTable(figures[name], "tensors")]);
 finishPage();

@@ -1,0 +1,123 @@
+"""Several sides: who agrees with whom, and the odd one out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lar
+from lar.cli.main import main
+from lar.comparison.sides import odd_of
+from lar.dumps.binary import write_tensor
+from lar.records.comparison import ComparisonOfSides, read_comparison_of_sides
+from lar.reports.sides_report import build_report
+from lar.reports.text import Screen
+
+
+def write_dump(place: Path, *values: float) -> str:
+    """Write tensors t0, t1, ... of a value each."""
+    place.mkdir()
+    for number, value in enumerate(values):
+        write_tensor(place / f"{number:06x}", np.full((2, 3), value, np.float32), f"t{number}")
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Dumps of which A and B agree, C is another at t1 and t2, D at t2."""
+    place = tmp_path_factory.mktemp("sides")
+    values = {"a": (1, 2, 3), "b": (1, 2, 3), "c": (1, 2.5, 3.5), "d": (1, 2, 9)}
+    return [write_dump(place / name, *each) for name, each in values.items()]
+
+
+@pytest.mark.parametrize(
+    ("groups", "odd"),
+    [
+        ([[0, 1, 2]], ()),
+        ([[0, 1], [2]], (2,)),
+        ([[0], [1, 2]], (0,)),
+        ([[0], [1], [2]], ()),
+        ([[0, 2], [1, 3]], ()),
+        ([[0, 2, 4], [3], [1]], (1, 3)),
+    ],
+)
+def test_the_odd_ones_are_those_outside_the_largest_group(
+    groups: list[list[int]], odd: tuple[int, ...]
+) -> None:
+    assert odd_of(groups) == odd
+
+
+def test_the_odd_one_out_is_named_for_each_tensor(folders: list[str]) -> None:
+    found = lar.compare(*folders[:3])
+    assert isinstance(found, ComparisonOfSides)
+    assert not found.same
+    assert [(it.groups, it.odd) for it in found.tensors] == [
+        (((0, 1, 2),), ()),
+        (((0, 1), (2,)), (2,)),
+        (((0, 1), (2,)), (2,)),
+    ]
+    assert lar.compare(*folders[:3], max_error=1.0).same
+
+
+def test_the_first_side_may_be_the_odd_one(folders: list[str]) -> None:
+    a, b, c, _ = folders
+    found = lar.compare(c, a, b)
+    assert [it.groups for it in found.tensors] == [((0, 1, 2),), *[((0,), (1, 2))] * 2]
+    *_, last = build_report(found).text.splitlines()
+    assert last == "result: different; A is the odd one out at 2 of 3 tensors, first at t1"
+
+
+def test_sides_that_all_differ_are_said_to(folders: list[str]) -> None:
+    a, _, c, d = folders
+    found = lar.compare(a, c, d)
+    assert [it.odd for it in found.tensors] == [(), (1,), ()]
+    assert found.tensors[2].groups == ((0,), (1,), (2,))
+    text = build_report(found).text
+    assert "result: different; B is the odd one out at 1 of 3 tensors, first at t1\n" in text
+    assert "A | B | C" in text
+
+
+def test_the_table_has_a_column_for_each_side(folders: list[str]) -> None:
+    report = build_report(lar.compare(*folders))
+    lines = report.lines_for(Screen(80))
+    assert [line[:3] for line in lines[:4]] == ["A: ", "B: ", "C: ", "D: "]
+    start = lines.index("tensors that differ:")
+    assert [line.split() for line in lines[start + 1 : start + 4]] == [
+        ["operator", "type", "B", "C", "D", "odd", "one", "out"],
+        ["t1", "equal", "0.25", "equal", "C"],
+        ["t2", "equal", "0.167", "2", "C", "D"],
+    ]
+    assert (
+        "3 tensors of A compared, 3 with B, 3 with C, 3 with D: 1 the same on all sides, 2 differ\n"
+    ) in report.text
+
+
+def test_the_command_line_takes_more_sides(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = {suffix: tmp_path / f"out.{suffix}" for suffix in ("html", "json", "csv", "md")}
+    words = [word for path in reports.values() for word in ("--report", str(path))]
+    assert main(["compare", *folders[:3], *words]) == 1
+    text = capsys.readouterr().out
+    assert text.endswith("C is the odd one out at 2 of 3 tensors, first at t1\n")
+    found = read_comparison_of_sides(reports["json"].read_text())
+    assert found == lar.compare(*folders[:3])
+    rows = reports["csv"].read_text().splitlines()
+    assert rows[0] == "operator,type,error_B,error_C,odd one out"
+    assert rows[2] == "t1,,0.0,0.25,C"
+    assert "| t1 |  | equal | 0.25 | C |" in reports["md"].read_text()
+    assert json.dumps("C")[1:-1] in reports["html"].read_text()
+    assert main(["compare", folders[0], folders[1], folders[0]]) == 0
+    assert capsys.readouterr().out.endswith("result: the same within the tolerance\n")
+    assert main(["compare", *folders[:3], "--isolate"]) == 2
+    assert "--isolate" in capsys.readouterr().err
+
+
+def test_models_get_the_same_data(root: Path) -> None:
+    model = str(root / "models/one_operator.onnx")
+    found = lar.compare(model, f"{model} --graph-optimization-level basic", model, seed=3)
+    assert found.same
+    assert all(it.same for it in found.tensors)
