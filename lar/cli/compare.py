@@ -91,6 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may be E",
     )
+    group.add_argument(
+        "--only",
+        choices=("outputs", "common"),
+        default="common",
+        help="what the verdict rests on: the models' outputs, or every tensor that both sides have "
+        "(the default)",
+    )
     group = parser.add_argument_group("culprits")
     group.add_argument(
         "--isolate",
@@ -156,6 +163,7 @@ def main(arguments: argparse.Namespace) -> int:
                 max_error=arguments.max_err,
                 case=arguments.case,
                 isolate=arguments.isolate,
+                only=arguments.only,
                 progress=line.show,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )

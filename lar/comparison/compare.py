@@ -9,19 +9,20 @@ from typing import Literal, TypeAlias
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
 from lar.comparison.divergence import Blame, Divergence, Judge
-from lar.comparison.elements import elements_of, with_bias_of
-from lar.comparison.graph import Graph, Node, name_of, results_of, sources_of
+from lar.comparison.elements import with_bias_of
+from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.operator_kinds import OperatorKinds
-from lar.comparison.signatures import Values, squeezed
+from lar.comparison.signatures import Values, leave_out_padding, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.records.comparison import (
     Comparison,
     Culprit,
     Finding,
     MatchedBy,
+    Only,
     OperatorFacts,
     SideFacts,
     TensorComparison,
@@ -46,11 +47,13 @@ def compare_dumps(
     kinds_of: Callable[[str], OperatorKinds],
     progress: Progress = ignore,
     operators: Operators | None = None,
+    only: Only = "common",
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
     `progress` takes what is being done.
 
     With `operators`, each of the actual side is run alone on the expected values of its inputs too.
+    `only` says which of the tensors that both have the finding rests on.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -59,20 +62,25 @@ def compare_dumps(
         Graph(actual, kinds_of(actual.index.engine)),
         Graph(expected, kinds_of(expected.index.engine)),
     )
-    return DumpComparison(graphs, tolerance or Tolerance(), progress).run(operators)
+    return DumpComparison(graphs, tolerance or Tolerance(), only, progress).run(operators)
 
 
 class DumpComparison:
     """Two dumps, their graphs and what has been found so far."""
 
     def __init__(
-        self, graphs: tuple[Graph, Graph], tolerance: Tolerance, progress: Progress = ignore
+        self,
+        graphs: tuple[Graph, Graph],
+        tolerance: Tolerance,
+        only: Only = "common",
+        progress: Progress = ignore,
     ) -> None:
         self.graphs = graphs
         self.dumps = (graphs[0].dump, graphs[1].dump)
         self.values = (Values(self.dumps[0]), Values(self.dumps[1]))
         self.tolerance = tolerance
         self.progress = progress
+        self.only = only
         self.compared: dict[Node, TensorComparison] = {}
         self.originals: Mapping[Node, Node] = {}
 
@@ -90,15 +98,18 @@ class DumpComparison:
         tensors = [self.compared[pair.actual] for pair in pairs]
         unmatched = self.find_unmatched(pairs, alignment.constants)
         tensors += constants.values()
+        finding = self.find_finding(tensors, divergence)
+        blames = () if finding == "same" else divergence.blames
         return Comparison(
             actual=side_facts(self.dumps[0]),
             expected=side_facts(self.dumps[1]),
             tolerance=self.tolerance,
-            finding=self.find_finding(tensors, unmatched, divergence),
-            culprits=tuple(self.culprit_of(blame, constants) for blame in divergence.blames),
+            finding=finding,
+            only=self.only,
+            culprits=tuple(self.culprit_of(blame, constants) for blame in blames),
             tensors=tuple(tensors),
             unmatched=tuple(unmatched),
-            notes=(*self.find_notes(pairs, divergence), *filter(None, [interrupted])),
+            notes=(*self.find_notes(tensors, divergence), *filter(None, [interrupted])),
             interrupted=bool(interrupted),
         )
 
@@ -156,6 +167,7 @@ class DumpComparison:
                 pair.by,
                 pair.expected.depth,
                 apart_by_bias=pair.apart_by_bias,
+                is_output=is_output(pair.actual) or is_output(pair.expected),
             )
         constants = {
             pair.actual.key: self.compare_tensors(pair.actual, pair.expected, pair.by, None)
@@ -179,15 +191,12 @@ class DumpComparison:
         depth: int | None,
         *,
         apart_by_bias: bool = False,
+        is_output: bool = False,
     ) -> TensorComparison:
         """Compare two tensors; `depth` is None for constants."""
         if (actual.shape, actual.layout) == (expected.shape, expected.layout):
-            one, other = (
-                elements_of(dump.read_stored(tensor.key))
-                for dump, tensor in zip(self.dumps, (actual, expected), strict=True)
-            )
-        else:
-            one, other = self.values[0].elements(actual), self.values[1].elements(expected)
+            leave_out_padding(self.values, (actual, expected))
+        one, other = self.values[0].elements(actual), self.values[1].elements(expected)
         problem, figures = "", None
         if squeezed(one.shape) == squeezed(other.shape):
             one = one._replace(shape=other.shape)
@@ -197,7 +206,7 @@ class DumpComparison:
             if apart_by_bias:
                 other = with_bias_of(one, other)
             spare_bits = 16 if actual.dtype == expected.dtype == "BFloat16" else 0
-            bounds = bounds_of(self.tolerance, expected.dtype)
+            bounds = bounds_of(self.tolerance, actual.dtype, expected.dtype)
             figures = measure(one, other, bounds, spare_bits=spare_bits)
         return TensorComparison(
             actual=self.tensor_facts(0, actual),
@@ -207,6 +216,7 @@ class DumpComparison:
             depth=depth or 0,
             constant=depth is None,
             apart_by_bias=apart_by_bias,
+            is_output=is_output,
             figures=figures,
             problem=problem,
         )
@@ -283,17 +293,15 @@ class DumpComparison:
                 return f"between {original.name} and {each.name}, which holds its data"
         return ""
 
-    def find_finding(
-        self,
-        tensors: list[TensorComparison],
-        unmatched: list[UnmatchedTensor],
-        divergence: Divergence,
-    ) -> Finding:
-        if divergence.blames:
+    def find_finding(self, tensors: list[TensorComparison], divergence: Divergence) -> Finding:
+        if self.only == "outputs":
+            tensors = [tensor for tensor in tensors if tensor.is_output]
+        elif divergence.blames:
             return "fault"
         if all(tensor.passed for tensor in tensors):
-            complete = tensors and all(each.fused for each in unmatched)
-            return "same" if complete else "different"
+            return "same" if tensors else "different"
+        if divergence.blames:
+            return "fault"
         return "rounding" if divergence.steepest and not self.wrong_inputs() else "different"
 
     def wrong_inputs(self) -> list[TensorComparison]:
@@ -304,7 +312,7 @@ class DumpComparison:
             if node.steps == ("input",) and node.children and not found.passed
         ]
 
-    def find_notes(self, pairs: list[Pair], divergence: Divergence) -> Iterator[str]:
+    def find_notes(self, tensors: list[TensorComparison], divergence: Divergence) -> Iterator[str]:
         """Yield notes for the reader."""
         for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
             if not dump.index.complete:
@@ -314,8 +322,10 @@ class DumpComparison:
                 what = f"{count} files" if count > 1 else "1 file"
                 more = ", ..." if count > 5 else ""
                 yield f"the {side} dump lacks {what} that its index names: {names}{more}"
-        if not pairs and any(graph.nodes for graph in self.graphs):
+        if not tensors and any(graph.nodes for graph in self.graphs):
             yield "no tensor has a twin on the other side"
+        elif self.only == "outputs" and not any(tensor.is_output for tensor in tensors):
+            yield "no output has a twin on the other side"
         wrong_inputs = self.wrong_inputs()
         for found in wrong_inputs:
             yield f"the input {found.expected.name} differs: the sides were fed with other data"

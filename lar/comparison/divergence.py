@@ -154,7 +154,8 @@ class Judge:
         if pair.expected.is_input:
             return False
         if found.passed:
-            suspect = SUSPECT * DEFAULT_RTOL.get(found.expected.dtype, math.inf)
+            types = found.actual.dtype, found.expected.dtype
+            suspect = SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
             if error_of(found)[0] < suspect:
                 return False
         sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]

@@ -151,6 +151,20 @@ def results_of(node: Node, stops: Container[Node]) -> list[Node]:
     return nearest_of(node, stops, lambda it: it.children)
 
 
+def is_output(node: Node) -> bool:
+    """Return whether a model gives a tensor: nothing is computed from it, or its data is merely
+    moved."""
+    seen: set[Node] = set()  # a graph with a cycle is damaged, and must end all the same
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if not each.children:
+            return True
+        seen.add(each)
+        stack += [it for it in each.children if it.steps == ("move",) and it not in seen]
+    return False
+
+
 def nearest_of(
     node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
 ) -> list[Node]:

@@ -189,7 +189,8 @@ def is_past_tolerance(found: TensorComparison) -> bool:
 
 
 def is_suspect(found: TensorComparison) -> bool:
-    return error_of(found)[0] > SUSPECT * DEFAULT_RTOL.get(found.expected.dtype, math.inf)
+    types = found.actual.dtype, found.expected.dtype
+    return error_of(found)[0] > SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
 
 
 def blame_of(judge: Judge, pair: Pair) -> Blame:

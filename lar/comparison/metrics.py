@@ -48,25 +48,32 @@ memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 class Bounds(NamedTuple):
     """The tolerance of one pair: `atol` counts in units of the expected tensor's size if `scaled`
-    is set; `max_error`, if given, decides alone."""
+    is set; `max_error`, if given, decides alone.
+
+    With `symmetric` the larger of two elements counts and the smaller of the tensors' sizes, so
+    that it does not matter which side is the expected one.
+    """
 
     rtol: float = 0.0
     atol: float = 0.0
     scaled: bool = False
     max_error: float | None = None
+    symmetric: bool = False
 
 
-def bounds_of(tolerance: Tolerance, dtype: str) -> Bounds:
-    """Return what a tolerance means for tensors of a type, as dumps name it."""
+def bounds_of(tolerance: Tolerance, *dtypes: str) -> Bounds:
+    """Return what a tolerance means for tensors of one type, or of two, as dumps name them; the
+    default is that of the coarser type."""
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
-    name = dtype.partition("(")[0]
-    rtol = DEFAULT_RTOL.get(name, 0.0) if tolerance.rtol is None else tolerance.rtol
+    names = {dtype.partition("(")[0] for dtype in dtypes}
+    default = max((DEFAULT_RTOL.get(name, 0.0) for name in names), default=0.0)
+    rtol = default if tolerance.rtol is None else tolerance.rtol
     if tolerance.atol is not None:
         return Bounds(rtol, tolerance.atol)
-    if name in ONE_STEP and tolerance.rtol is None:
-        return Bounds(rtol, 1.0)
-    return Bounds(rtol, rtol, scaled=True)
+    if tolerance.rtol is None and not names.isdisjoint(ONE_STEP) and not default:
+        return Bounds(rtol, 1.0, symmetric=True)
+    return Bounds(rtol, rtol, scaled=True, symmetric=tolerance.rtol is None)
 
 
 class Spot(NamedTuple):
@@ -138,6 +145,9 @@ class PairOfBlocks:
         self.bounds = bounds
         if bounds.scaled:
             self.bounds = bounds._replace(atol=bounds.atol * size.scale)
+        # The size of the actual tensor is needed only where an error is of the tolerance's order.
+        self.unsized = actual if bounds.scaled and bounds.symmetric else None
+        self.relative_atol = bounds.atol
         self.same_type = actual.dtype == expected.dtype
         self.counts_ulps = self.same_type and actual.dtype.kind in "fc"
         self.dtype = working_type(actual.dtype, expected.dtype)
@@ -219,7 +229,7 @@ class PairOfBlocks:
         self, difference: Array, actual: Array, expected: Array, bad: Array | None
     ) -> None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before."""
-        sums, bounds = self.sums, self.bounds
+        sums = self.sums
         if difference.dtype == self.dtype:
             buffers = [buffer[: actual.size] for buffer in self.buffers[1:]]
         else:
@@ -227,6 +237,7 @@ class PairOfBlocks:
         absolute, greater, scratch = buffers
         np.abs(difference, out=absolute)
         largest = float(absolute.max())
+        bounds = self.bounds_for(largest)
         mask = None
         if largest > 0:
             sums.max_absolute = max(sums.max_absolute, largest)
@@ -235,7 +246,7 @@ class PairOfBlocks:
             np.abs(expected, out=scratch)
             np.maximum(greater, scratch, out=greater)
             if bounds.max_error is None and largest > bounds.atol:
-                np.multiply(scratch, bounds.rtol, out=scratch)
+                np.multiply(greater if bounds.symmetric else scratch, bounds.rtol, out=scratch)
                 np.add(scratch, bounds.atol, out=scratch)
                 mask = absolute > scratch
             # No error is larger than the largest difference.
@@ -266,6 +277,14 @@ class PairOfBlocks:
                 sums.first = self.spot(mask)
         if self.fill < math.inf:
             self.add_bulk(absolute, expected, mask)
+
+    def bounds_for(self, largest: float) -> Bounds:
+        """Return the tolerance of a block with a largest error."""
+        if self.unsized is not None and largest > self.bounds.atol / 2:
+            scale = size_of(self.unsized).scale * self.relative_atol
+            self.bounds = self.bounds._replace(atol=min(self.bounds.atol, scale))
+            self.unsized = None
+        return self.bounds
 
     def add_bulk(self, absolute: Array, expected: Array, mask: Array | None) -> None:
         """Add the errors of a block without those of fills that agree."""

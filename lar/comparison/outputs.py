@@ -88,7 +88,7 @@ def compare_pair(
 
     from lar.comparison.metrics import bounds_of, measure
 
-    bounds = bounds_of(Tolerance(), expected.dtype)
+    bounds = bounds_of(Tolerance(), actual.dtype, expected.dtype)
     figures = measure(np.load(actual_file), np.load(expected_file), bounds)
     return OutputDifference(
         agreement="different" if figures.mismatches else "within the tolerance",

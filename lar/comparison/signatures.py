@@ -9,12 +9,22 @@ import numpy as np
 
 from lar.comparison.elements import Elements, elements_of
 from lar.dumps.dump import Dump, DumpedTensor, Stored
-from lar.dumps.layouts import fits_layout, is_padded, plain_shape, to_plain
+from lar.dumps.layouts import (
+    axes_of,
+    block_of,
+    fits_layout,
+    is_padded,
+    plain_shape,
+    to_plain,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SAMPLES = 256
 GOLDEN = 0.6180339887498949
+
+# Channels come in multiples of it.
+CHANNELS = 4
 
 # Samples that are nearer than this, relative to their length, hold the same values.
 NEAR = 1e-2
@@ -89,6 +99,36 @@ class Values:
 def is_blocked(tensor: DumpedTensor) -> bool:
     """Return whether a tensor has to be brought into plain axes."""
     return fits_layout(tensor.shape, tensor.layout)
+
+
+def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
+    """Find the padding of two tensors that are blocked alike, so that no plain side shows it.
+
+    It is the last channels of the last block where both sides hold zeros alone. A channel may do
+    so without being padding: of numbers of channels that are possible, a multiple of 4 is chosen.
+
+    Raises:
+        DumpError: a file is missing or damaged.
+    """
+    layout = tensors[0].layout
+    axes = axes_of(layout)
+    if not is_blocked(tensors[0]) or axes is None or axes.plain != "nchw":
+        return
+    if 0 in tensors[0].shape:
+        return
+    if any(tensor.key in side.shapes for side, tensor in zip(sides, tensors, strict=True)):
+        return
+    block = block_of(layout)
+    used = 0
+    for side, tensor in zip(sides, tensors, strict=True):
+        raw = side.dump.read_stored(tensor.key).raw
+        split = raw.transpose(axes.places)  # {N, C / block, block, H, W}
+        places = np.flatnonzero(split[:, -1].any(axis=(0, 2, 3)))
+        used = max(used, int(places[-1]) + 1 if places.size else 1)
+    padding = block - min(-(-used // CHANNELS) * CHANNELS, block)
+    for side, tensor in zip(sides, tensors, strict=True):
+        batch, channels, *sizes = plain_shape(tensor.shape, layout)
+        side.shapes[tensor.key] = (batch, channels - padding, *sizes)
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:

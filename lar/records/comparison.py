@@ -22,6 +22,7 @@ SIDES_FORMAT = "lar.comparison-of-sides/1"
 
 MatchedBy = Literal["name", "graph", "content"]
 Finding = Literal["same", "fault", "rounding", "different"]
+Only = Literal["common", "outputs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,7 @@ class TensorComparison:
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
     done, `single_problem` says why.
+    `is_output`: nothing is computed from it, on either side.
     """
 
     actual: TensorFacts
@@ -108,6 +110,7 @@ class TensorComparison:
     depth: int = 0
     constant: bool = False
     apart_by_bias: bool = False
+    is_output: bool = False
     figures: Figures | None = None
     single: Figures | None = None
     problem: str = ""
@@ -194,8 +197,9 @@ class Comparison:
 
     `finding` is "same" when every pair is within the tolerance, "fault" when culprits were found,
     "rounding" when errors grow gradually until they are past the tolerance, "different" when
-    tensors differ and nothing is known of what computes them. An `interrupted` one holds what was
-    known by then.
+    tensors differ and nothing is known of what computes them, or none has a twin. It rests on the
+    tensors that both sides have (`only` is "common"), or on those that are outputs ("outputs"). An
+    `interrupted` one holds what was known by then.
     """
 
     actual: SideFacts
@@ -203,6 +207,7 @@ class Comparison:
     tolerance: Tolerance
     finding: Finding
     format: str = COMPARISON_FORMAT
+    only: Only = "common"
     culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
@@ -22,7 +22,7 @@ from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, option_of
-from lar.records.comparison import Comparison, ComparisonOfSides, Tolerance
+from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
 from lar.records.run import TensorInfo
 from lar.testcases.paths import source_of
 
@@ -78,6 +78,7 @@ def compare(
     max_error: float | None = None,
     case: int | None = None,
     isolate: bool = False,
+    only: Only = "common",
     progress: Progress = ignore,
     **options: Any,
 ) -> Comparison | ComparisonOfSides:
@@ -93,6 +94,8 @@ def compare(
         case: the number of the testcase to compare, of sides with several; the first if None.
         isolate: also run each operator of `actual` alone, on the expected values of its inputs; an
             interrupt then ends with what is known (`Comparison.interrupted`).
+        only: what the verdict rests on: "common", every tensor that both sides have, or "outputs",
+            what the models give.
         progress: is called with a few words on what is being done, again and again.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
@@ -103,7 +106,10 @@ def compare(
     if options:
         from lar.running.plan import parse_values  # two dumps need none
 
-        parse_values(options, ("rtol", "atol", "max_error", "case", "isolate", "progress"))
+        known = ("rtol", "atol", "max_error", "case", "isolate", "only", "progress")
+        parse_values(options, known)
+    if only not in get_args(Only):
+        raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
         side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
@@ -113,11 +119,11 @@ def compare(
     if others:
         if isolate:
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-        return compare_several(sides, tolerance, options, case or 0, progress)
+        return compare_several(sides, tolerance, options, case or 0, progress, only)
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
         return compare_dumps(
-            sides[0], sides[1], tolerance, kinds_of=operator_kinds_of, progress=progress
+            sides[0], sides[1], tolerance, kinds_of=operator_kinds_of, only=only, progress=progress
         )
     from lar.files.work_folders import work_folder  # two dumps need none
 
@@ -138,6 +144,7 @@ def compare(
                 kinds_of=operator_kinds_of,
                 progress=progress,
                 operators=operators,
+                only=only,
             )
     return replace(found, notes=(*describe_cases(sides, case or 0), *left_out, *found.notes))
 
@@ -165,6 +172,7 @@ def compare_several(
     options: Mapping[str, Any],
     case: int,
     progress: Progress = ignore,
+    only: Only = "common",
 ) -> ComparisonOfSides:
     """Compare three or more sides with the first one.
 
@@ -176,7 +184,9 @@ def compare_several(
     from lar.files.work_folders import work_folder
 
     def compare_two(one: Dump, other: Dump) -> Comparison:
-        return compare_dumps(one, other, tolerance, kinds_of=operator_kinds_of, progress=progress)
+        return compare_dumps(
+            one, other, tolerance, kinds_of=operator_kinds_of, only=only, progress=progress
+        )
 
     with work_folder() as folder:
         dumps = open_sides(sides, options, Path(folder), case, progress)

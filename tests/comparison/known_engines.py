@@ -5,11 +5,13 @@ from __future__ import annotations
 from lar.comparison import compare, graph
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
-from lar.records.comparison import Comparison, Tolerance
+from lar.records.comparison import Comparison, Only, Tolerance
 
 
-def compare_dumps(actual: Dump, expected: Dump, tolerance: Tolerance | None = None) -> Comparison:
-    return compare.compare_dumps(actual, expected, tolerance, kinds_of=operator_kinds_of)
+def compare_dumps(
+    actual: Dump, expected: Dump, tolerance: Tolerance | None = None, *, only: Only = "common"
+) -> Comparison:
+    return compare.compare_dumps(actual, expected, tolerance, kinds_of=operator_kinds_of, only=only)
 
 
 class Graph(graph.Graph):

@@ -1,0 +1,214 @@
+"""What a comparison ends with: which pairs are the same, and what the verdict rests on."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import lar
+from lar.cli.main import main
+from lar.dumps.dump import Dump
+from lar.dumps.index import open_dump
+from lar.errors import UsageError
+from lar.records.comparison import Comparison, Only
+from lar.reports.compare_text import format_comparison
+from tests.comparison.known_engines import compare_dumps
+from tests.dumps.blocked_tensors import to_blocked
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+
+Array = npt.NDArray[Any]
+RANDOM = np.random.default_rng(0)
+
+
+def draw(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def verdict_of(comparison: Comparison) -> str:
+    return format_comparison(comparison)[-1]
+
+
+DATA, X = draw(2, 8), draw(2, 8)
+
+
+def net(error: float = 0.0, more: bool = True) -> list[Step]:
+    """Two operators; the first one's result may be off, and the second, the output, not."""
+    steps = [
+        Step("data", "Input", (), DATA),
+        Step("x", "Tanh", ("data",), X * np.float32(1 + error)),
+        Step("y", "Sign", ("x",), np.sign(X)),
+    ]
+    return [*steps, Step("z", "Exp", ("y",), np.exp(np.sign(X)))] if more else steps
+
+
+@pytest.mark.parametrize("only", ["common", "outputs"])
+def test_a_tensor_that_one_side_alone_has_is_no_difference(only: Only) -> None:
+    found = compare_dumps(dump_of(*net(more=False)), dump_of(*net()), only=only)
+    assert (found.finding, found.same, found.only) == ("same", True, only)
+    assert [each.tensor.name for each in found.unmatched] == ["z"]
+    assert verdict_of(found) == "result: the same within the tolerance"
+
+
+def test_the_verdict_may_rest_on_the_outputs() -> None:
+    sides = dump_of(*net(0.1)), dump_of(*net())
+    found = compare_dumps(*sides)
+    assert found.finding == "fault"
+    found = compare_dumps(*sides, only="outputs")
+    assert (found.finding, found.culprits) == ("same", ())
+    assert [each.actual.name for each in found.tensors if each.is_output] == ["z"]
+    # Where an output differs, the operators at fault are named all the same.
+    wrong = [*net(0.1)[:-1], Step("z", "Exp", ("y",), X)]
+    found = compare_dumps(dump_of(*wrong), sides[1], only="outputs")
+    assert [it.output for each in found.culprits for it in each.actual] == ["x", "z"]
+
+
+def test_outputs_without_a_twin_are_not_the_same() -> None:
+    one = dump_of(Step("data", "Input", (), DATA), Step("x", "Tanh", ("data",), X))
+    other = dump_of(
+        Step("data", "Input", (), DATA),
+        Step("y", "Exp", ("data",), draw(3)),
+        Step("used", "Exp", ("y", "data"), draw(4)),
+    )
+    found = compare_dumps(one, other, only="outputs")
+    assert (found.finding, found.notes) == (
+        "different",
+        ("no output has a twin on the other side",),
+    )
+    assert compare_dumps(one, other).finding == "same"
+
+
+def test_the_data_of_an_output_is_an_output() -> None:
+    moved = Step("moved", "Reshape", ("x",), X.reshape(-1))
+    steps = [Step("data", "Input", (), DATA), Step("x", "Tanh", ("data",), X)]
+    found = compare_dumps(dump_of(*steps, moved), dump_of(*steps), only="outputs")
+    assert [each.actual.name for each in found.tensors if each.is_output] == ["x"]
+
+
+def test_only_is_a_flag_and_a_keyword(tmp_path: Path) -> None:
+    from lar.dumps.binary import write_tensor
+
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / name).mkdir()
+        write_tensor(tmp_path / name / "000001", np.full(3, value, np.float32), "x")
+    sides = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main(["compare", *sides, "--only", "outputs"]) == 1
+    assert main(["compare", *sides, "--only", "inputs"]) == 2
+    assert lar.compare(*sides, only="outputs").only == "outputs"
+    with pytest.raises(UsageError, match="--only: 'all' is neither common nor outputs"):
+        lar.compare(*sides, only="all")
+
+
+def test_a_part_of_a_dump_is_compared_with_the_whole() -> None:
+    weight = draw(8)
+    whole = dump_of(
+        Step("data", "Input", (), DATA),
+        Step("weight", "constant", (), weight),
+        Step("x", "Mul", ("data", "weight"), DATA * weight),
+    )
+    kept = tuple(it for it in whole.index.tensors if it.name == "weight")
+    part = Dump("part", replace(whole.index, tensors=kept), lambda tensor: whole.read(tensor.key))
+    for sides in ((part, whole), (whole, part)):
+        found = compare_dumps(*sides)
+        assert (found.finding, found.notes) == ("same", ())
+        assert [each.actual.name for each in found.tensors] == ["weight"]
+
+
+@pytest.fixture(scope="module")
+def written_by_c(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders that the C++ load_and_run wrote of two models in three layouts, without an index."""
+    folder = tmp_path_factory.mktemp("load_and_run")
+    with tarfile.open(root / "tests/data/load_and_run/dumps.tar.xz") as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        f"{model}: {one} {other}"
+        for model in ("digits_cnn", "int8")
+        for one, other in itertools.permutations(("nchw", "nchw44", "nchw88"), 2)
+    ],
+)
+def test_dumps_of_load_and_run_in_other_layouts_are_the_same(
+    written_by_c: Path, pair: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, layouts = pair.split(": ")
+    sides = [str(written_by_c / f"{model}_{layout}") for layout in layouts.split()]
+    assert main(["compare", *sides]) == 0
+    assert capsys.readouterr().out.endswith("\nresult: the same within the tolerance\n")
+
+
+def test_a_part_of_a_folder_is_compared_with_the_whole(written_by_c: Path, tmp_path: Path) -> None:
+    whole = written_by_c / "digits_cnn_nchw"
+    for file in sorted(whole.iterdir())[::3]:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for sides in ((tmp_path, whole), (whole, tmp_path)):
+        found = lar.compare(*sides)
+        assert (found.finding, found.notes) == ("same", ())
+        assert len(found.tensors) == len(open_dump(tmp_path))
+
+
+def blocked(layout: str, channels: int, change: float = 0.0, padding: float = 0.0) -> Dump:
+    """A layer in blocks, of which one element may be off and the padding may hold something."""
+    plain = np.linspace(1, 2, channels * 144, dtype=np.float32).reshape(1, channels, 12, 12)
+    plain[0, channels - 4, 2, 3] += np.float32(change)
+    array = to_blocked(plain, layout)
+    if padding:
+        array[:, -1, ..., -1] = padding
+    steps = [
+        Step("data", "Input", (), DATA),
+        Step("reorder_token_1", "Conv", ("data", "w"), array, layout),
+    ]
+    return dump_of(*steps)
+
+
+@pytest.mark.parametrize(("layout", "channels"), [("nchw16c", 8), ("nchw88", 12), ("nchw44", 8)])
+def test_tensors_blocked_alike_are_compared_in_plain_axes(layout: str, channels: int) -> None:
+    found = compare_dumps(blocked(layout, channels, 0.5), blocked(layout, channels)).tensors[-1]
+    assert found.actual.shape == found.expected.shape == (1, channels, 12, 12)
+    assert found.figures
+    assert found.figures.elements == channels * 144
+    assert found.figures.worst
+    assert found.figures.worst.index == (0, channels - 4, 2, 3)
+
+
+def test_what_one_side_alone_has_in_the_padding_is_seen() -> None:
+    found = compare_dumps(blocked("nchw16c", 8, padding=3.0), blocked("nchw16c", 8)).tensors[-1]
+    assert found.actual.shape == (1, 16, 12, 12)
+    assert not found.passed
+
+
+@pytest.mark.parametrize("types", [*itertools.permutations(("float16", "float32", "float64"), 2)])
+def test_the_order_of_sides_changes_nothing(types: tuple[str, str]) -> None:
+    x = np.linspace(-3, 3, 4000)
+    arrays = x.astype(types[0]), (x * (1 + 3e-5)).astype(types[1])
+    one, other = both_ways(*arrays)
+    assert one.finding == other.finding == "same"
+    one, other = both_ways(arrays[0], arrays[1] * arrays[1].dtype.type(1.5))
+    assert one.finding == other.finding == "fault"
+    counts = [
+        [each.figures.mismatches for each in found.tensors if each.figures]
+        for found in (one, other)
+    ]
+    assert counts[0] == counts[1]
+
+
+def both_ways(one: Array, other: Array) -> tuple[Comparison, Comparison]:
+    """Compare the results of an operator, each as the expected one."""
+    a, b = (
+        dump_of(Step("data", "Input", (), DATA), Step("y", "Tanh", ("data",), array))
+        for array in (one, other)
+    )
+    return compare_dumps(a, b), compare_dumps(b, a)
