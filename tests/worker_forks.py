@@ -46,7 +46,7 @@ OWN_ENGINES = [engine.name for engine in ENGINES]
 HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST"}
 
 # The driver beside which there is what an engine needs for other tasks than a run.
-OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session"}
+OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session", "reference": "evaluator"}
 
 # What is imported before a fork, by engine and driver. A function imports the engine's library as
 # lar does.
@@ -67,6 +67,11 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
         "lar.engines.onnxruntime.options",
         "lar.engines.onnxruntime.model_file",
         "lar.engines.onnxruntime.session:import_onnxruntime",
+    ),
+    ("reference", "evaluator"): (
+        "lar.engines.reference.options",
+        "lar.engines.reference.dumps",
+        "lar.engines.reference.driver:import_evaluator",
     ),
 }
 

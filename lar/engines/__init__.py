@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import fake, megengine, onnxruntime
+from lar.engines import fake, megengine, onnxruntime, reference
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from lar.profiles.recommendations import Recommendation
     from lar.records.profile import Profile
 
-ENGINES: tuple[Engine, ...] = (megengine.ENGINE, onnxruntime.ENGINE, fake.ENGINE)
+ENGINES: tuple[Engine, ...] = (
+    megengine.ENGINE,
+    onnxruntime.ENGINE,
+    reference.ENGINE,
+    fake.ENGINE,
+)
 
 # Other packages add engines by entry points of this group, each the `Engine` itself.
 ENTRY_POINTS = "lar.engines"

@@ -175,14 +175,7 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
             a damaged one.
     """
-    check_format(path)
-    damage = UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
-    try:
-        model = onnx.load_model_from_string(path.read_bytes())
-    except DecodeError as error:
-        raise damage from error
-    if not model.graph.output:
-        raise damage
+    model = read_proto(path)
     # Damage also shows in names and numbers that make no sense.
     try:
         check_names(model.graph)
@@ -191,7 +184,27 @@ def read_model(path: Path) -> ModelInfo:
             model = inliner.inline_local_functions(model)
         return describe_model(model)
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
-        raise damage from error
+        raise damaged(path) from error
+
+
+def read_proto(path: Path) -> Any:
+    """Read a model file as it is; weights in files of their own stay there.
+
+    Raises:
+        UsageError: the file cannot be read, or it is not an ONNX model, or a damaged one.
+    """
+    check_format(path)
+    try:
+        model = onnx.load_model_from_string(path.read_bytes())
+    except DecodeError as error:
+        raise damaged(path) from error
+    if not model.graph.output:
+        raise damaged(path)
+    return model
+
+
+def damaged(path: Path) -> UsageError:
+    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
 
 
 def check_format(path: Path) -> None:

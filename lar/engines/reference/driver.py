@@ -1,0 +1,162 @@
+"""The evaluator driver: a model computed by ONNX's reference evaluator, on the calling thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lar.engines.driver import Driver
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.records.run import EngineFacts, TensorInfo
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
+
+
+def import_evaluator() -> ModuleType:
+    """Import lar's module of the evaluator, and onnx with it.
+
+    Raises:
+        EngineMissing: the package onnx is not installed, or does not load on this machine.
+    """
+    try:
+        from lar.engines.reference import evaluator
+    except ImportError as error:
+        raise EngineMissing(
+            f"ONNX's reference evaluator cannot be imported: {error}", "pip install onnx"
+        ) from error
+    return evaluator
+
+
+class EvaluatorDriver(Driver):
+    """A model in float64: its inputs are converted, and its outputs stay so.
+
+    `visits` are called in the first run, with each node and what it gave.
+    """
+
+    name = "evaluator"
+    calls = {"load": "ReferenceEvaluator", "forward": "ReferenceEvaluator.run"}
+
+    def set_up(self) -> None:
+        self.module = import_evaluator()
+        self.visits: list[Callable[[Any, Sequence[Any]], object]] = []
+        self.results: dict[str, Any] = {}
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="reference",
+            version=self.module.onnx.__version__,
+            driver=self.name,
+            device="cpu",
+            libraries={"numpy": np.__version__},
+        )
+
+    def load(self) -> None:
+        from lar.engines.onnxruntime.model_file import read_proto
+
+        self.fire_hooks("before_load")
+        self.notes.append(NO_TIMES)
+        path = Path(self.spec.model)
+        model = read_proto(path)
+        self.weights: dict[str, Any] = self.module.take_weights(model.graph, path.parent)
+        model = self.module.without_spare_memory(model)
+        fed = [each for each in model.graph.input if each.name not in self.weights]
+        self.infos = tuple(info_of(each, path) for each in fed)
+        self.module.widen_types(model.graph)
+        try:
+            self.evaluator = self.module.Evaluator(model)
+        except self.module.MissingOperator as error:
+            raise missing_operator(error, path) from error
+        self.nodes = [*model.graph.node]
+        self.fire_hooks("after_load")
+
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return self.infos
+
+    def feed(self, arrays: Mapping[str, Array]) -> None:
+        self.fed = {name: self.module.widened(array) for name, array in arrays.items()}
+        self.start, self.wait = self.compute, bool
+        self.fire_hooks("before_run")
+
+    def compute(self) -> None:
+        """Compute the outputs; what is dumped is written meanwhile."""
+        visits, self.visits = self.visits, []
+
+        def visit(node: Any, results: Sequence[Any]) -> None:
+            for each in visits:
+                each(node, results)
+
+        values = self.evaluator.run(None, {**self.weights, **self.fed}, visit=visit)
+        self.results = dict(zip(self.evaluator.output_names, values, strict=True))
+
+    def outputs(self) -> Mapping[str, Array | str]:
+        return {name: array_or_type(value) for name, value in self.results.items()}
+
+    def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
+        if isinstance(error, self.module.MissingOperator):  # of a function, known when it is run
+            return missing_operator(error, Path(self.spec.model))
+        if isinstance(error, self.module.OperatorFailed):
+            return UsageError(
+                f"ONNX's reference evaluator cannot compute {error.operator}",
+                f"it says: {error.says}",
+                subject=self.spec.model,
+            )
+        return None
+
+
+def missing_operator(error: BaseException, path: Path) -> UsageError:
+    return UsageError(
+        f"ONNX's reference evaluator has no operator {error}",
+        "export the model for another opset, or leave out --engine reference",
+        subject=path,
+    )
+
+
+def info_of(value: Any, path: Path) -> TensorInfo:
+    """Describe an input of a model.
+
+    Raises:
+        UsageError: it is no tensor, or one of an unknown number of axes.
+    """
+    from lar.engines.onnxruntime.model_file import tensor_of
+
+    info = tensor_of(value)
+    if not value.type.HasField("tensor_type"):
+        raise UsageError(
+            f"the model's input {info.name} is a {info.dtype}, which lar cannot feed", subject=path
+        )
+    if not value.type.tensor_type.HasField("shape"):
+        raise UsageError(
+            f"it does not say how many axes its input {info.name} has, which lar must know",
+            "export it with the shapes of its inputs",
+            subject=path,
+        )
+    return info
+
+
+def array_or_type(value: Any) -> Array | str:
+    """Return an array of numbers, or what another value is called."""
+    if isinstance(value, list):
+        return "sequence"
+    array = np.asarray(value)
+    if array.dtype.kind in "biufc":
+        return array
+    return "tensor(string)" if array.dtype.kind in "OSU" else f"tensor({array.dtype.name})"
+
+
+def print_operators(driver: EvaluatorDriver, _: bool) -> None:
+    """Print each operator of the first run when it has been computed."""
+
+    def show(node: Any, results: Sequence[Any]) -> None:
+        shapes = " ".join(str(np.shape(each)) for each in results)
+        print(f"{node.op_type} {node.name or node.output[0]}: {shapes}", file=sys.stderr)
+
+    driver.visits.append(show)

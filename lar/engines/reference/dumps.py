@@ -1,0 +1,146 @@
+"""Dumps of the evaluator: what each operator of the model gives, written while it computes.
+
+The tensors are those of the first run, in float64. They have the names that MegEngine would give
+them, and are numbered as there: an operator, then its outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lar.dumps.binary import BY_DTYPE, write_tensor
+from lar.dumps.facts import DumpFacts, OperatorFact
+from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.outputs import write_outputs
+from lar.dumps.text import format_block, format_values
+from lar.engines.reference.driver import EvaluatorDriver
+from lar.engines.reference.evaluator import parameters_of
+from lar.options.table import BIN_IO_DUMP, TEXT_DUMPS
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Write = Callable[[Variable, Sequence[Variable], Array], object]
+
+OPERATORS = ".operators.json"
+
+
+class Numbered:
+    """The tensors of a driver's model, numbered, and what is written of them in a run."""
+
+    def __init__(self, driver: EvaluatorDriver, write: Write) -> None:
+        self.driver = driver
+        self.write = write
+        self.variables: dict[str, Variable] = {}
+        self.next_id = 0
+        for name in driver.fed:
+            self.number("Input", name, [name])
+        for node in driver.nodes:
+            for name in filter(None, node.input):
+                if name not in self.variables:
+                    self.number("Initializer", name, [name])
+            kind = "Initializer" if node.op_type == "Constant" else node.op_type
+            self.number(kind, node.name or node.op_type, node.output)
+
+    def number(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
+        """Number an operator and its outputs; those that are left out have empty names."""
+        number = self.next_id
+        for slot, name in enumerate(outputs):
+            if name:
+                self.variables[name] = Variable(
+                    id=number + 1 + slot,
+                    operator=f"{operator}[{number}]",
+                    operator_type=operator_type,
+                    name=name,
+                    slot=slot,
+                    stored=False,
+                )
+        self.next_id += 1 + len(outputs)
+
+    def operators(self) -> Iterator[OperatorFact]:
+        """Yield the operators in the order in which they are computed."""
+        for node in self.driver.nodes:
+            names = [*filter(None, node.output)]
+            if names:
+                yield OperatorFact(self.variables[names[0]].operator_id, parameters_of(node))
+
+    def write_inputs(self) -> None:
+        """Write what the model is fed with."""
+        for name, array in self.driver.fed.items():
+            self.write_tensor(name, (), array)
+
+    def visit(self, node: Any, results: Sequence[Any]) -> None:
+        """Write what an operator gave; constants are left out, as are texts and sequences."""
+        if node.op_type == "Constant":
+            return
+        for name, value in zip(node.output, results, strict=False):
+            if name and isinstance(value, np.ndarray) and value.dtype.name in BY_DTYPE:
+                self.write_tensor(name, node.input, value)
+
+    def write_tensor(self, name: str, inputs: Sequence[str], array: Array) -> None:
+        variable = self.variables[name] = replace(
+            self.variables[name],
+            shape=array.shape,
+            strides=contiguous_strides(array.shape),
+            stored=True,
+            dtype=BY_DTYPE[array.dtype.name].name,
+        )
+        self.write(variable, [self.variables[each] for each in inputs if each], array)
+
+
+def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
+    """Have all tensors of the first run written into a folder, and beside it what is known of
+    operators."""
+    folder = Path(driver.context.written[BIN_IO_DUMP.key])
+    folder.mkdir()
+
+    def write(variable: Variable, inputs: Sequence[Variable], array: Array) -> None:
+        write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
+
+    numbered = Numbered(driver, write)
+    Path(str(folder) + OPERATORS).write_text(json.dumps([*map(list, numbered.operators())]))
+    numbered.write_inputs()
+    driver.visits.append(numbered.visit)
+
+
+def dump_text(driver: EvaluatorDriver, _: object) -> None:
+    """Have all tensors of the first run written as text."""
+    texts: dict[int, str] = {}
+    written = driver.context.written
+    place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
+    Path(place).write_text("")
+
+    def write(variable: Variable, inputs: Sequence[Variable], array: Array) -> None:
+        texts[variable.id] = format_values(array)
+        values = [(each, texts.get(each.id, "<constant>")) for each in inputs]
+        with open(place, "a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in format_block(variable, array, values))
+
+    numbered = Numbered(driver, write)
+    numbered.write_inputs()
+    driver.visits.append(numbered.visit)
+
+
+def finish_dump(driver: EvaluatorDriver, _: object) -> None:
+    """Write the tensors of a driver that has run nothing."""
+    if driver.visits:
+        driver.compute()
+
+
+def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
+    """Have the outputs of each iteration written."""
+    names = driver.evaluator.output_names
+    write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
+
+
+def describe_dump(folder: Path) -> DumpFacts:
+    """Return what is known of the operators whose tensors are in a folder."""
+    try:
+        known = json.loads(Path(str(folder) + OPERATORS).read_bytes())
+    except (OSError, ValueError):
+        return DumpFacts(iteration=0)
+    return DumpFacts([OperatorFact(*each) for each in known], iteration=0)

@@ -1,0 +1,201 @@
+"""The engine `reference`: ONNX's reference evaluator in float64, run and dumped as others are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lar
+from lar.engines import check_options, engine_for, engine_named
+from lar.engines.reference.driver import NO_TIMES
+from lar.engines.reference.evaluator import Evaluator, names_after_last_use
+from lar.errors import EngineMissing, UsageError
+from lar.records.run import RunSpec
+from lar.running.plan import require_engine
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+SEVEN = str(MODELS.parent / "inputs" / "digit_7.npy")
+VALUE = helper.make_tensor_value_info
+
+
+def save(folder: Path, nodes: list[Any], opset: int = 17, **weights: Array) -> Path:
+    """Save a model from the vector `x` of four numbers to `y`."""
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [VALUE("x", TensorProto.FLOAT, [4])],
+        [VALUE("y", TensorProto.FLOAT, None)],
+        initializers,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
+    return path
+
+
+def run(path: Path, x: Array) -> Array:
+    """Return what the engine gives."""
+    spec = RunSpec(model=str(path), engine="reference", driver="evaluator")
+    driver = engine_named("reference").make_driver(spec)
+    driver.load()
+    driver.feed({"x": x})
+    driver.start()
+    output = driver.outputs()["y"]
+    assert isinstance(output, np.ndarray)
+    return output
+
+
+X = np.array([1.0, 2.7, -3.2, 1 / 3], np.float32)
+
+
+def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    dump, text = str(tmp_path / "dump"), str(tmp_path / "dump.txt")
+    flags = ["--iter", "1", "--verbose", "--bin-io-dump", dump, "--io-dump", text]
+    done = run_lar(str(MODELS / "int8.onnx"), "--engine", "reference", "--input", SEVEN, *flags)
+    assert done.returncode == 0, done.stderr
+    assert NO_TIMES in done.stderr
+    found = lar.open_dump(dump)
+    index = found.index
+    assert (index.complete, index.engine, index.iteration) == (True, "reference", 0)
+    types = {operator.type: operator for operator in index.operators}
+    quantised = found.tensor(types["QuantizeLinear"].outputs[0])
+    assert quantised.dtype in ("int8", "uint8")
+    real = found.tensor(types["DequantizeLinear"].outputs[0])
+    assert real.dtype == "float64"
+    assert {tensor.name for tensor in found} >= {"data", "logits"}
+    produced = re.findall(r"^var(\d+) produced: name=(.*?) layout=", Path(text).read_text(), re.M)
+    assert produced == [(str(int(tensor.key, 16)), tensor.name) for tensor in found]
+
+
+def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
+    tmp_path: Path,
+) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["half"], ["back"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["back"], ["whole"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["whole"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["back", "number"], ["y"]),
+    ]
+    wide = X.astype(np.float64)
+    found = run(save(tmp_path, nodes), X)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, wide - np.trunc(wide))
+
+
+def test_weights_of_half_precision_constants_and_branches_are_computed_in_float64(
+    tmp_path: Path,
+) -> None:
+    """The branch takes a tensor from around it, which must still be there."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(operator, ["early", "w"], [f"out_{operator}"])],
+            operator,
+            [],
+            [VALUE(f"out_{operator}", TensorProto.FLOAT, None)],
+        )
+        for operator in ("Add", "Sub")
+    ]
+    nodes = [
+        helper.make_node("Constant", [], ["third"], value_float=1 / 3),
+        helper.make_node("Mul", ["x", "third"], ["early"]),
+        helper.make_node("ReduceSum", ["early"], ["sum"], keepdims=0),
+        helper.make_node("Less", ["sum", "third"], ["less"]),
+        helper.make_node("If", ["less"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+    ]
+    half = np.array([0.1], np.float16)
+    found = run(save(tmp_path, nodes, w=half), X)
+    third = np.float64(np.float32(1 / 3))
+    np.testing.assert_array_equal(found, X.astype(np.float64) * third + half.astype(np.float64))
+
+
+def test_a_tensor_is_dropped_after_its_last_use() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Mul", ["a", "b"], ["c", "unused"]),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
+    spent = [sorted(names) for names in names_after_last_use(nodes, {"y", ""})]
+    assert spent == [["w", "x"], [], ["a", "b", "unused"], ["c"]]
+
+
+def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
+    path = save(tmp_path, [helper.make_node("Add", ["x", "w"], ["y"])], w=X)
+    options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **options)
+    assert (tmp_path / "w.bin").stat().st_size >= X.nbytes
+    np.testing.assert_array_equal(run(path, X), 2 * X.astype(np.float64))
+
+
+def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
+    node = helper.make_node("Attention", ["x"], ["y"], domain="com.microsoft")
+    result = lar.run(save(tmp_path, [node]), engine="reference")
+    assert result.failure is not None
+    assert result.failure.exit_code == 2
+    assert "no operator com.microsoft.Attention of opset 1" in result.failure.message
+
+
+def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="product")
+    path = save(tmp_path, [node], w=np.ones((3, 3), np.float32))
+    result = lar.run(path, engine="reference")
+    assert result.failure is not None
+    assert result.failure.exit_code == 2
+    assert "cannot compute MatMul product with (4,), (3, 3)" in result.failure.message
+
+
+def test_onnx_runtime_stays_the_engine_of_onnx_models() -> None:
+    model = MODELS / "int8.onnx"
+    assert engine_for(model, None).name == "onnxruntime"
+    assert engine_for(model, "reference").name == "reference"
+    with pytest.raises(UsageError, match="MegEngine format, which ONNX's reference evaluator"):
+        engine_for(MODELS / "int8.mge", "reference")
+
+
+def test_options_that_it_cannot_serve_are_refused_by_name() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_options(engine_named("reference"), ["fast_run"])
+    assert caught.value.message == "--fast-run: ONNX's reference evaluator cannot do this"
+    assert caught.value.hint == "engines that can: megengine, onnxruntime"
+
+
+def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(EngineMissing) as caught:
+        require_engine(engine_named("reference"), "a.onnx")
+    assert "which is not installed" in caught.value.message
+    assert caught.value.hint == "pip install onnx"
+
+
+def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
+    body = helper.make_function(
+        "mine",
+        "Twice",
+        ["a"],
+        ["b"],
+        [
+            helper.make_node("Constant", [], ["two"], value_float=2.0),
+            helper.make_node("Mul", ["a", "two"], ["b"]),
+        ],
+        [helper.make_opsetid("", 17)],
+    )
+    model = onnx.load(save(tmp_path, [helper.make_node("Twice", ["x"], ["y"], domain="mine")]))
+    model.functions.append(body)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+    (found,) = Evaluator(model).run(None, {"x": X.astype(np.float64)})
+    np.testing.assert_array_equal(found, 2 * X.astype(np.float64))
