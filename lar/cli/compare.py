@@ -92,6 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may be E",
     )
     group.add_argument(
+        "--raw",
+        action="store_true",
+        help="compare the integers of quantised tensors, not the real numbers that they stand for",
+    )
+    group.add_argument(
         "--only",
         choices=("outputs", "common"),
         default="common",
@@ -161,6 +166,7 @@ def main(arguments: argparse.Namespace) -> int:
                 rtol=arguments.rtol,
                 atol=arguments.atol,
                 max_error=arguments.max_err,
+                raw=arguments.raw,
                 case=arguments.case,
                 isolate=arguments.isolate,
                 only=arguments.only,

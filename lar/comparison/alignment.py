@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lar.comparison.elements import dequantized, elements_of
 from lar.comparison.graph import Graph, Node, region_of
 from lar.comparison.matching import Matching, Pair, is_generic
 from lar.comparison.operator_kinds import GROUPS
@@ -173,4 +174,9 @@ def pair_parameters(
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
     """Read a tensor in plain axes, without the padding that shapes of the other side show."""
     stored = values.read_without_padding(tensor, shapes)
-    return stored.decode(stored.raw)
+    array = stored.decode(stored.raw)
+    quantization = values.quantizations.get(tensor.key)
+    if quantization is None:
+        return array
+    real = dequantized(elements_of(stored), quantization)
+    return np.concatenate([*real.blocks()] or [array]).reshape(array.shape)

@@ -45,6 +45,7 @@ def compare_dumps(
     tolerance: Tolerance | None = None,
     *,
     kinds_of: Callable[[str], OperatorKinds],
+    raw: bool = False,
     progress: Progress = ignore,
     operators: Operators | None = None,
     only: Only = "common",
@@ -55,6 +56,9 @@ def compare_dumps(
     With `operators`, each of the actual side is run alone on the expected values of its inputs too.
     `only` says which of the tensors that both have the finding rests on.
 
+    With `raw`, quantised tensors are compared by their integers, else by the real numbers that
+    they stand for.
+
     Raises:
         DumpError: a tensor is missing or damaged.
     """
@@ -62,7 +66,8 @@ def compare_dumps(
         Graph(actual, kinds_of(actual.index.engine)),
         Graph(expected, kinds_of(expected.index.engine)),
     )
-    return DumpComparison(graphs, tolerance or Tolerance(), only, progress).run(operators)
+    comparison = DumpComparison(graphs, tolerance or Tolerance(), only, progress, raw=raw)
+    return comparison.run(operators)
 
 
 class DumpComparison:
@@ -74,10 +79,15 @@ class DumpComparison:
         tolerance: Tolerance,
         only: Only = "common",
         progress: Progress = ignore,
+        *,
+        raw: bool = False,
     ) -> None:
         self.graphs = graphs
         self.dumps = (graphs[0].dump, graphs[1].dump)
-        self.values = (Values(self.dumps[0]), Values(self.dumps[1]))
+        self.values = (
+            Values(self.dumps[0], raw=raw, scales_of=self.dumps[1]),
+            Values(self.dumps[1], raw=raw, scales_of=self.dumps[0]),
+        )
         self.tolerance = tolerance
         self.progress = progress
         self.only = only
@@ -194,9 +204,18 @@ class DumpComparison:
         is_output: bool = False,
     ) -> TensorComparison:
         """Compare two tensors; `depth` is None for constants."""
+        quantizations = [
+            side.quantizations.get(tensor.key)
+            for side, tensor in zip(self.values, (actual, expected), strict=True)
+        ]
+        # Where one side does not say what its integers stand for, the integers are all there is.
+        as_integers = None in quantizations and actual.dtype == expected.dtype
         if (actual.shape, actual.layout) == (expected.shape, expected.layout):
             leave_out_padding(self.values, (actual, expected))
-        one, other = self.values[0].elements(actual), self.values[1].elements(expected)
+        one, other = (
+            side.elements(tensor, integers=as_integers)
+            for side, tensor in zip(self.values, (actual, expected), strict=True)
+        )
         problem, figures = "", None
         if squeezed(one.shape) == squeezed(other.shape):
             one = one._replace(shape=other.shape)
@@ -206,8 +225,12 @@ class DumpComparison:
             if apart_by_bias:
                 other = with_bias_of(one, other)
             spare_bits = 16 if actual.dtype == expected.dtype == "BFloat16" else 0
-            bounds = bounds_of(self.tolerance, actual.dtype, expected.dtype)
+            scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
+            step = max(scales, default=None)
+            bounds = bounds_of(self.tolerance, actual.dtype, expected.dtype, step=step)
             figures = measure(one, other, bounds, spare_bits=spare_bits)
+            if scales:  # steps of a scale are no neighbours among floating-point numbers
+                figures = replace(figures, max_ulp=None)
         return TensorComparison(
             actual=self.tensor_facts(0, actual),
             expected=self.tensor_facts(1, expected),
@@ -231,6 +254,7 @@ class DumpComparison:
             layout=tensor.layout,
             operator=maker.name if maker else "",
             operator_type=maker.type if maker else "",
+            quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
         )
 
     def culprit_of(self, blame: Blame, constants: dict[str, TensorComparison]) -> Culprit:

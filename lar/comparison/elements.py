@@ -13,6 +13,7 @@ import numpy as np
 
 from lar.dumps.dump import Stored
 from lar.dumps.layouts import plain_pieces, to_plain
+from lar.records.comparison import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -81,6 +82,45 @@ def regroup(pieces: Iterable[Array], dtype: np.dtype[Any]) -> Iterator[Array]:
                 filled = 0
     if filled:
         yield block[:filled]
+
+
+def dequantized(elements: Elements, quantization: Quantization) -> Elements:
+    """Return the real numbers that the elements of a tensor in plain axes stand for."""
+    shape, axis = elements.shape, quantization.axis
+    dtype = real_type(elements.dtype)
+
+    def blocks() -> Iterator[Array]:
+        for number, block in enumerate(elements.blocks()):
+            if axis is None:
+                yield real_numbers(block, quantization)
+            else:
+                places = np.arange(number * BLOCK, number * BLOCK + block.size)
+                yield real_numbers(block, quantization, places // prod(shape[axis + 1 :]))
+
+    return Elements(shape, dtype, blocks)
+
+
+def real_numbers(integers: Array, quantization: Quantization, rows: Array | None = None) -> Array:
+    """Return the real numbers that integers stand for, as an engine computes them.
+
+    `rows` are the places of the elements without the axes behind that of the quantization, where it
+    has one.
+    """
+    dtype = real_type(integers.dtype)
+    scale, zero = np.array(quantization.scale, dtype), np.array(quantization.zero_point, dtype)
+    if quantization.axis is not None and rows is not None:
+        channels = rows % len(scale)
+        scale, zero = scale[channels], zero[channels % len(zero)]
+    real: Array = integers.astype(dtype)
+    np.subtract(real, zero, out=real)
+    np.multiply(real, scale, out=real)
+    return real
+
+
+def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type that holds every integer of another type: the engines' own, float32, where it
+    does."""
+    return np.dtype(np.float32 if dtype.itemsize <= 2 or dtype.kind == "f" else np.float64)
 
 
 def with_bias_of(actual: Elements, expected: Elements) -> Elements:

@@ -41,6 +41,9 @@ DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
 
 
+# Real numbers that are one step apart are so within rounding.
+SLIGHTLY_MORE = 1 + 1e-5
+
 # Of the C library; NumPy's comparison writes a byte for each element before it looks.
 memory_compare = ctypes.CDLL(None).memcmp
 memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -61,9 +64,10 @@ class Bounds(NamedTuple):
     symmetric: bool = False
 
 
-def bounds_of(tolerance: Tolerance, *dtypes: str) -> Bounds:
+def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
     """Return what a tolerance means for tensors of one type, or of two, as dumps name them; the
-    default is that of the coarser type."""
+    default is that of the coarser type, or a `step`: the coarser scale of real numbers of which a
+    side has the integers."""
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
     names = {dtype.partition("(")[0] for dtype in dtypes}
@@ -71,6 +75,8 @@ def bounds_of(tolerance: Tolerance, *dtypes: str) -> Bounds:
     rtol = default if tolerance.rtol is None else tolerance.rtol
     if tolerance.atol is not None:
         return Bounds(rtol, tolerance.atol)
+    if step is not None and tolerance.rtol is None:
+        return Bounds(0.0, step * SLIGHTLY_MORE, symmetric=True)
     if tolerance.rtol is None and not names.isdisjoint(ONE_STEP) and not default:
         return Bounds(rtol, 1.0, symmetric=True)
     return Bounds(rtol, rtol, scaled=True, symmetric=tolerance.rtol is None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.comparison.elements import Elements, elements_of
+from lar.comparison.elements import Elements, dequantized, elements_of, real_numbers
 from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.layouts import (
     axes_of,
@@ -17,6 +18,7 @@ from lar.dumps.layouts import (
     plain_shape,
     to_plain,
 )
+from lar.records.comparison import Quantization
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,16 +43,21 @@ class Signature(NamedTuple):
 
 
 class Values:
-    """The tensors of a dump in plain axes, each read when it is asked for."""
+    """The tensors of a dump in plain axes, each read when it is asked for.
 
-    def __init__(self, dump: Dump) -> None:
+    Quantised ones are the real numbers that they stand for, with `raw` the integers. Where a dump
+    does not say what its integers stand for, `scales_of` is asked: a dump on the other side.
+    """
+
+    def __init__(self, dump: Dump, *, raw: bool = False, scales_of: Dump | None = None) -> None:
         self.dump = dump
+        self.quantizations = {} if raw else quantizations_in(dump, scales_of)
         self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
     def of_other_dump(self, dump: Dump) -> Values:
         """Return the values of a dump of the same tensors."""
         values = Values(dump)
-        values.shapes = self.shapes
+        values.shapes, values.quantizations = self.shapes, self.quantizations
         return values
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
@@ -59,16 +66,25 @@ class Values:
             return tensor.shape
         return self.shapes.get(tensor.key) or plain_shape(tensor.shape, tensor.layout)
 
-    def elements(self, tensor: DumpedTensor) -> Elements:
+    def elements(self, tensor: DumpedTensor, *, integers: bool = False) -> Elements:
         """Read the elements of a tensor in plain axes, without padded channels.
+
+        `integers` leaves those of quantised tensors as they are.
 
         Raises:
             DumpError: its file is missing or damaged.
         """
         stored = self.dump.read_stored(tensor.key)
         if not is_blocked(tensor):
-            return elements_of(stored)
-        return elements_of(stored, tensor.layout, self.shape_of(tensor))
+            elements = elements_of(stored)
+        else:
+            elements = elements_of(stored, tensor.layout, self.shape_of(tensor))
+        quantization = None if integers else self.quantizations.get(tensor.key)
+        return dequantized(elements, quantization) if quantization else elements
+
+    def family_of(self, tensor: DumpedTensor) -> str:
+        """Return the family of a tensor's values: tensors of different families are never twins."""
+        return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
     def read_without_padding(
         self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]
@@ -94,6 +110,22 @@ class Values:
         if fitting:
             self.shapes[tensor.key] = min(fitting)
         return stored._replace(raw=array[tuple(map(slice, self.shape_of(tensor)))])
+
+
+def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
+    """Return the quantization of each quantised tensor of a dump, by key.
+
+    What an engine wrote without an index has types alone. There the tensor of that name and type
+    in another dump says it.
+    """
+    known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
+    if other is not None:
+        named = {(each.name, each.dtype): each.quantization for each in other if each.quantization}
+        for tensor in dump:
+            likely = named.get((tensor.name, tensor.dtype))
+            if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
+                known[tensor.key] = likely
+    return known
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
@@ -143,18 +175,26 @@ def signatures_of(
     """Read each tensor once; return what is kept of it, by key."""
     shapes = set(other_shapes)
     return {
-        tensor.key: signature_of(values.read_without_padding(tensor, shapes), tensor.dtype)
+        tensor.key: signature_of(
+            values.read_without_padding(tensor, shapes),
+            values.family_of(tensor),
+            values.quantizations.get(tensor.key),
+        )
         for tensor in tensors
     }
 
 
-def signature_of(stored: Stored, dtype: str) -> Signature:
+def signature_of(stored: Stored, family: str, quantization: Quantization | None) -> Signature:
     array = stored.raw
-    sample = stored.decode(array.reshape(-1)[sample_places(array.size)])
+    places = sample_places(array.size)
+    sample = stored.decode(array.reshape(-1)[places])
+    if quantization is not None:
+        behind = prod(array.shape[quantization.axis + 1 :]) if quantization.axis is not None else 1
+        sample = real_numbers(sample, quantization, places // behind)
     if sample.dtype.kind == "c":
         sample = np.abs(sample)
     numbers = np.nan_to_num(sample.astype(np.float64), posinf=1e30, neginf=-1e30)
-    return Signature(array.shape, squeezed(array.shape), family_of(dtype), numbers)
+    return Signature(array.shape, squeezed(array.shape), family, numbers)
 
 
 def sample_places(size: int) -> Array:
@@ -169,11 +209,12 @@ def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def family_of(dtype: str) -> str:
-    """Return the family of a type's values: tensors of different families are never twins."""
+    """Return the family of a type's values. MegEngine's quantised types stand for real numbers,
+    also where it is unknown for which."""
     name = dtype.lower()
     if "complex" in name:
         return "complex"
-    if "float" in name:
+    if "float" in name or name.startswith("quantized"):
         return "float"
     return "bool" if name.startswith("bool") else "int"
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.records.comparison import Quantization
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -27,6 +29,8 @@ class DumpedTensor:
     `layouts`) and is empty where the axes are plain or unknown. `operator` is the key of the
     operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
     counts the iterations, the warm-up's included, where a dump keeps the outputs of each.
+    `quantization` says which real numbers the stored integers stand for; None where they are
+    the numbers themselves, or nothing says it.
     """
 
     key: str
@@ -37,6 +41,7 @@ class DumpedTensor:
     operator: str = ""
     slot: int = 0
     run: int = 0
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

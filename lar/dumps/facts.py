@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from lar.records.comparison import Quantization
 
 
 class OperatorFact(NamedTuple):
@@ -28,11 +31,16 @@ class Kernel(NamedTuple):
 
 class DumpFacts(NamedTuple):
     """What an engine knows of a dump: its operators in their order, the iteration that was dumped
-    (None: the last one), and the algorithms that were chosen."""
+    (None: the last one), the algorithms that were chosen, and by the names of tensors the real
+    numbers that their integers stand for. A negative axis counts from the last one. `operands` are
+    the names in the model of what is taken by the operator that gives a tensor; the engine may have
+    put others in their place when it optimised the graph."""
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
     algorithms: Mapping[Kernel, str] = MappingProxyType({})
+    quantizations: Mapping[str, Quantization] = MappingProxyType({})
+    operands: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 NO_FACTS = DumpFacts()

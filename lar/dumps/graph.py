@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lar.dumps.binary import TensorHeader
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel
 from lar.dumps.names import Variable
+from lar.dumps.quantizations import quantizations_of
 from lar.dumps.tensor_layouts import layouts_of
 
 # Operators that hold a value; all others compute one, or take in the model's input.
@@ -82,8 +84,10 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
             constant=CONSTANT.fullmatch(variable.operator_type) is not None,
         )
     ordered = sort_operators(operators, ranks, {each.key: each.operator for each in tensors})
+    placed = sort_tensors(tensors, ordered, layouts_of(tensors, ordered, formats))
+    found = quantizations_of(placed, ordered, facts)
     return DumpIndex(
-        tensors=sort_tensors(tensors, ordered, layouts_of(tensors, ordered, formats)),
+        tensors=tuple(replace(each, quantization=found.get(each.key)) for each in placed),
         operators=tuple(ordered),
     )
 
@@ -140,8 +144,6 @@ def sort_tensors(
     tensors: Iterable[DumpedTensor], operators: Sequence[DumpedOperator], layouts: Mapping[str, str]
 ) -> tuple[DumpedTensor, ...]:
     """Return tensors in the order of their operators, with their layouts."""
-    from dataclasses import replace
-
     order = {operator.key: number for number, operator in enumerate(operators)}
     placed = [replace(each, layout=layouts.get(each.key, "")) for each in tensors]
     last = len(order)

@@ -26,6 +26,19 @@ Only = Literal["common", "outputs"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """The real numbers that integers stand for: (integer - zero point) * scale.
+
+    There is one scale and one zero point for the whole tensor, or one for each index of `axis`,
+    which counts the axes of the plain shape.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...] = (0,)
+    axis: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Element:
     """One element of a pair of tensors: where it is and what both sides have there."""
 
@@ -79,7 +92,10 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorFacts:
-    """A tensor of one side. `shape` is the plain one where `layout` is a blocked one."""
+    """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
+
+    With a `quantization` its elements are integers of `dtype` that stand for real numbers.
+    """
 
     key: str
     name: str
@@ -88,6 +104,7 @@ class TensorFacts:
     layout: str = ""
     operator: str = ""
     operator_type: str = ""
+    quantization: Quantization | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -240,7 +240,10 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
     """
     tensors = comparison.tensors
     shown = {"operator", "type", "entire", "SNR dB"}
-    if any(it.actual.dtype != it.expected.dtype for it in tensors):
+    if any(
+        it.actual.dtype != it.expected.dtype or it.actual.quantization or it.expected.quantization
+        for it in tensors
+    ):
         shown.add("data type")
     if any(it.single is not None or it.single_problem for it in tensors):
         shown.add("single")
@@ -347,7 +350,9 @@ def format_type(row: Row) -> str:
 def format_data_type(row: Row) -> str:
     """Return the data type of a pair, both where they differ."""
     tensor = row.tensor
-    return printable(" = ".join(dict.fromkeys((tensor.actual.dtype, tensor.expected.dtype))))
+    return printable(
+        " = ".join(dict.fromkeys(map(describe_type, (tensor.actual, tensor.expected))))
+    )
 
 
 def format_pair(row: Row) -> str:
@@ -357,6 +362,34 @@ def format_pair(row: Row) -> str:
 def format_expected_shape(row: Row) -> str:
     return format_shape(row.tensor.expected.shape)
 
+
+def describe_type(tensor: TensorFacts) -> str:
+    """Return a tensor's type with its scale, as `int8 x 0.0231`, and the zero point that is not
+    0."""
+    quantization = tensor.quantization
+    if quantization is None:
+        return tensor.dtype
+    scales, zeros = (
+        format_range(numbers) for numbers in (quantization.scale, quantization.zero_point)
+    )
+    stored = STORED_TYPES.get(tensor.dtype, tensor.dtype)
+    return f"{stored} x {scales}" + (f" (0 at {zeros})" if any(quantization.zero_point) else "")
+
+
+def format_range(numbers: Sequence[float]) -> str:
+    """Return a number, or the smallest and the largest of several."""
+    return "..".join(dict.fromkeys(f"{number:.3g}" for number in (min(numbers), max(numbers))))
+
+
+# How MegEngine stores the integers of its quantised types.
+STORED_TYPES = {
+    "QuantizedS8": "int8",
+    "Quantized8Asymm": "uint8",
+    "QuantizedS32": "int32",
+    "QuantizedS16": "int16",
+    "QuantizedS4": "int4",
+    "Quantized4Asymm": "uint4",
+}
 
 # The columns of the text and of the page, each of which leaves out some.
 ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)

@@ -76,6 +76,7 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
     max_error: float | None = None,
+    raw: bool = False,
     case: int | None = None,
     isolate: bool = False,
     only: Only = "common",
@@ -91,6 +92,7 @@ def compare(
         rtol: how far elements may be apart, relative to the expected one.
         atol: how far elements may be apart besides.
         max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
+        raw: compare the integers of quantised tensors, not the real numbers that they stand for.
         case: the number of the testcase to compare, of sides with several; the first if None.
         isolate: also run each operator of `actual` alone, on the expected values of its inputs; an
             interrupt then ends with what is known (`Comparison.interrupted`).
@@ -106,7 +108,7 @@ def compare(
     if options:
         from lar.running.plan import parse_values  # two dumps need none
 
-        known = ("rtol", "atol", "max_error", "case", "isolate", "only", "progress")
+        known = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only", "progress")
         parse_values(options, known)
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
@@ -119,11 +121,17 @@ def compare(
     if others:
         if isolate:
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-        return compare_several(sides, tolerance, options, case or 0, progress, only)
+        return compare_several(sides, tolerance, options, case or 0, progress, only, raw=raw)
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
         return compare_dumps(
-            sides[0], sides[1], tolerance, kinds_of=operator_kinds_of, only=only, progress=progress
+            sides[0],
+            sides[1],
+            tolerance,
+            kinds_of=operator_kinds_of,
+            raw=raw,
+            only=only,
+            progress=progress,
         )
     from lar.files.work_folders import work_folder  # two dumps need none
 
@@ -142,6 +150,7 @@ def compare(
                 dumps[1],
                 tolerance,
                 kinds_of=operator_kinds_of,
+                raw=raw,
                 progress=progress,
                 operators=operators,
                 only=only,
@@ -173,6 +182,8 @@ def compare_several(
     case: int,
     progress: Progress = ignore,
     only: Only = "common",
+    *,
+    raw: bool = False,
 ) -> ComparisonOfSides:
     """Compare three or more sides with the first one.
 
@@ -185,7 +196,13 @@ def compare_several(
 
     def compare_two(one: Dump, other: Dump) -> Comparison:
         return compare_dumps(
-            one, other, tolerance, kinds_of=operator_kinds_of, only=only, progress=progress
+            one,
+            other,
+            tolerance,
+            kinds_of=operator_kinds_of,
+            raw=raw,
+            only=only,
+            progress=progress,
         )
 
     with work_folder() as folder:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
+from lar.records.comparison import Quantization
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Step:
     layout: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     dtype: str = ""
+    quantization: Quantization | None = None
     hidden: bool = False  # the dump lacks the tensor
 
 
@@ -34,6 +36,7 @@ def dump_of(*steps: Step, prefix: str = "") -> Dump:
             shape=step.array.shape,
             layout=step.layout,
             operator=f"{prefix}op {step.name}",
+            quantization=step.quantization,
         )
         for step in steps
         if not step.hidden

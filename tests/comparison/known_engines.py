@@ -9,9 +9,16 @@ from lar.records.comparison import Comparison, Only, Tolerance
 
 
 def compare_dumps(
-    actual: Dump, expected: Dump, tolerance: Tolerance | None = None, *, only: Only = "common"
+    actual: Dump,
+    expected: Dump,
+    tolerance: Tolerance | None = None,
+    *,
+    raw: bool = False,
+    only: Only = "common",
 ) -> Comparison:
-    return compare.compare_dumps(actual, expected, tolerance, kinds_of=operator_kinds_of, only=only)
+    return compare.compare_dumps(
+        actual, expected, tolerance, kinds_of=operator_kinds_of, raw=raw, only=only
+    )
 
 
 class Graph(graph.Graph):

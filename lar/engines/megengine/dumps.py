@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
+from lar.engines.megengine.graph_operators import QuantizedVariable, graph_in, quantizations_in
 from lar.engines.megengine.operator_profiler import attach_profiler
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.errors import LarError
@@ -25,13 +26,13 @@ from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
 
 if TYPE_CHECKING:
     from lar.dumps.names import Variable
-
-if TYPE_CHECKING:
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
+    from lar.records.comparison import Quantization
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
+QUANTIZATIONS = ".quantizations.json"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT_BYTES = 1 << 30
 
@@ -63,6 +64,7 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
+        keep_quantizations(driver.model_file, Path(folder + QUANTIZATIONS))
 
 
 def keep_freed_memory() -> None:
@@ -109,6 +111,14 @@ def keep_choices(place: Path) -> None:
             file.write(message + b"\n")
 
     ChoiceListener(write).begin("--bin-io-dump")
+
+
+def keep_quantizations(model: str, place: Path) -> None:
+    """Write the scales and zero points of the model's quantised variables, by name: the files of
+    tensors have the names of the types alone."""
+    with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
+        if found := [*quantizations_in(graph_in(model))]:
+            place.write_text(json.dumps(found))
 
 
 def has_ascii_names(model: str) -> bool:
@@ -172,7 +182,31 @@ def variable_of(var: Any) -> Variable:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    return DumpFacts(operators_of(folder), algorithms=algorithms_of(folder))
+    variables = quantized_variables(folder)
+    return DumpFacts(
+        operators_of(folder),
+        algorithms=algorithms_of(folder),
+        quantizations={each.name: quantization_of(each) for each in variables},
+        operands={each.name: each.inputs for each in variables},
+    )
+
+
+def quantized_variables(folder: Path) -> list[QuantizedVariable]:
+    """Return the quantised variables of the model that was dumped."""
+    try:
+        kept = json.loads(Path(str(folder) + QUANTIZATIONS).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [
+        QuantizedVariable(name, scale, zero_point, tuple(inputs))
+        for name, scale, zero_point, inputs in kept
+    ]
+
+
+def quantization_of(variable: QuantizedVariable) -> Quantization:
+    from lar.records.comparison import Quantization
+
+    return Quantization(scale=(variable.scale,), zero_point=(variable.zero_point,))
 
 
 def algorithms_of(folder: Path) -> dict[Kernel, str]:

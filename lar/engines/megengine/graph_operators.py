@@ -8,9 +8,14 @@ graph driver writes in some layouts, behind the weights as well. These are the p
 tables:
 
     root        operators, in the order of the file
+    root        of the newer format, the variables: 3
     Operator    kind: the number of its parameters' type, parameters, dtype: the outputs' DType,
                 where it is given, tensors: of the newer format its middle tensors, of the older
                 one its blobs; the first field of each is its name
+    Operator    of the newer format, the numbers of its inputs: 7, and outputs: 8; of kind 67,
+                which converts to another type, the parameters are the DType
+    Variable    0 name; Tensor 3 dtype
+    DType       0 its number, 2 of a quantised one: 0 scale, 1 zero point
 
 Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs beside it.
 """
@@ -43,6 +48,7 @@ class Places(NamedTuple):
     tensors: int
 
 
+VARIABLES, INPUTS, OUTPUTS, CONVERSION = 3, 7, 8, 67
 FIELDS = {NEW_IDENTIFIER: Places(2, 3, 4, 10, 11), OLD_IDENTIFIER: Places(3, 1, 2, 6, 7)}
 
 
@@ -86,6 +92,53 @@ def open_graph(graph: memoryview) -> OpenGraph | None:
     buffer = graph[4:]
     root = Table(buffer, struct.unpack_from("<I", buffer)[0])
     return OpenGraph(root, FIELDS[identifier], identifier == NEW_IDENTIFIER)
+
+
+class QuantizedVariable(NamedTuple):
+    """A quantised variable of a model, and the names of those that its operator takes."""
+
+    name: str
+    scale: float
+    zero_point: int
+    inputs: tuple[str, ...]
+
+
+def quantizations_in(graph: memoryview) -> Iterator[QuantizedVariable]:
+    """Yield the quantised variables whose operators have a scale; the older format has none.
+
+    Raises:
+        ValueError, LookupError, struct.error: the graph is damaged.
+    """
+    opened = open_graph(graph)
+    if opened is None or not opened.is_new:
+        return
+    root, places, _ = opened
+    variables = vector(root, VARIABLES)
+
+    def names(operator: Table, field: int) -> Iterator[str]:
+        for position in vector(operator, field):
+            yield table_at(root, variables[root.number("<I", position)]).text(0)
+
+    for operator in opened.operators():
+        dtype = dtype_of(operator, places)
+        parameters = dtype.table(2) if dtype else None
+        position = parameters.field(0) if parameters else None
+        name = next(names(operator, OUTPUTS), "")
+        if not name or parameters is None or position is None:
+            continue
+        (scale,) = struct.unpack_from("<f", parameters.data, position)
+        zero_point = number_in(parameters, 1, "<B")
+        yield QuantizedVariable(name, float(scale), zero_point, tuple(names(operator, INPUTS)))
+
+
+def dtype_of(operator: Table, places: Places) -> Table | None:
+    """Return the type of an operator's outputs: its own, that it converts to, or a constant's."""
+    if found := operator.table(places.dtype):
+        return found
+    if number_in(operator, places.kind, "<B") == CONVERSION:
+        return operator.table(places.parameters)
+    constant = next(tables_in(operator, places.tensors), None)
+    return constant.table(3) if constant else None
 
 
 def number_in(table: Table | None, field: int, kind: str = "<I") -> int:

@@ -14,8 +14,9 @@ import contextlib
 import ctypes
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,9 +38,16 @@ from lar.engines.onnxruntime.model_fields import (
     nodes_in,
     output_names,
 )
+from lar.engines.onnxruntime.quantization import (
+    Scales,
+    quantizations_of,
+    scales_in,
+    wanted_names,
+)
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.engines.onnxruntime.session import DTYPES
 from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY, TEXT_DUMPS
+from lar.records.comparison import Quantization
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -109,6 +117,7 @@ Array = np.ndarray[Any, Any]
 PARTS = 4
 LEAST_TENSORS = 8
 OPERATORS = ".operators.json"
+QUANTIZATIONS = ".quantizations.json"
 
 
 class Dumped(NamedTuple):
@@ -150,8 +159,11 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
         for outputs, parameters in graph.operators()
     ]
     Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
-    for variable, inputs, array in graph.tensors():
+    for variable, inputs, array in graph.tensors(kept=wanted_names(graph.scales)):
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
+    if found := graph.quantizations():
+        kept = {name: asdict(quantization) for name, quantization in found.items()}
+        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(kept))
 
 
 def dump_text(driver: SessionDriver, _: object) -> None:
@@ -177,13 +189,26 @@ def dump_outputs(driver: SessionDriver, _: object) -> None:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    try:
-        known = json.loads(Path(str(folder) + OPERATORS).read_bytes())
-    except (OSError, ValueError):
-        return DumpFacts(iteration=0)
+    known = read_kept(folder, OPERATORS) or []
+    quantizations = read_kept(folder, QUANTIZATIONS) or {}
     return DumpFacts(
-        [OperatorFact(each["number"], each["parameters"]) for each in known], iteration=0
+        tuple(OperatorFact(each["number"], each["parameters"]) for each in known),
+        iteration=0,
+        quantizations={
+            name: Quantization(
+                scale=tuple(kept["scale"]), zero_point=tuple(kept["zero_point"]), axis=kept["axis"]
+            )
+            for name, kept in quantizations.items()
+        },
     )
+
+
+def read_kept(folder: Path, suffix: str) -> Any:
+    """Return what the worker wrote beside a folder; None if it did not live to do so."""
+    try:
+        return json.loads(Path(str(folder) + suffix).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 class Graph:
@@ -201,6 +226,7 @@ class Graph:
         self._next_id = 0
         for name in driver.fed:
             self.number("Input", name, [name])
+        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
         for node in self.nodes:
             for name in filter(None, node.inputs):
                 if name not in self.variables:
@@ -225,12 +251,43 @@ class Graph:
 
     def operators(self) -> Iterator[tuple[list[Variable], dict[str, Any]]]:
         """Yield the operators: what they give, and their parameters."""
-        parameters = read_parameters(self.saved.content)
-        for node, known in zip(self.nodes, parameters, strict=True):
+        for node, known in zip(self.nodes, self.parameters, strict=True):
             yield [self.variables[name] for name in filter(None, node.outputs)], known
 
-    def tensors(self) -> Iterator[Dumped]:
-        """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order."""
+    @cached_property
+    def model(self) -> Any:
+        """The saved model, decoded without the weights that stand in a file."""
+        import onnx
+
+        return onnx.load_from_string(self.saved.content)
+
+    @cached_property
+    def parameters(self) -> list[dict[str, Any]]:
+        """The parameters of each node."""
+        return read_parameters(self.model)
+
+    @cached_property
+    def scales(self) -> list[Scales]:
+        """The names of what tensors are quantised with."""
+        return scales_in(self.nodes, self.parameters)
+
+    def quantizations(self) -> dict[str, Quantization]:
+        """Return what the integers of tensors stand for, by name, when all have been computed."""
+        from onnx import numpy_helper
+
+        wanted = wanted_names(self.scales)
+        constants = {
+            each.name: numpy_helper.to_array(each, str(self.saved.folder))
+            for each in self.model.graph.initializer
+            if each.name in wanted
+        }
+        return quantizations_of(self.scales, {**constants, **self.arrays})
+
+    def tensors(self, kept: Container[str] = ()) -> Iterator[Dumped]:
+        """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order.
+
+        The arrays of those whose names are to be `kept` stay with the graph.
+        """
         for name, value in self.driver.fed.items():
             yield self.dumped(name, (), value.numpy(), 1)
         makers = {name: node for node in self.nodes for name in filter(None, node.outputs)}
@@ -244,7 +301,10 @@ class Graph:
             values = session.run_with_ort_values(part, self.driver.fed)
             for name, value in zip(part, values, strict=True):
                 if value.has_value() and value.data_type() in DTYPES:
-                    yield self.dumped(name, makers[name].inputs, value.numpy(), block)
+                    array = value.numpy()
+                    if name in kept:
+                        self.arrays[name] = array
+                    yield self.dumped(name, makers[name].inputs, array, block)
             del values, session
 
     def dumped(self, name: str, inputs: Sequence[str], array: Array, block: int) -> Dumped:
@@ -266,7 +326,7 @@ class Graph:
         return Dumped(variable, tuple(self.variables[each] for each in inputs if each), array)
 
 
-def read_parameters(model: bytes) -> list[dict[str, Any]]:
+def read_parameters(model: Any) -> list[dict[str, Any]]:
     """Return the attributes of each node that are numbers, texts or lists of them."""
     import onnx
 
@@ -279,5 +339,5 @@ def read_parameters(model: bytes) -> list[dict[str, Any]]:
     }
     return [
         {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
-        for node in onnx.load_from_string(model).graph.node
+        for node in model.graph.node
     ]

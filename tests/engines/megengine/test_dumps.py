@@ -221,6 +221,15 @@ def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_pat
         for pattern in ("^pool3$", r"^reshape\(dimshuffle")
     )
     assert pooled.dtype == "QuantizedS8"
+    # Weights and biases have other names in blocks, and have kept their scales.
+    quantised = [tensor for tensor in dump if tensor.dtype.startswith("Quantized")]
+    assert len(quantised) == 14
+    scales = {each.name: each.quantization.scale for each in quantised if each.quantization}
+    assert len(scales) == 14
+    (data,), (pool2,), (conv2,) = (scales[name] for name in ("data.int8", "pool2", "conv2"))
+    assert (round(data, 6), pool2) == (0.125984, conv2)
+    (bias,) = (scales[each.name] for each in quantised if each.shape == (1, 4, 1, 1, 4))
+    assert bias[0] == pytest.approx(data * 0.00121176, rel=1e-5)
     # The engine itself brings this one back, to flatten it.
     assert np.array_equal(to_plain(dump.read(pooled.key), "nchw44"), dump.read(plain.key))
 

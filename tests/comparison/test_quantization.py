@@ -1,0 +1,153 @@
+"""Quantised tensors are compared by the real numbers that they stand for."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lar.comparison.elements import BLOCK, dequantized, elements_of
+from lar.dumps.dump import Stored
+from lar.records.comparison import Comparison, Quantization, TensorComparison, Tolerance
+from lar.reports.compare_text import describe_type, format_comparison
+from tests.comparison.known_engines import compare_dumps
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+
+Array = npt.NDArray[Any]
+
+RANDOM = np.random.default_rng(3)
+START = RANDOM.standard_normal((2, 6, 8)).astype(np.float32)
+
+
+def quantise(array: Array, scale: float, zero: int = 0, dtype: str = "int8") -> Array:
+    limits = np.iinfo(dtype)
+    rounded = np.rint(array / np.float32(scale)) + zero
+    clipped: Array = np.clip(rounded, limits.min, limits.max).astype(dtype)
+    return clipped
+
+
+def step(array: Array, quantization: Quantization | None, dtype: str = "") -> Step:
+    return Step("x", "Conv", ("data",), array, quantization=quantization, dtype=dtype)
+
+
+def compare(actual: Step, expected: Step, *, raw: bool = False) -> Comparison:
+    data = Step("data", "Input", (), START)
+    return compare_dumps(dump_of(data, actual), dump_of(data, expected), raw=raw)
+
+
+def found(comparison: Comparison) -> TensorComparison:
+    return next(it for it in comparison.tensors if it.expected.name == "x")
+
+
+def snr(signal: Array, other: Array) -> float:
+    noise = np.linalg.norm(signal.astype(float) - other)
+    return float(20 * np.log10(np.linalg.norm(signal.astype(float)) / noise))
+
+
+@pytest.mark.parametrize(("zero", "dtype"), [(0, "int8"), (-7, "int8"), (131, "uint8")])
+def test_integers_are_compared_with_floats_by_what_they_stand_for(zero: int, dtype: str) -> None:
+    scale = float(np.float32(0.031))
+    integers = quantise(START, scale, zero, dtype)
+    quantization = Quantization(scale=(scale,), zero_point=(zero,))
+    pair = found(compare(step(integers, quantization), step(START, None)))
+    assert pair.passed
+    assert pair.figures
+    assert pair.figures.max_absolute == pytest.approx(scale / 2, rel=0.05)
+    assert pair.figures.snr_db == pytest.approx(
+        snr(START, (integers.astype(float) - zero) * scale), abs=1e-3
+    )
+    assert pair.figures.max_ulp is None
+    assert pair.actual.quantization == quantization
+    assert pair.expected.quantization is None
+
+
+def test_more_than_a_step_is_a_difference() -> None:
+    quantization = Quantization(scale=(0.031,))
+    integers = quantise(START, 0.031)
+    other = np.clip(integers.astype(int), -126, 125)
+    for apart, passed in ((1, True), (2, False)):
+        moved = (other + apart).astype(np.int8)
+        pair = found(compare(step(moved, quantization), step(other.astype(np.int8), quantization)))
+        assert pair.passed is passed
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_each_channel_has_its_own_scale(axis: int) -> None:
+    count = START.shape[axis]
+    scales = tuple(float(np.float32(0.02 * (1 + index))) for index in range(count))
+    shape = [count if place == axis else 1 for place in range(3)]
+    integers = np.rint(START / np.reshape(scales, shape)).astype(np.int8)
+    quantization = Quantization(scale=scales, axis=axis)
+    pair = found(compare(step(integers, quantization), step(START, None)))
+    assert pair.figures
+    assert pair.figures.snr_db == pytest.approx(
+        snr(START, integers * np.reshape(scales, shape)), abs=1e-3
+    )
+    assert describe_type(pair.actual) == f"int8 x 0.02..{scales[-1]:.3g}"
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, BLOCK // 2 + 5), 0), ((BLOCK // 2 + 5, 3), 1)])
+def test_channels_are_counted_through_all_blocks(shape: tuple[int, int], axis: int) -> None:
+    integers = RANDOM.integers(-128, 128, shape).astype(np.int8)
+    quantization = Quantization(scale=(0.5, 0.25, 2.0), zero_point=(1, 0, -3), axis=axis)
+    wide = (3, 1) if axis == 0 else (1, 3)
+    real = (integers - np.reshape([1, 0, -3], wide)) * np.reshape([0.5, 0.25, 2.0], wide)
+    blocks = [*dequantized(elements_of(Stored(integers)), quantization).blocks()]
+    assert np.array_equal(np.concatenate(blocks), real.ravel())
+
+
+def test_raw_compares_the_integers() -> None:
+    one, other = Quantization(scale=(0.5,)), Quantization(scale=(0.25,))
+    integers = quantise(START, 0.05)
+    apart = compare(step(integers, one), step(integers, other))
+    assert not found(apart).passed
+    same = compare(step(integers, one), step(integers, other), raw=True)
+    figures = found(same).figures
+    assert figures
+    assert figures.identical
+    assert same.finding == "same"
+
+
+def test_a_folder_without_scales_borrows_those_of_the_other_side() -> None:
+    integers = quantise(START, 0.05)
+    known = step(integers, Quantization(scale=(0.05,)), "QuantizedS8")
+    unknown = replace(known, quantization=None)
+    for actual, expected in ((known, unknown), (unknown, known)):
+        pair = found(compare(actual, expected))
+        assert pair.figures
+        assert pair.figures.identical
+        assert describe_type(pair.actual) == describe_type(pair.expected) == "int8 x 0.05"
+    # Where none knows them, the integers are all there is.
+    moved = replace(unknown, array=np.clip(integers, -127, 126) + np.int8(1))
+    pair = found(compare(moved, unknown))
+    assert pair.figures
+    assert (pair.figures.max_absolute, pair.passed) == (1.0, True)
+
+
+def test_the_tables_name_the_scales() -> None:
+    quantization = Quantization(scale=(0.0231,), zero_point=(128,))
+    wrong = quantise(START * 2, 0.0231, 128, "uint8")
+    lines = format_comparison(compare(step(wrong, quantization), step(START, None)))
+    (row,) = (line for line in lines if line.startswith("x "))
+    assert "uint8 x 0.0231 (0 at 128) = float32" in row
+    plain = format_comparison(compare(step(START * 2, None), step(START, None)))
+    assert not any("data type" in line for line in plain)
+
+
+def test_a_tolerance_that_is_given_stays_as_it_is() -> None:
+    quantization = Quantization(scale=(0.031,))
+    data = Step("data", "Input", (), START)
+    actual = dump_of(data, step(quantise(START, 0.031), quantization))
+    expected = dump_of(data, step(START, None))
+    tight = compare_dumps(actual, expected, Tolerance(rtol=0.0, atol=0.0031))
+    assert not found(tight).passed
+    loose = compare_dumps(actual, expected, Tolerance(max_error=0.016))
+    assert found(loose).passed
