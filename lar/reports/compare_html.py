@@ -7,24 +7,36 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from lar.comparison.loss import MOST_OF_IT, Layer, layers_of_loss, loss_of
+from lar.comparison.loss import error_of as loss_error_of
 from lar.errors import printable
-from lar.records.comparison import Comparison, Culprit, TensorComparison, UnmatchedTensor
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    Figures,
+    TensorComparison,
+    UnmatchedTensor,
+)
 from lar.reports.compare_text import (
     COLUMNS,
     Row,
     describe_culprit,
     describe_operator,
     describe_side,
+    format_pair,
     format_summary,
+    format_type,
     name_of_pair,
     rows_of_culprit,
     shorten,
+    single_of,
 )
-from lar.reports.model import Cell, Column
+from lar.reports.model import ANY_DIGITS, Cell, Column
 from lar.reports.pages import Section, format_facts, format_page, read_resource
 from lar.reports.pages.tables import PageTable, page_table
 
 Keys = set[tuple[str, str]]
+Curve = dict[str, Any]
 
 
 def format_html(comparison: Comparison) -> str:
@@ -42,6 +54,19 @@ def format_html(comparison: Comparison) -> str:
             for culprit in comparison.culprits
         ]
     }
+    if layers := layers_of_loss(comparison.tensors):
+        sections += [
+            Section("layers", "Layers of the loss", describe_loss(comparison)),
+            Section(
+                "order",
+                "Single and entire error over depth",
+                "What each operator is off by itself, fed with B's values, and with what those "
+                "before it add.",
+            ),
+            Section("sorted", "Single and entire error, sorted", "The largest single error first."),
+        ]
+        figures["layers"] = page_table("layers", LAYER_COLUMNS, layers, order="share").figures()
+        figures["order"], figures["sorted"] = curves_of(comparison.tensors)
     if points := points_of(comparison.tensors, outputs):
         sections.append(
             Section(
@@ -108,6 +133,57 @@ def describe_tolerance(comparison: Comparison) -> str:
     atol = "that share of the root mean square" if tolerance.atol is None else f"{tolerance.atol:g}"
     return f"relative: {rtol}; absolute: {atol}"
 
+
+def describe_loss(comparison: Comparison) -> str:
+    """Return how the layers were chosen, and how well their errors explain that of the output."""
+    known = loss_of(comparison.tensors)
+    errors = ""
+    if known and all(map(math.isfinite, known)):
+        errors = (
+            f" The error of the last tensor is {known[0]:.3g}; all single errors together would "
+            f"make {known[1]:.3g}."
+        )
+    return (
+        f"The fewest operators whose single errors make {MOST_OF_IT:.0%} of the loss at the "
+        f"output, if errors are independent and handed on as they are.{errors}"
+    )
+
+
+def curves_of(tensors: Sequence[TensorComparison]) -> tuple[list[Curve], list[Curve]]:
+    """Return the entire and the single errors of operators that were run alone, as
+    `{name, points: [place, error, name]}`: by depth, and the largest single error first."""
+    alone = [it for it in tensors if it.single is not None and not it.constant]
+    ranked = sorted(alone, key=lambda it: loss_error_of(it.single), reverse=True)
+    return (
+        curves_at([(it.depth, it) for it in alone]),
+        curves_at(list(enumerate(ranked, 1))),
+    )
+
+
+def curves_at(places: Sequence[tuple[int, TensorComparison]]) -> list[Curve]:
+    """Return the two curves of tensors at places."""
+
+    def point(place: int, tensor: TensorComparison, figures: Figures | None) -> list[Cell]:
+        error = loss_error_of(figures)
+        return [place, error if math.isfinite(error) else None, format_pair(Row(tensor))]
+
+    return [
+        {"name": "entire", "points": [point(place, it, it.figures) for place, it in places]},
+        {"name": "single", "points": [point(place, it, it.single) for place, it in places]},
+    ]
+
+
+LAYER_COLUMNS: tuple[Column[Layer], ...] = (
+    Column("operator", lambda it: format_pair(Row(it.tensor))),
+    Column("type", lambda it: format_type(Row(it.tensor))),
+    Column("share of the loss", lambda it: 100 * it.share, unit="%", digits=1),
+    Column("single", lambda it: single_of(Row(it.tensor)), digits=ANY_DIGITS),
+    Column(
+        "entire",
+        lambda it: None if it.tensor.figures is None else it.tensor.figures.relative_l2,
+        digits=ANY_DIGITS,
+    ),
+)
 
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
     Column("side", lambda it: "A" if it.side == "actual" else "B"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lar.comparison.loss import MOST_OF_IT, layers_of_loss
 from lar.errors import printable
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
@@ -33,6 +34,9 @@ MOST_ROWS = 20
 
 # Of more culprits the last line names the first.
 MOST_NAMED = 3
+
+# Of the layers that make most of the loss the summary names the first.
+MOST_LAYERS = 5
 
 # Where nothing differs, tensors with a smaller ratio of signal to noise are shown all the same: one
 # side computes in a coarser type.
@@ -517,6 +521,13 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
         f"{len(comparison.unmatched)} without a twin"
     )
+    if layers := layers_of_loss(tensors):
+        shown = ", ".join(
+            f"{name_of_pair(it.tensor.actual, it.tensor.expected)} {it.share:.0%}"
+            for it in layers[:MOST_LAYERS]
+        )
+        more = f" and {len(layers) - MOST_LAYERS} more" if len(layers) > MOST_LAYERS else ""
+        yield f"{MOST_OF_IT:.0%} of the loss by single errors: {shown}{more}"
     yield from (printable(f"note: {note}") for note in comparison.notes)
     yield (
         "result: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lar.comparison.loss import layers_of_loss, loss_of
 from lar.records.comparison import (
     Comparison,
     Culprit,
@@ -404,3 +406,47 @@ def test_a_page_of_nothing() -> None:
     page.feed(format_html(empty))
     assert page.open == []
     assert "tensors that differ" not in text_of(empty)
+
+
+def isolated() -> Comparison:
+    """A comparison of six operators in a row, the third of which makes most of the loss."""
+    singles = (1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0)
+    tensors = []
+    total = 0.0
+    for depth, single in enumerate(singles, 1):
+        total = math.hypot(total, single)
+        alone = replace(GOOD, relative_l2=single or None, identical=not single)
+        entire = replace(GOOD, relative_l2=total, snr_db=-20 * math.log10(total))
+        tensors.append(pair(f"conv{depth}", entire, single=alone, depth=depth))
+    return comparison(tensors=tuple(tensors), culprits=(), finding="same", unmatched=())
+
+
+def test_the_layers_that_make_most_of_the_loss_are_named() -> None:
+    found = isolated()
+    assert [
+        (it.tensor.actual.name, round(it.share, 2)) for it in layers_of_loss(found.tensors)
+    ] == [
+        ("conv3", 0.89),
+        ("conv5", 0.10),
+    ]
+    assert "90% of the loss by single errors: conv3 89%, conv5 10%\n" in text_of(found)
+    assert loss_of(found.tensors) == pytest.approx((0.0317, 0.0317), rel=1e-2)
+    infinite = replace(GOOD, nonfinite_mismatches=1)
+    overflown = pair("fc", infinite, single=infinite)
+    assert layers_of_loss((*found.tensors, overflown)) == [(overflown, 1.0)]
+    assert "of the loss" not in text_of(comparison())
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_page_has_both_errors_in_order_and_sorted(tmp_path: Path) -> None:
+    text = format_html(isolated())
+    figures = figures_of(text)
+    entire, single = figures["order"]
+    assert [it[0] for it in entire["points"]] == [1, 2, 3, 4, 5, 6]
+    assert [it[1] for it in single["points"]] == [1e-3, 2e-3, 3e-2, 1e-3, 1e-2, 0.0]
+    _, ranked = figures["sorted"]
+    assert [it[2] for it in ranked["points"]][:2] == ["conv3", "conv5"]
+    assert len(figures["layers"]["rows"]) == 2
+    dom, console = open_page(text, tmp_path)
+    assert console == []
+    assert dom.count("<circle") == 6 + 2 * (12 + 2)

@@ -29,10 +29,11 @@ function drawCurves(curves, label) {
       format: (tick) => tick < LEAST_ERROR * 2 ? "equal" : tick.toExponential(0) }, 90);
   curves.forEach(({ name, points }, number) => {
     const color = COLORS[number % COLORS.length];
+    const radius = number ? 3.5 : 5.5;  // to be seen behind another in the same place
     for (const [place, error, operator] of points) {
       const shown = Math.min(Math.max(error ?? GREATEST_ERROR, LEAST_ERROR), GREATEST_ERROR);
       svg.append(
-        makeShape("circle", { cx: atX(place), cy: atY(shown), r: 3.5, fill: color },
+        makeShape("circle", { cx: atX(place), cy: atY(shown), r: radius, fill: color },
           makeShape("title", {},
             `${name}, ${operator}: ${error === null ? "not a number" : formatAny(error)}`)));
     }
@@ -45,6 +46,9 @@ function drawCurves(curves, label) {
 
 figures.culprits.forEach((table, place) =>
   drawSection(`culprit${place + 1}`, () => [makeTable(table, "tensors")]));
+drawSection("layers", () => [makeTable(figures.layers, "layers")]);
+drawSection("order", () => [drawCurves(figures.order, "operators before it")]);
+drawSection("sorted", () => [drawCurves(figures.sorted, "rank by single error")]);
 drawSection("depth", () => [figures.curves
   ? drawCurves(figures.curves, "operators before it") : drawDepth(figures.depth)]);
 for (const name of ["differing", "all", "unmatched"])
