@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.running.compared_dumps import Side
 
-SIDE = "a dump's folder, a tensor's file, or a model with its options: \"model.mge --cpu\""
-EXPECTED = f"what A should be: {SIDE}"
+SIDE = (
+    "a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of --io-dump, or "
+    'a model with its options: "model.mge --cpu"'
+)
+EXPECTED = "what A should be, given in the same ways"
 
 
 FORMATS = ("markdown", "csv", "html", "json")
@@ -103,6 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the verdict rests on: the models' outputs, or every tensor that both sides have "
         "(the default)",
     )
+    group = parser.add_argument_group("matching")
+    group.add_argument(
+        "--map",
+        metavar="FILE",
+        help="which tensor of A is which of B: a name in A and one in B in each line, or JSON",
+    )
     group = parser.add_argument_group("culprits")
     group.add_argument(
         "--isolate",
@@ -170,6 +179,7 @@ def main(arguments: argparse.Namespace) -> int:
                 case=arguments.case,
                 isolate=arguments.isolate,
                 only=arguments.only,
+                name_map=arguments.map,
                 progress=line.show,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )
@@ -256,7 +266,7 @@ def open_reports(
     from lar.running.places import places_of
 
     files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
-    read = [*paths_in(arguments.input or ())]
+    read = [*paths_in(arguments.input or ()), *filter(None, [arguments.map])]
     places: list[Place] = []
     for side in sides:
         if isinstance(side, Dump):

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Literal, TypeAlias
 
+from numpy import unravel_index
+
 from lar.comparison.alignment import Alignment, ConstantPair, align
-from lar.comparison.divergence import Blame, Divergence, Judge
+from lar.comparison.divergence import Blame, Divergence, Judge, known_side
 from lar.comparison.elements import with_bias_of
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
-from lar.comparison.operator_kinds import OperatorKinds
+from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds
 from lar.comparison.signatures import Values, leave_out_padding, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.excerpts import STATISTICS, as_printed, excerpts_of
+from lar.errors import UsageError
+from lar.options.suggestions import nearest_spelling
 from lar.records.comparison import (
     Comparison,
     Culprit,
+    Element,
     Finding,
     MatchedBy,
     Only,
@@ -49,25 +56,66 @@ def compare_dumps(
     progress: Progress = ignore,
     operators: Operators | None = None,
     only: Only = "common",
+    name_map: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
     `progress` takes what is being done.
 
     With `operators`, each of the actual side is run alone on the expected values of its inputs too.
     `only` says which of the tensors that both have the finding rests on.
+    `name_map` has twins that are known, by their names.
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that
     they stand for.
 
     Raises:
         DumpError: a tensor is missing or damaged.
+        UsageError: a side has no tensor of a known twin's name.
     """
-    graphs = (
-        Graph(actual, kinds_of(actual.index.engine)),
-        Graph(expected, kinds_of(expected.index.engine)),
+    check_name_map(name_map or {}, actual, expected)
+    if operators is not None and expected.excerpts:
+        raise UsageError(
+            "has no whole tensors to feed operators with", flag="--isolate", subject=expected.source
+        )
+    if actual.excerpts or expected.excerpts:
+        actual, expected = excerpts_of(actual), excerpts_of(expected)
+    graphs = make_graphs(actual, expected, kinds_of)
+    comparison = DumpComparison(
+        graphs, tolerance or Tolerance(), only, progress, name_map, raw=raw
     )
-    comparison = DumpComparison(graphs, tolerance or Tolerance(), only, progress, raw=raw)
     return comparison.run(operators)
+
+
+def check_name_map(name_map: Mapping[str, str], actual: Dump, expected: Dump) -> None:
+    """Refuse a map with a name that its side does not have.
+
+    Raises:
+        UsageError: naming it, and the nearest that there is.
+    """
+    for letter, dump, wanted in (("A", actual, name_map), ("B", expected, name_map.values())):
+        names = {tensor.name for tensor in dump}
+        for name in wanted:
+            if name not in names:
+                near = nearest_spelling(name, names)
+                raise UsageError(
+                    f"{letter} has no tensor {name!r}",
+                    f"did you mean {near!r}?" if near else "--all lists the names",
+                    flag="--map",
+                )
+
+
+def make_graphs(
+    actual: Dump, expected: Dump, kinds_of: Callable[[str], OperatorKinds]
+) -> tuple[Graph, Graph]:
+    """Return the graphs of two dumps; in one without operators, what bears the name of a constant
+    of the other side is a constant."""
+    graphs = [Graph(dump, kinds_of(dump.index.engine)) for dump in (actual, expected)]
+    for side, graph in enumerate(graphs):
+        other = graphs[1 - side]
+        if not graph.has_operators and other.has_operators:
+            names = {it.name for it in other.dump if it.key in other.constants}
+            graphs[side] = Graph(graph.dump, graph.kinds, names)
+    return graphs[0], graphs[1]
 
 
 class DumpComparison:
@@ -79,10 +127,12 @@ class DumpComparison:
         tolerance: Tolerance,
         only: Only = "common",
         progress: Progress = ignore,
+        name_map: Mapping[str, str] | None = None,
         *,
         raw: bool = False,
     ) -> None:
         self.graphs = graphs
+        self.name_map = name_map
         self.dumps = (graphs[0].dump, graphs[1].dump)
         self.values = (
             Values(self.dumps[0], raw=raw, scales_of=self.dumps[1]),
@@ -96,7 +146,8 @@ class DumpComparison:
 
     def run(self, operators: Operators | None = None) -> Comparison:
         self.progress("matching tensors")
-        alignment = align(*self.graphs, self.values)
+        alignment = align(*self.graphs, self.values, self.name_map)
+        self.input_nodes = {pair.actual for pair in alignment.pairs if is_input(pair)}
         self.originals = alignment.originals
         self.compared, constants = self.measure_all(alignment)
         judge = Judge(alignment, self.compared, self.compare_nodes)
@@ -175,9 +226,9 @@ class DumpComparison:
                 pair.actual.tensor,
                 pair.expected.tensor,
                 pair.by,
-                pair.expected.depth,
+                known_side(pair).depth,
                 apart_by_bias=pair.apart_by_bias,
-                is_output=is_output(pair.actual) or is_output(pair.expected),
+                is_output=is_output(known_side(pair)) or is_output(other_side(pair)),
             )
         constants = {
             pair.actual.key: self.compare_tensors(pair.actual, pair.expected, pair.by, None)
@@ -204,6 +255,8 @@ class DumpComparison:
         is_output: bool = False,
     ) -> TensorComparison:
         """Compare two tensors; `depth` is None for constants."""
+        if self.dumps[0].excerpts:
+            return self.compare_excerpts(actual, expected, by, depth, is_output=is_output)
         quantizations = [
             side.quantizations.get(tensor.key)
             for side, tensor in zip(self.values, (actual, expected), strict=True)
@@ -239,6 +292,46 @@ class DumpComparison:
             depth=depth or 0,
             constant=depth is None,
             apart_by_bias=apart_by_bias,
+            is_output=is_output,
+            figures=figures,
+            problem=problem,
+        )
+
+    def compare_excerpts(
+        self,
+        actual: DumpedTensor,
+        expected: DumpedTensor,
+        by: MatchedBy,
+        depth: int | None,
+        *,
+        is_output: bool,
+    ) -> TensorComparison:
+        """Compare what a text has of two tensors: the statistics, and in one layout the first
+        values."""
+        facts = self.tensor_facts(0, actual), self.tensor_facts(1, expected)
+        problem, figures = "", None
+        if squeezed(facts[0].shape) != squeezed(facts[1].shape):
+            problem = f"shapes differ: {facts[0].shape} and {facts[1].shape}"
+        else:
+            one, other = self.dumps[0].read(actual.key), self.dumps[1].read(expected.key)
+            if actual.layout != expected.layout or one.size != other.size:
+                one, other = (side[: len(STATISTICS)] for side in (one, other))
+            bounds = bounds_of(self.tolerance, expected.dtype)
+            figures = measure(as_printed(one, other), other, bounds)
+            shape = () if expected.layout else facts[1].shape
+            figures = replace(
+                figures,
+                max_ulp=None,
+                first=name_element(figures.first, shape),
+                worst=name_element(figures.worst, shape),
+            )
+        return TensorComparison(
+            actual=facts[0],
+            expected=facts[1],
+            matched_by=by,
+            passed=figures is not None and not figures.mismatches,
+            depth=depth or 0,
+            constant=depth is None,
             is_output=is_output,
             figures=figures,
             problem=problem,
@@ -333,7 +426,7 @@ class DumpComparison:
         return [
             found
             for node, found in self.compared.items()
-            if node.steps == ("input",) and node.children and not found.passed
+            if node in self.input_nodes and not found.passed
         ]
 
     def find_notes(self, tensors: list[TensorComparison], divergence: Divergence) -> Iterator[str]:
@@ -362,6 +455,28 @@ class DumpComparison:
                 "no operator stands out: errors grow gradually, most at "
                 f"{pair.expected.name}, to {growth:.3g} times those of its inputs"
             )
+
+
+def is_input(pair: Pair) -> bool:
+    """Return whether a pair is an input of the model that something is computed from."""
+    node = pair.expected if pair.actual.steps == UNKNOWN_STEPS else pair.actual
+    return node.is_input and bool(node.children)
+
+
+def name_element(element: Element | None, shape: Sequence[int]) -> Element | None:
+    """Return an element of an excerpt: a statistic with its name, a value with its place in a
+    tensor of plain axes."""
+    if element is None:
+        return None
+    (place,) = element.index
+    if place < len(STATISTICS):
+        name = STATISTICS[place]
+        return Element(
+            index=(), actual=f"{name}={element.actual}", expected=f"{name}={element.expected}"
+        )
+    place -= len(STATISTICS)
+    index = unravel_index(place, shape) if place < prod(shape) and shape else ()
+    return replace(element, index=tuple(map(int, index)))
 
 
 def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:

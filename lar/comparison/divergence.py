@@ -15,7 +15,13 @@ from lar.comparison.alignment import Alignment
 from lar.comparison.graph import Node, region_of, results_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL
-from lar.comparison.operator_kinds import DISCRETE, HEAVY, do_same, kind_score
+from lar.comparison.operator_kinds import (
+    DISCRETE,
+    HEAVY,
+    UNKNOWN_STEPS,
+    do_same,
+    kind_score,
+)
 from lar.comparison.signatures import NEAR
 from lar.records.comparison import TensorComparison
 
@@ -92,9 +98,9 @@ class Judge:
         blames: list[Blame] = []
         behind: set[Node] = set()
         for pair in self.pairs():
-            if self.is_fault(pair, JUMP_BEHIND if pair.expected in behind else JUMP):
+            if self.is_fault(pair, JUMP_BEHIND if known_side(pair) in behind else JUMP):
                 add_blame(blames, self.blame(pair))
-                behind |= after(pair.expected)
+                behind |= after(known_side(pair))
         return Divergence(tuple(blames), tuple(dropped), None if blames else self.steepest())
 
     def is_same(self) -> bool:
@@ -104,7 +110,7 @@ class Judge:
     def pairs(self) -> list[Pair]:
         """Return the twins in the order of the expected side."""
         unique = {id(pair): pair for pair in self.by_node.values()}.values()
-        return sorted(unique, key=lambda pair: pair.expected.place)
+        return sorted(unique, key=lambda pair: known_side(pair).place)
 
     def around(self, pair: Pair, walk: Callable[..., list[Node]]) -> list[Pair]:
         """Return the nearest twins before or behind a pair, on either side."""
@@ -151,7 +157,7 @@ class Judge:
     def is_fault(self, pair: Pair, jump: float) -> bool:
         """Return whether a pair differs although its inputs agree."""
         found = self.compared[pair.actual]
-        if pair.expected.is_input:
+        if known_side(pair).is_input or known_side(pair).operator is None:
             return False
         if found.passed:
             types = found.actual.dtype, found.expected.dtype
@@ -161,7 +167,7 @@ class Judge:
         sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
         if not all(source.passed for source in sources):
             return False
-        operator = pair.expected.operator
+        operator = known_side(pair).operator
         if operator and DISCRETE.search(operator.type) and any(map(differs, sources)):
             return False  # it may jump by a rounding error of its input
         return growth_of(found, sources) > jump
@@ -247,6 +253,17 @@ class Judge:
             if 1 < growth < math.inf:
                 growths.append((pair, growth))
         return max(growths, key=lambda it: it[1], default=None)
+
+
+def known_side(pair: Pair) -> Node:
+    """Return the expected node of a pair, or the actual one if its dump alone has operators."""
+    return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
+
+
+def other_side(pair: Pair) -> Node:
+    """Return the other node of a pair than `known_side`, the same if that one alone has operators."""
+    one_sided = UNKNOWN_STEPS in (pair.actual.steps, pair.expected.steps)
+    return known_side(pair) if one_sided else pair.actual
 
 
 def error_of(found: TensorComparison) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from lar.comparison.operator_kinds import OperatorKinds, Steps, steps_of
+from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 
 INPUT: Steps = ("input",)
@@ -50,12 +50,15 @@ class Graph:
 
     Their order is that of a walk back from the outputs which takes the longest branch first: two
     engines that compute the same net get the same order, whatever they fused and whichever
-    branch they ran first.
+    branch they ran first. A dump without operators has its own order; those of its tensors whose
+    names are in `constants` are no nodes.
     """
 
-    def __init__(self, dump: Dump, kinds: OperatorKinds) -> None:
+    def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:
         self.dump = dump
         self.kinds = kinds
+        self.has_operators = bool(dump.index.operators)
+        self.named_constants = constants
         self.makers = {key: each for each in dump.index.operators for key in each.outputs}
         self.constants = self.find_constants()
         self.nodes_by_key = self.make_nodes()
@@ -64,6 +67,8 @@ class Graph:
     def find_constants(self) -> set[str]:
         """Return the keys of constants and of what is computed from nothing else."""
         operators = self.dump.index.operators
+        if not self.has_operators:
+            return {each.key for each in self.dump if each.name in self.named_constants}
         constants = {key for each in operators if each.constant for key in each.outputs}
         grown = True
         while grown:
@@ -96,6 +101,8 @@ class Graph:
 
     def make_node(self, key: str, tensor: DumpedTensor | None) -> Node:
         maker = self.makers.get(key)
+        if not self.has_operators:
+            return Node(key, tensor, None, UNKNOWN_STEPS)
         if maker is None or (not maker.inputs and maker.type in INPUT_TYPES):
             return Node(key, tensor, maker, INPUT)
         flags = [each in self.constants for each in maker.inputs]

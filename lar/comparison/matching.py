@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.graph import Graph, Node, region_of, results_of, sources_of
-from lar.comparison.operator_kinds import HEAVY, Steps, are_apart_by_bias, kind_score
+from lar.comparison.operator_kinds import (
+    HEAVY,
+    UNKNOWN_STEPS,
+    Steps,
+    are_apart_by_bias,
+    kind_score,
+)
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
 from lar.records.comparison import MatchedBy
 
@@ -27,6 +33,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 GENERIC = re.compile(
     r"[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
+
+# What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
+SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
 
 # What speaks for a pair, against 2 for operators that do the same.
 SAME_NAME = 6.0
@@ -64,10 +73,20 @@ class Matching:
     """The twins found so far between two graphs, and the ways to find more.
 
     Of tensors that hold the same data because an operator merely moved it, the first stands for
-    all, under all their names.
+    all, under all their names. Where a side has no operators, names that differ in their
+    separators are the same, and two tensors that are the only ones left of their shape are twins.
+    `name_map` has the names of known twins.
     """
 
-    def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
+    def __init__(
+        self,
+        actual: Graph,
+        expected: Graph,
+        values: tuple[Values, Values],
+        name_map: Mapping[str, str],
+    ) -> None:
+        self.excerpts = actual.dump.excerpts
+        self.without_operators = not (actual.has_operators and expected.has_operators)
         present = (actual.present, expected.present)
         shapes = [
             [values[side].shape_of(node.tensor) for node in nodes if node.tensor]
@@ -84,6 +103,7 @@ class Matching:
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
         self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.places = {node: place for place, node in enumerate(self.expected)}
+        self.given = self.find_given(present, name_map)
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
@@ -92,6 +112,9 @@ class Matching:
         self.match_left_over()
         self.match_operands()
         self.match_left_over()
+        if self.without_operators:
+            self.match_lonely()
+        self.free_given()
         pairs = [
             Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
             for node in self.actual
@@ -99,7 +122,7 @@ class Matching:
         ]
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         pairs += self.match_other_shapes()
-        pairs += self.match_apart_by_bias()
+        pairs += self.match_apart_by_bias() if not self.excerpts else ()
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
@@ -121,14 +144,34 @@ class Matching:
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
-        named = [(it.name, node) for node in nodes for it in (node, *self.copies.get(node, ()))]
+        named = [
+            (self.comparable(it.name), node)
+            for node in nodes
+            for it in (node, *self.copies.get(node, ()))
+        ]
         counts = Counter(name for name, _ in named)
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
+
+    def comparable(self, name: str) -> str:
+        """Return a name as it is compared with those of the other side."""
+        return SEPARATORS.sub("_", name) if self.without_operators else name
+
+    def find_given(
+        self, present: tuple[list[Node], list[Node]], name_map: Mapping[str, str]
+    ) -> dict[Node, Node]:
+        """Return the known twins, by the actual node."""
+        sides = [{node.name: self.originals.get(node, node) for node in side} for side in present]
+        return {
+            sides[0][one]: sides[1][other]
+            for one, other in name_map.items()
+            if one in sides[0] and other in sides[1]
+        }
 
     def class_of(self, node: Node) -> Any:
         """Return what twins must have in common."""
         signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
-        return signature.shape, signature.family, node.is_input, run
+        is_input = node.is_input and not self.without_operators
+        return signature.shape, signature.family, is_input, run
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, Class]:
         found = defaultdict(list)
@@ -141,10 +184,13 @@ class Matching:
 
     def named_alike(self, node: Node) -> set[Node]:
         """Return the expected nodes that bear a name of an actual node."""
-        names = (it.name for it in (node, *self.copies.get(node, ())))
-        return {
+        if node in self.given:
+            return {self.given[node]}
+        names = [self.comparable(it.name) for it in (node, *self.copies.get(node, ()))]
+        found = {
             self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
         }
+        return found.difference(self.given.values())
 
     def near(self, one: Node, other: Node) -> bool:
         """Return whether two tensors of one class hold the same values, by their samples."""
@@ -238,6 +284,24 @@ class Matching:
                 if len(free) == 1:
                     self.add(node, free[0])
 
+    def free_given(self) -> None:
+        """Part known twins from others, where their shapes or types have kept them apart."""
+        for pair in self.given.items():
+            if self.twins.get(pair[0]) is not pair[1]:
+                for node in pair:
+                    if node in self.twins:
+                        del self.twins[self.twins.pop(node)]
+
+    def match_lonely(self) -> None:
+        """Match tensors that are the only ones left of their shape and type."""
+        for each in self.classes[0].keys() & self.classes[1].keys():
+            left = [
+                [node for node in classes[each].nodes if node not in self.twins]
+                for classes in self.classes
+            ]
+            if list(map(len, left)) == [1, 1]:
+                self.add(left[0][0], left[1][0])
+
     def nearest_of(
         self, node: Node, classes: Mapping[Any, Class], but: Container[Node]
     ) -> Node | None:
@@ -300,6 +364,8 @@ class Matching:
     def found_by(self, one: Node, other: Node) -> MatchedBy:
         if other in self.named_alike(one):
             return "name"
+        if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
+            return "content" if self.near(one, other) else "shape"
         exact = kind_score(one.steps, other.steps) == 2
         if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
             return "graph"
@@ -323,7 +389,8 @@ class Matching:
         for node in self.actual:
             for other in self.named_alike(node):
                 free = node not in self.twins and other not in self.twins
-                if free and kind_score(node.steps, other.steps) > 0:
+                known = node in self.given or self.without_operators
+                if free and (known or kind_score(node.steps, other.steps) > 0):
                     self.add(node, other)
                     yield Pair(node, other, "name")
 

@@ -75,6 +75,9 @@ HEAVY = ("conv", "deconv", "matmul")
 # The end of an operator that may have an activation fused in: its parameters are unknown.
 UNKNOWN = "?"
 
+# The steps of a tensor in a dump that has no operators.
+UNKNOWN_STEPS: Steps = (UNKNOWN,)
+
 # Operators whose output jumps where their input changes by a rounding error.
 DISCRETE = re.compile(
     r"arg(max|min|sort|_max|_min)|topk|cond_?take|nonzero|nonmaxsuppression|nms|round|floor|ceil"
@@ -113,6 +116,8 @@ def fused_steps(
 
 def kind_score(one: Steps, other: Steps) -> float:
     """Return how well the ends of two operators fit: 0 not at all, 2 exactly."""
+    if UNKNOWN_STEPS in (one, other):
+        return 2.0 if one == other else 0.0
     if UNKNOWN in (one[-1], other[-1]):
         known, another = (one, other) if one[-1] == UNKNOWN else (other, one)
         if another[0] == known[0]:

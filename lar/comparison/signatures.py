@@ -10,6 +10,7 @@ import numpy as np
 
 from lar.comparison.elements import Elements, dequantized, elements_of, real_numbers
 from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import (
     axes_of,
     block_of,
@@ -98,7 +99,7 @@ class Values:
             DumpError: its file is missing or damaged.
         """
         stored = self.dump.read_stored(tensor.key)
-        if not is_blocked(tensor):
+        if not is_blocked(tensor) or self.dump.excerpts:
             return stored
         # What it holds is in the same places as the values: 0 stands for 0.
         array = to_plain(stored.raw, tensor.layout, self.shapes.get(tensor.key))
@@ -174,13 +175,25 @@ def signatures_of(
 ) -> dict[str, Signature]:
     """Read each tensor once; return what is kept of it, by key."""
     shapes = set(other_shapes)
-    return {
+    found = {
         tensor.key: signature_of(
             values.read_without_padding(tensor, shapes),
             values.family_of(tensor),
-            values.quantizations.get(tensor.key),
+            None if values.dump.excerpts else values.quantizations.get(tensor.key),
         )
         for tensor in tensors
+    }
+    if not values.dump.excerpts:
+        return found
+    plain = {tensor.key: values.shape_of(tensor) for tensor in tensors}
+    # The first values depend on the layout, the statistics do not.
+    return {
+        key: each._replace(
+            plain_shape=plain[key],
+            shape=squeezed(plain[key]),
+            sample=each.sample[: len(STATISTICS)],
+        )
+        for key, each in found.items()
     }
 
 

@@ -144,9 +144,9 @@ def read_header(path: Path) -> TensorHeader:
     head, file_size = read_start(path, LIKELY_HEAD)
     if len(head) < COUNTS.size:
         raise not_a_tensor(path, f"it has {file_size} bytes")
-    name_bytes, code, axes = COUNTS.unpack_from(head)
-    if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
+    if not begins_tensor(head):
         raise not_a_tensor(path, "its first bytes are those of something else")
+    name_bytes, code, axes = COUNTS.unpack_from(head)
     offset = COUNTS.size + 4 * axes + name_bytes
     if offset > len(head):
         head, file_size = read_start(path, offset)
@@ -164,6 +164,14 @@ def read_header(path: Path) -> TensorHeader:
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
+
+
+def begins_tensor(head: bytes) -> bool:
+    """Return whether the first bytes of a file may be those of a tensor."""
+    if len(head) < COUNTS.size:
+        return False
+    name_bytes, code, axes = COUNTS.unpack_from(head)
+    return code in BY_CODE and axes <= AXES and name_bytes <= MOST_NAME_BYTES
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:

@@ -117,7 +117,8 @@ class Stored(NamedTuple):
 class Dump:
     """An index and the values behind it, each read when it is asked for and not kept.
 
-    `missing` are the keys of tensors whose files are gone; the index is without them.
+    `missing` are the keys of tensors whose files are gone; the index is without them. Of
+    `excerpts` each tensor has a few numbers alone: see `lar.dumps.excerpts`.
     """
 
     def __init__(
@@ -126,10 +127,13 @@ class Dump:
         index: DumpIndex,
         read: Callable[[DumpedTensor], Array | Stored],
         missing: tuple[str, ...] = (),
+        *,
+        excerpts: bool = False,
     ) -> None:
         self.source = source
         self.index = index
         self.missing = missing
+        self.excerpts = excerpts
         self._read = read
         self._tensors = {tensor.key: tensor for tensor in index.tensors}
         self._operators = {operator.key: operator for operator in index.operators}

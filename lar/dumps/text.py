@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 HEAD = re.compile(
-    r"var\d+ produced: name=(?P<name>.*) layout=(?:\{.*\}|<invalid>) owner_opr=(?P<operator>.*)"
-    r"\{[^{}]*\} opr\d+$"
+    r"var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
+    r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$"
 )
 VALUES = 5
 LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models may hold some

@@ -20,7 +20,7 @@ COMPARISON_FORMAT = "lar.comparison/1"
 #   lar.comparison-of-sides/1  first version
 SIDES_FORMAT = "lar.comparison-of-sides/1"
 
-MatchedBy = Literal["name", "graph", "content"]
+MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different"]
 Only = Literal["common", "outputs"]
 

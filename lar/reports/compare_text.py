@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from lar.comparison.loss import MOST_OF_IT, layers_of_loss
 from lar.errors import printable
@@ -17,6 +17,7 @@ from lar.records.comparison import (
     Culprit,
     Element,
     Figures,
+    MatchedBy,
     OperatorFacts,
     SideFacts,
     TensorComparison,
@@ -149,6 +150,9 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
     sides = [culprit.actual, culprit.expected]
     if not culprit.actual or not culprit.expected:
         here, there = reversed(letters) if not culprit.actual else letters
+        lacking = culprit.output.actual if not culprit.actual else culprit.output.expected
+        if not lacking.operator_type:  # a side that has no operators at all
+            return describe_operators(sides[0] or sides[1])
         return f"{describe_operators(sides[0] or sides[1])} of {here}, which {there} lacks"
     texts = list(dict.fromkeys(map(describe_operators, sides)))
     return f" in {letters[0]}, ".join(texts) + (f" in {letters[1]}" if len(texts) > 1 else "")
@@ -515,7 +519,7 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     differing = [tensor for tensor in tensors if not tensor.passed]
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
     by = Counter(tensor.matched_by for tensor in tensors)
-    ways = ", ".join(f"{by[way]} by {way}" for way in ("name", "graph", "content") if by[way])
+    ways = ", ".join(f"{by[way]} by {way}" for way in get_args(MatchedBy) if by[way])
     yield (
         f"{len(tensors)} tensors compared ({ways or 'none matched'}): {equal} equal, "
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "

@@ -1,4 +1,4 @@
-"""The sides of a comparison: a dump, the file of one tensor, or a model that is run for it."""
+"""The sides of a comparison: a dump, tensors from elsewhere, or a model that is run for it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
+from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
+from lar.dumps.name_map import read_name_map
+from lar.dumps.readers import open_tensors
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError
@@ -50,29 +53,33 @@ class ModelRun:
         return self.case_count > 0
 
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array: TypeAlias = np.ndarray[Any, Any]
+
 Side: TypeAlias = Dump | ModelRun
+GivenSide: TypeAlias = "str | os.PathLike[str] | Array | Mapping[str, Any] | Side"
+
+
+@overload
+def compare(actual: GivenSide, expected: GivenSide, **options: Any) -> Comparison: ...
 
 
 @overload
 def compare(
-    actual: str | os.PathLike[str] | Side, expected: str | os.PathLike[str] | Side, **options: Any
-) -> Comparison: ...
-
-
-@overload
-def compare(
-    actual: str | os.PathLike[str] | Side,
-    expected: str | os.PathLike[str] | Side,
-    third: str | os.PathLike[str] | Side,
-    *others: str | os.PathLike[str] | Side,
+    actual: GivenSide,
+    expected: GivenSide,
+    third: GivenSide,
+    *others: GivenSide,
     **options: Any,
 ) -> ComparisonOfSides: ...
 
 
 def compare(
-    actual: str | os.PathLike[str] | Side,
-    expected: str | os.PathLike[str] | Side,
-    *others: str | os.PathLike[str] | Side,
+    actual: GivenSide,
+    expected: GivenSide,
+    *others: GivenSide,
     rtol: float | None = None,
     atol: float | None = None,
     max_error: float | None = None,
@@ -81,12 +88,14 @@ def compare(
     isolate: bool = False,
     only: Only = "common",
     progress: Progress = ignore,
+    name_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Comparison | ComparisonOfSides:
-    """Compare two or more dumps, tensor files or models with their options.
+    """Compare two or more dumps, tensors from elsewhere, or models with their options.
 
     Args:
-        actual: a dump's folder, a tensor's file, or a model with its options: "r.mge --cpu".
+        actual: a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of
+            --io-dump, an array, arrays by name, or a model with its options: "r.mge --cpu".
         expected: the same; what the other should be.
         others: more sides; all are compared with the first, and the odd one out is named.
         rtol: how far elements may be apart, relative to the expected one.
@@ -99,6 +108,8 @@ def compare(
         only: what the verdict rests on: "common", every tensor that both sides have, or "outputs",
             what the models give.
         progress: is called with a few words on what is being done, again and again.
+        name_map: names of tensors in `actual` with those of the same ones in `expected`, or a
+            file with them, as `--map` takes it.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
@@ -108,20 +119,24 @@ def compare(
     if options:
         from lar.running.plan import parse_values  # two dumps need none
 
-        known = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only", "progress")
+        known: tuple[str, ...] = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only")
+        known += ("progress", "name_map")
         parse_values(options, known)
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
     sides = [
-        side if isinstance(side, (Dump, ModelRun)) else side_of(os.fspath(side))
-        for side in (actual, expected, *others)
+        open_side(side, letter)
+        for side, letter in zip((actual, expected, *others), ascii_uppercase, strict=False)
     ]
     check_case(sides, case)
     if others:
         if isolate:
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")
+        if name_map:
+            raise UsageError("has the names of two sides", "give two", flag="--map")
         return compare_several(sides, tolerance, options, case or 0, progress, only, raw=raw)
+    names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
         return compare_dumps(
@@ -132,6 +147,7 @@ def compare(
             raw=raw,
             only=only,
             progress=progress,
+            name_map=names,
         )
     from lar.files.work_folders import work_folder  # two dumps need none
 
@@ -154,6 +170,7 @@ def compare(
                 progress=progress,
                 operators=operators,
                 only=only,
+                name_map=names,
             )
     return replace(found, notes=(*describe_cases(sides, case or 0), *left_out, *found.notes))
 
@@ -241,6 +258,20 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
             )
 
 
+def open_side(side: GivenSide, letter: str) -> Side:
+    """Return a side as it is compared.
+
+    Raises:
+        UsageError: it cannot be compared.
+    """
+    if isinstance(side, (Dump, ModelRun)):
+        return side
+    if isinstance(side, (str, os.PathLike)):
+        return side_of(os.fspath(side))
+    arrays = side if isinstance(side, Mapping) else {ONE_ARRAY: side}
+    return dump_of_arrays(arrays, f"arrays of {letter}")
+
+
 def side_of(text: str) -> Side:
     """Detect what a side is, and open a dump.
 
@@ -251,10 +282,10 @@ def side_of(text: str) -> Side:
     if path.is_dir() and source_of(text).case_count:
         return model_run(text, text, {})
     if path.is_dir() or text.endswith(SUFFIX):
-        return open_dump(path)
+        return open_tensors(path)
     if os.path.exists(path):
         check_input(path)
-        return model_run(text, text, {}) if is_model(path) else open_dump(path)
+        return model_run(text, text, {}) if is_model(path) else open_tensors(path)
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -416,7 +447,10 @@ def inputs_for(
         return []
     for other, side in enumerate(sides):
         if brings_inputs(side):
-            return inputs_of_dump(dumps[other], folder / f"inputs{number}")
+            dump, place = dumps[other], folder / f"inputs{number}"
+            if not dump.index.operators and (fed := inputs_among_arrays(sides[number], dump)):
+                return items_in(fed, place)
+            return inputs_of_dump(dump, place)
     if len({side.model for side in models}) > 1:
         return generated_inputs(number, models, options, folder)
     return []
@@ -428,8 +462,6 @@ def inputs_of_dump(dump: Dump, place: Path) -> list[str]:
     Raises:
         UsageError: the dump does not record it.
     """
-    from lar.running.array_inputs import items_of
-
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
     inputs = [node for node in graph.nodes if node.is_input and node.operator]
     fed = {
@@ -441,8 +473,29 @@ def inputs_of_dump(dump: Dump, place: Path) -> list[str]:
             "give --input, with the same data",
             subject=dump.source,
         )
+    return items_in(fed, place)
+
+
+def items_in(fed: Mapping[str, Array], place: Path) -> list[str]:
+    """Write arrays into a new folder; return the `--input` items that name them."""
+    from lar.running.array_inputs import items_of
+
     place.mkdir()
     return items_of(fed, place)
+
+
+def inputs_among_arrays(side: Side, dump: Dump) -> dict[str, Array]:
+    """Return the arrays of a dump without operators that bear the names of a model's inputs,
+    empty if an input is not among them."""
+    from lar.running.api import read_info
+
+    if dump.excerpts or not isinstance(side, ModelRun):
+        return {}
+    folders = side.options.get("allow_external_data")
+    wanted = [each.name for each in read_info(side.model, allow_external_data=folders).inputs]
+    keys = {tensor.name: tensor.key for tensor in dump}
+    found = {name: dump.read(keys[name]) for name in wanted if name in keys}
+    return found if len(found) == len(wanted) else {}
 
 
 def generated_inputs(

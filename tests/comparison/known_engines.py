@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lar.comparison import compare, graph
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
@@ -15,9 +17,16 @@ def compare_dumps(
     *,
     raw: bool = False,
     only: Only = "common",
+    name_map: Mapping[str, str] | None = None,
 ) -> Comparison:
     return compare.compare_dumps(
-        actual, expected, tolerance, kinds_of=operator_kinds_of, raw=raw, only=only
+        actual,
+        expected,
+        tolerance,
+        kinds_of=operator_kinds_of,
+        raw=raw,
+        only=only,
+        name_map=name_map,
     )
 
 

@@ -1,0 +1,93 @@
+"""Files that say which tensor of one side is which of the other, for `lar compare --map`.
+
+Two columns, the names in A and in B, with white space between them; names that have some
+themselves are separated by a tab. Lines that begin with # and empty ones do not count. Or JSON, an
+object of names in A with those in B.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+
+from lar.errors import UsageError
+from lar.files.input_file import MOST_TEXT_BYTES, read_input
+
+FLAG = "--map"
+FORM = "write the name in A, white space and the name in B in each line, or a JSON object"
+
+
+def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a map: the names in B by those in A.
+
+    Raises:
+        UsageError: it cannot be read, is of another form, or has a name of a side twice.
+    """
+    data = read_input(path, FLAG, limit=MOST_TEXT_BYTES)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError("is not UTF-8 text", FORM, flag=FLAG, subject=path) from None
+    try:
+        pairs = parse_json(text) if text.lstrip().startswith("{") else parse_lines(text)
+        return check_pairs(pairs)
+    except ValueError as error:
+        raise UsageError(str(error), FORM, flag=FLAG, subject=path) from None
+
+
+def parse_json(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of names in a JSON object.
+
+    Raises:
+        ValueError: it is not JSON, or holds something else than names.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=tuple)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(found, tuple):
+        raise ValueError("is not a JSON object")
+    for name, other in found:
+        if not isinstance(other, str):
+            raise ValueError(f"{name!r} stands for something else than a name")
+    return list(found)
+
+
+def parse_lines(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of names in two columns.
+
+    Raises:
+        ValueError: a line has fewer columns, or more.
+    """
+    pairs = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        columns = line.split("\t") if "\t" in line else line.split()
+        names = [column.strip() for column in columns if column.strip()]
+        if len(names) != 2:
+            raise ValueError(f"line {number} has {len(names)} names, not two")
+        pairs.append((names[0], names[1]))
+    return pairs
+
+
+def check_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return pairs as a map.
+
+    Raises:
+        ValueError: there is none, or a name of a side occurs twice.
+    """
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, other in pairs:
+        if name in found or other in taken:
+            side, twice = ("A", name) if name in found else ("B", other)
+            raise ValueError(f"has the name {twice!r} of {side} twice")
+        found[name] = other
+        taken.add(other)
+    if not found:
+        raise ValueError("has no names")
+    return found

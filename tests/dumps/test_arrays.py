@@ -1,0 +1,117 @@
+"""Dumps of plain arrays: folders of .npy, archives, single files, arrays in memory."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lar.dumps.arrays import dump_of_arrays
+from lar.dumps.dump import Dump
+from lar.dumps.readers import READERS, open_tensors
+from lar.errors import DumpError
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "conv1": np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2),
+    "layer1.0.relu": np.asfortranarray(np.arange(6, dtype=">i2").reshape(2, 3)),
+    "one": np.array(2.5),
+    "none": np.zeros((0, 3), np.uint8),
+}
+
+
+def save_folder(folder: Path) -> Path:
+    folder.mkdir()
+    for name, array in ARRAYS.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+def save_archive(path: Path) -> Path:
+    np.savez_compressed(path, **ARRAYS)
+    return path
+
+
+def assert_holds(dump: Dump) -> None:
+    assert {tensor.name for tensor in dump} == set(ARRAYS)
+    assert dump.index.operators == ()
+    for tensor in dump:
+        array, expected = dump.read(tensor.key), ARRAYS[tensor.name]
+        assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype.name)
+        assert array.dtype.isnative
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_folders_archives_and_arrays_in_memory_hold_the_same(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "folder")
+    (folder / "notes.txt").write_text("layers of another framework")
+    assert_holds(open_tensors(folder))
+    assert_holds(open_tensors(save_archive(tmp_path / "layers.npz")))
+    assert_holds(dump_of_arrays(ARRAYS))
+
+
+def test_a_single_file_is_named_after_itself(tmp_path: Path) -> None:
+    np.save(tmp_path / "logits.npy", np.ones((1, 10), np.float32))
+    (tensor,) = open_tensors(tmp_path / "logits.npy")
+    assert (tensor.name, tensor.shape) == ("logits", (1, 10))
+
+
+def write_cut(path: Path) -> None:
+    np.save(path, np.ones(100))
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def write_archive_of_text(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "no array")
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "problem"),
+    [
+        ("cut.npy", write_cut, "is cut short: its header promises 800 bytes, 791 are there"),
+        ("no.npy", lambda path: path.write_text("no array"), "is not a .npy array"),
+        ("empty.npy", lambda path: path.write_bytes(b""), "is not a .npy array"),
+        ("text.npy", lambda path: np.save(path, np.array(["a"])), "holds elements of dtype <U1"),
+        (
+            "objects.npy",
+            lambda path: np.save(path, np.array([{}]), allow_pickle=True),
+            "holds Python objects",
+        ),
+        ("no.npz", lambda path: path.write_text("no archive"), "is damaged, or not a .npz archive"),
+        ("text.npz", write_archive_of_text, "holds notes.txt, which is not a .npy array"),
+        ("void.npz", lambda path: np.savez(path), "holds no arrays"),
+        ("notes.md", lambda path: path.write_text("# notes"), "holds no tensors that lar reads"),
+        ("picture", lambda path: path.write_bytes(b"\x89PNG" * 99), "holds no tensors that lar"),
+        ("empty", lambda path: path.write_bytes(b""), "holds no tensors that lar reads"),
+    ],
+)
+def test_what_holds_no_arrays_ends_in_one_line(
+    tmp_path: Path, name: str, write: Any, problem: str
+) -> None:
+    write(tmp_path / name)
+    with pytest.raises(DumpError) as caught:
+        open_tensors(tmp_path / name)
+    assert caught.value.message.startswith(f"{tmp_path / name}")
+    assert problem in caught.value.message
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+def test_an_archive_that_changes_meanwhile_is_damaged(tmp_path: Path) -> None:
+    dump = open_tensors(save_archive(tmp_path / "layers.npz"))
+    (tmp_path / "layers.npz").write_bytes(b"PK")
+    with pytest.raises(DumpError, match="damaged"):
+        dump.read("conv1")
+
+
+def test_arrays_in_memory_that_are_no_numbers_are_refused() -> None:
+    for arrays in ({}, {"a": np.array(["text"])}, {"a": object()}):
+        with pytest.raises(DumpError, match="arrays"):
+            dump_of_arrays(arrays)
+
+
+def test_each_kind_of_what_holds_tensors_has_a_name() -> None:
+    assert len({reader.what for reader in READERS}) == len(READERS)

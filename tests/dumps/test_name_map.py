@@ -1,0 +1,70 @@
+"""Maps of names: two columns, or JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lar.dumps.name_map import check_pairs, parse_json, parse_lines, read_name_map
+from lar.errors import UsageError
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r#"), min_size=1).map(
+    lambda text: text.strip() or "x"
+)
+MAPS = st.lists(st.tuples(NAMES, NAMES), min_size=1)
+
+
+@given(MAPS)
+def test_names_in_columns_are_read_back(pairs: list[tuple[str, str]]) -> None:
+    text = "# A\tB\n\n" + "".join(f"{one}\t{other}\n" for one, other in pairs)
+    assert parse_lines(text) == pairs
+
+
+@given(st.dictionaries(NAMES, NAMES, min_size=1))
+def test_names_in_json_are_read_back(names: dict[str, str]) -> None:
+    assert parse_json(json.dumps(names)) == list(names.items())
+
+
+@given(st.text())
+def test_any_text_is_a_map_or_refused(text: str) -> None:
+    for parse in (parse_lines, parse_json):
+        with contextlib.suppress(ValueError):
+            assert check_pairs(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a b\na c\n", "has the name 'a' of A twice"),
+        ("a b\nc b\n", "has the name 'b' of B twice"),
+        ("a b c\n", "line 1 has 3 names, not two"),
+        ("\n# none\n", "has no names"),
+        ("{", "is not JSON"),
+        ('{"a": 3}', "'a' stands for something else than a name"),
+        ('{"a": "x", "a": "y"}', "has the name 'a' of A twice"),
+        ('{"a": {"b": "c"}}', "'a' stands for something else than a name"),
+    ],
+)
+def test_what_is_no_map_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "map.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_name_map(path)
+    assert caught.value.message.startswith(f"--map: {path}: {problem}")
+    assert caught.value.hint
+
+
+def test_a_map_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "map"
+    path.write_bytes("\ufeffa  b\r\nname of A\tname of B\r\n".encode())
+    assert read_name_map(path) == {"a": "b", "name of A": "name of B"}
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
+        read_name_map(path)
+    with pytest.raises(UsageError, match=r"--map: .*none: no such file"):
+        read_name_map(tmp_path / "none")
