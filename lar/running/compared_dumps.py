@@ -489,7 +489,7 @@ def inputs_among_arrays(side: Side, dump: Dump) -> dict[str, Array]:
     empty if an input is not among them."""
     from lar.running.api import read_info
 
-    if dump.excerpts or not isinstance(side, ModelRun):
+    if dump.excerpts or not isinstance(side, ModelRun) or not os.path.exists(side.model):
         return {}
     folders = side.options.get("allow_external_data")
     wanted = [each.name for each in read_info(side.model, allow_external_data=folders).inputs]

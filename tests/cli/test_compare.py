@@ -205,6 +205,24 @@ def test_single_files_are_compared(
     assert "1 tensors compared" in capsys.readouterr().out
 
 
+def test_layers_from_elsewhere_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layers = {"first": np.ones((2, 3), np.float32), "last": np.zeros((2, 3), np.float32)}
+    (tmp_path / "layers").mkdir()
+    for name, array in layers.items():
+        np.save(tmp_path / "layers" / f"{name}.npy", array)
+    np.savez(tmp_path / "layers.npz", one=layers["first"], two=layers["last"])
+    (tmp_path / "map").write_text("first\tone\nlast\ttwo\n")
+    sides = [str(tmp_path / "layers"), str(tmp_path / "layers.npz")]
+    assert main(["compare", *sides, "--map", str(tmp_path / "map")]) == 0
+    assert "2 tensors compared (2 by name): 2 equal" in capsys.readouterr().out
+    assert main(["compare", *sides[::-1], "--map", str(tmp_path / "map")]) == 2
+    assert "--map: A has no tensor 'first'" in capsys.readouterr().err
+    assert main(["compare", str(tmp_path / "map"), sides[0]]) == 2
+    assert "map: holds no tensors that lar reads" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -225,7 +243,9 @@ def test_single_files_are_compared(
         (["models/none.mge --cpu", "B"], "no such model file"),
         (["A", "models/one_operator.onnx --itre 3"], "itre"),
         (["B", "models/one_operator.onnx --iter x"], "--iter"),
-        (["A", "README.md"], "README.md"),
+        (["A", "README.md"], "README.md: holds no tensors that lar reads"),
+        (["A", "A", "--map", "none.txt"], "--map: none.txt: no such file"),
+        (["A", "A", "--map", "README.md"], "--map: README.md: line 3 has"),
         (["A", "models"], "models"),
     ],
 )

@@ -84,7 +84,8 @@ def test_names_that_say_nothing_are_matched_by_content_and_by_shape() -> None:
 @pytest.mark.parametrize("wrong", ["A", "B"])
 def test_the_operator_at_fault_is_found_by_the_graph_of_the_other_side(wrong: str) -> None:
     sides = [network(WRONG), dump_of_arrays(layers())]
-    found = compare_dumps(*(sides if wrong == "A" else sides[::-1]))
+    actual, expected = sides if wrong == "A" else sides[::-1]
+    found = compare_dumps(actual, expected)
     assert found.finding == "fault"
     (culprit,) = found.culprits
     assert describe_culprit(culprit) == "Conv block1/conv"

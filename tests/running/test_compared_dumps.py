@@ -90,6 +90,28 @@ def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
     assert lar.compare(Path(one), side_of(other), atol=2.0).same
 
 
+def test_arrays_are_compared_from_python(tmp_path: Path) -> None:
+    ones = np.ones((2, 3), np.float32)
+    assert lar.compare(ones, ones).same
+    assert not lar.compare({"a": ones}, {"a": ones + 1}).same
+    (tmp_path / "map").write_text("a b")
+    for names in ({"a": "b"}, tmp_path / "map"):
+        (pair,) = lar.compare({"a": ones}, {"b": ones}, name_map=names).tensors
+        assert (pair.actual.name, pair.expected.name) == ("a", "b")
+    with pytest.raises(UsageError, match="arrays of B: x: holds elements of dtype <U4"):
+        lar.compare(ones, {"x": ["text"]})
+
+
+def test_a_model_is_fed_with_the_inputs_among_arrays(root: Path) -> None:
+    model = root / "models/digits_cnn.onnx"
+    digit = np.load(root / "inputs/digit_7.npy")
+    (pair,) = lar.compare(model, {"data": digit}).tensors
+    assert pair.figures
+    assert pair.figures.identical
+    with pytest.raises(UsageError, match="does not hold what its run was fed with"):
+        lar.compare(model, {"logits": np.ones((1, 10))})
+
+
 def test_models_get_the_same_data_though_their_inputs_have_other_names(
     root: Path, tmp_path: Path
 ) -> None:
