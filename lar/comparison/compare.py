@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from numpy import unravel_index
 
 from lar.comparison.alignment import Alignment, ConstantPair, align
-from lar.comparison.divergence import Blame, Divergence, Judge, known_side
+from lar.comparison.divergence import Blame, Divergence, Judge, known_side, other_side
 from lar.comparison.elements import with_bias_of
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone

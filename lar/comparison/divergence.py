@@ -261,7 +261,7 @@ def known_side(pair: Pair) -> Node:
 
 
 def other_side(pair: Pair) -> Node:
-    """Return the other node of a pair than `known_side`, the same if that one alone has operators."""
+    """Return the other node of a pair, or the known one again if that alone has operators."""
     one_sided = UNKNOWN_STEPS in (pair.actual.steps, pair.expected.steps)
     return known_side(pair) if one_sided else pair.actual
 
