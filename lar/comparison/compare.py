@@ -80,9 +80,7 @@ def compare_dumps(
     if actual.excerpts or expected.excerpts:
         actual, expected = excerpts_of(actual), excerpts_of(expected)
     graphs = make_graphs(actual, expected, kinds_of)
-    comparison = DumpComparison(
-        graphs, tolerance or Tolerance(), only, progress, name_map, raw=raw
-    )
+    comparison = DumpComparison(graphs, tolerance or Tolerance(), only, progress, name_map, raw=raw)
     return comparison.run(operators)
 
 
