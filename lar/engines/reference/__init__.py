@@ -60,7 +60,7 @@ class Reference(Engine):
         return ("cpu",)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        from lar.engines.reference.dumps import describe_dump
+        from lar.engines.onnxruntime.dumps import describe_dump
 
         return describe_dump(folder)
 

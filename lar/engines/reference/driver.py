@@ -39,7 +39,8 @@ def import_evaluator() -> ModuleType:
 class EvaluatorDriver(Driver):
     """A model in float64: its inputs are converted, and its outputs stay so.
 
-    `visits` are called in the first run, with each node and what it gave.
+    `visits` are called in the first run, with each node and what it gave; `after_visits` when it
+    has ended.
     """
 
     name = "evaluator"
@@ -48,6 +49,7 @@ class EvaluatorDriver(Driver):
     def set_up(self) -> None:
         self.module = import_evaluator()
         self.visits: list[Callable[[Any, Sequence[Any]], object]] = []
+        self.after_visits: list[Callable[[], object]] = []
         self.results: dict[str, Any] = {}
 
     def facts(self) -> EngineFacts:
@@ -96,6 +98,8 @@ class EvaluatorDriver(Driver):
 
         values = self.evaluator.run(None, {**self.weights, **self.fed}, visit=visit)
         self.results = dict(zip(self.evaluator.output_names, values, strict=True))
+        while self.after_visits:
+            self.after_visits.pop()()
 
     def outputs(self) -> Mapping[str, Array | str]:
         return {name: array_or_type(value) for name, value in self.results.items()}

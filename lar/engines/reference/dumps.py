@@ -7,26 +7,31 @@ them, and are numbered as there: an operator, then its outputs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.facts import DumpFacts, OperatorFact
 from lar.dumps.names import Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
+from lar.engines.onnxruntime.dumps import OPERATORS, QUANTIZATIONS
+from lar.engines.onnxruntime.model_fields import Node
+from lar.engines.onnxruntime.quantization import (
+    Scales,
+    quantizations_of,
+    scales_in,
+    wanted_names,
+)
 from lar.engines.reference.driver import EvaluatorDriver
 from lar.engines.reference.evaluator import parameters_of
 from lar.options.table import BIN_IO_DUMP, TEXT_DUMPS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Write = Callable[[Variable, Sequence[Variable], Array], object]
-
-OPERATORS = ".operators.json"
 
 
 class Numbered:
@@ -61,12 +66,13 @@ class Numbered:
                 )
         self.next_id += 1 + len(outputs)
 
-    def operators(self) -> Iterator[OperatorFact]:
-        """Yield the operators in the order in which they are computed."""
-        for node in self.driver.nodes:
-            names = [*filter(None, node.output)]
-            if names:
-                yield OperatorFact(self.variables[names[0]].operator_id, parameters_of(node))
+    def operators(self) -> list[dict[str, Any]]:
+        """Return the numbers and parameters of the operators, in the order of their work."""
+        return [
+            {"number": self.variables[names[0]].operator_id, "parameters": parameters_of(node)}
+            for node in self.driver.nodes
+            if (names := [*filter(None, node.output)])
+        ]
 
     def write_inputs(self) -> None:
         """Write what the model is fed with."""
@@ -94,7 +100,7 @@ class Numbered:
 
 def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
     """Have all tensors of the first run written into a folder, and beside it what is known of
-    operators."""
+    operators and of the real numbers that integers stand for."""
     folder = Path(driver.context.written[BIN_IO_DUMP.key])
     folder.mkdir()
 
@@ -102,9 +108,31 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
     numbered = Numbered(driver, write)
-    Path(str(folder) + OPERATORS).write_text(json.dumps([*map(list, numbered.operators())]))
+    Path(str(folder) + OPERATORS).write_text(json.dumps(numbered.operators()))
+    scales = scales_of(driver)
+    wanted = wanted_names(scales)
+    found = {name: driver.weights[name] for name in wanted if name in driver.weights}
+
+    def keep_scales(node: Any, results: Sequence[Any]) -> None:
+        found.update(
+            (name, it) for name, it in zip(node.output, results, strict=False) if name in wanted
+        )
+
+    def write_quantizations() -> None:
+        known = {name: asdict(it) for name, it in quantizations_of(scales, found).items()}
+        Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(known))
+
     numbered.write_inputs()
-    driver.visits.append(numbered.visit)
+    driver.visits += [numbered.visit, keep_scales]
+    driver.after_visits.append(write_quantizations)
+
+
+def scales_of(driver: EvaluatorDriver) -> list[Scales]:
+    """Return the names of what the tensors of a model are quantised with."""
+    nodes = [
+        Node(it.name, it.op_type, it.domain, (*it.input,), (*it.output,)) for it in driver.nodes
+    ]
+    return scales_in(nodes, [*map(parameters_of, driver.nodes)])
 
 
 def dump_text(driver: EvaluatorDriver, _: object) -> None:
@@ -135,12 +163,3 @@ def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
     names = driver.evaluator.output_names
     write_outputs(driver, {name: Variable(id=at, name=name) for at, name in enumerate(names)})
-
-
-def describe_dump(folder: Path) -> DumpFacts:
-    """Return what is known of the operators whose tensors are in a folder."""
-    try:
-        known = json.loads(Path(str(folder) + OPERATORS).read_bytes())
-    except (OSError, ValueError):
-        return DumpFacts(iteration=0)
-    return DumpFacts([OperatorFact(*each) for each in known], iteration=0)

@@ -74,6 +74,7 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
     types = {operator.type: operator for operator in index.operators}
     quantised = found.tensor(types["QuantizeLinear"].outputs[0])
     assert quantised.dtype in ("int8", "uint8")
+    assert quantised.quantization is not None
     real = found.tensor(types["DequantizeLinear"].outputs[0])
     assert real.dtype == "float64"
     assert {tensor.name for tensor in found} >= {"data", "logits"}
