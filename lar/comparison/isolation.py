@@ -10,7 +10,7 @@ operator, or several where the other side fused them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,14 +32,25 @@ from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.signatures import Values, is_blocked
 from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
-from lar.errors import LarError
+from lar.errors import DumpError, LarError
 from lar.records.comparison import TensorComparison
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+Compare = Callable[[Pair, Array], TensorComparison]
+"""Compares what an operator gave alone, as it is stored, with the expected tensor of its pair."""
+
 
 class Operators(Protocol):
     """Computes tensors of the actual side's model alone."""
+
+    def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
+        """Return the keys of tensors that cannot be given or computed, as those within what the
+        engine fuses.
+
+        Raises:
+            LarError: the engine failed.
+        """
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         """Compute a tensor from the values of others, by their names, all as they are stored.
@@ -62,7 +73,7 @@ def run_alone(
     judge: Judge,
     values: tuple[Values, Values],
     operators: Operators,
-    compare: Callable[[Pair, Array], TensorComparison],
+    compare: Compare,
     progress: Callable[[str], None],
 ) -> tuple[dict[Node, Alone], int]:
     """Compute each actual tensor that has a twin from the expected values before it.
@@ -72,23 +83,46 @@ def run_alone(
         interrupted it.
     """
     pairs = [pair for pair in judge.pairs() if pair.actual.operator and not pair.actual.is_input]
-    twins = {pair.actual: pair for pair in judge.pairs() if can_be_fed(judge, pair)}
     found: dict[Node, Alone] = {}
     try:
+        progress("loading the model to run operators alone")
+        missing = operators.find_missing(tensor_of(pair.actual) for pair in judge.pairs())
+        twins = {
+            pair.actual: pair
+            for pair in judge.pairs()
+            if can_be_fed(judge, pair) and pair.actual.key not in missing
+        }
         for number, pair in enumerate(pairs):
             progress(f"running operators alone, {number} of {len(pairs)}")
-            try:
-                array = operators.compute(
-                    tensor_of(pair.actual), values_before(pair.actual, twins, values)
-                )
-                region = frozenset(region_of(pair.actual, twins))
-                alone = Alone(compare(pair, array), nodes=region)
-            except LarError as error:
-                alone = Alone(problem=error.message)
-            found[pair.actual] = alone
+            if pair.actual.key in missing:
+                found[pair.actual] = Alone(problem="lies within what the engine fuses")
+            else:
+                found[pair.actual] = run_one(pair, twins, values, operators, compare)
+    except DumpError:
+        raise
+    except LarError as error:
+        found = {pair.actual: Alone(problem=error.message) for pair in pairs}
     except KeyboardInterrupt:
         pass  # what is known is reported
     return found, len(pairs)
+
+
+def run_one(
+    pair: Pair,
+    twins: Mapping[Node, Pair],
+    values: tuple[Values, Values],
+    operators: Operators,
+    compare: Compare,
+) -> Alone:
+    """Compute an actual tensor from the expected values before it."""
+    try:
+        before = values_before(pair.actual, twins, values)
+        array = operators.compute(tensor_of(pair.actual), before)
+    except DumpError:
+        raise
+    except LarError as error:
+        return Alone(problem=error.message)
+    return Alone(compare(pair, array), nodes=frozenset(region_of(pair.actual, twins)))
 
 
 def can_be_fed(judge: Judge, pair: Pair) -> bool:

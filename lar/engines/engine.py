@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class StagedRun(abc.ABC):
 
 class Isolation(abc.ABC):
     """A loaded model, each tensor of which can be computed from others; in a worker."""
+
+    @abc.abstractmethod
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        """Return the names of tensors that a dump of the same run has and this graph lacks: those
+        between operators that the engine fuses or reorders later."""
 
     @abc.abstractmethod
     def compute(self, output: str, values: Arrays) -> np.ndarray[Any, Any]:

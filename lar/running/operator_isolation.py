@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,25 +63,36 @@ class IsolatedOperators(Listener):
         if isinstance(event, ComputedAlone):
             self._answer = event
 
+    def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
+        tensors = list(tensors)
+        with self.turn("", [tensor.name for tensor in tensors]) as number:
+            self.ask(number)
+            names = json.loads((self.folder / f"{number}.missing").read_bytes())
+        return {tensor.key for tensor in tensors if tensor.name in names}
+
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         import numpy as np
 
-        number, self._number = self._number, self._number + 1
-        files = [self.folder / f"{number}.{place}.npy" for place in range(len(values))]
-        for file, value in zip(files, values.values(), strict=True):
-            np.save(file, value)
-        request = self.folder / f"{number}.json"
-        request.write_text(json.dumps({"output": output.name, "values": [*values]}))
-        found = self.folder / f"{number}.npy"
-        try:
+        with self.turn(output.name, [*values]) as number:
+            for place, value in enumerate(values.values()):
+                np.save(self.folder / f"{number}.{place}.npy", value)
             self.ask(number)
-            array: Array = np.load(found)
-            if array.shape != tuple(output.shape):
-                raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
-            return array
+            array: Array = np.load(self.folder / f"{number}.npy")
+        if array.shape != tuple(output.shape):
+            raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
+        return array
+
+    @contextlib.contextmanager
+    def turn(self, output: str, values: Sequence[str]) -> Iterator[int]:
+        """Write what a turn asks for, and remove all files of it in the end."""
+        number, self._number = self._number, self._number + 1
+        request = {"output": output, "values": values}
+        (self.folder / f"{number}.json").write_text(json.dumps(request))
+        try:
+            yield number
         finally:
-            for file in (request, *files, found):
-                file.unlink(missing_ok=True)
+            for file in self.folder.glob(f"{number}.*"):
+                file.unlink()
 
     def ask(self, number: int) -> None:
         """Have the worker do what stands in the files of a number.

@@ -1,8 +1,8 @@
 """Tensors of a model computed from given values, one for each turn that the parent gives.
 
-What a turn asks for stands in files of the work folder, named by its number: `0.json` has the name
-of the tensor and those of the values, which are in `0.0.npy`, `0.1.npy` and so on. What comes out
-is `0.npy`.
+What a turn asks for stands in files of the work folder, named by its number: `1.json` has the name
+of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. What comes out
+is `1.npy`. A turn that names no tensor asks which of the values the graph lacks, and gets a list.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
         asked = json.loads((folder / f"{number}.json").read_bytes())
         problem = ""
         try:
-            values = {
-                name: np.load(folder / f"{number}.{place}.npy")
-                for place, name in enumerate(asked["values"])
-            }
-            np.save(folder / f"{number}.npy", isolation.compute(asked["output"], values))
+            if not asked["output"]:
+                missing = sorted(isolation.find_missing(asked["values"]))
+                (folder / f"{number}.missing").write_text(json.dumps(missing))
+            else:
+                values = {
+                    name: np.load(folder / f"{number}.{place}.npy")
+                    for place, name in enumerate(asked["values"])
+                }
+                np.save(folder / f"{number}.npy", isolation.compute(asked["output"], values))
         except LarError as error:
             problem = error.message
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,16 @@ START = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32
 class Played:
     """The operators of a model as functions of what they take."""
 
-    def __init__(self, functions: Functions, interrupt_at: str = "") -> None:
+    def __init__(
+        self, functions: Functions, interrupt_at: str = "", missing: Collection[str] = ()
+    ) -> None:
         self.functions = functions
+        self.missing = missing
         self.interrupt_at = interrupt_at
         self.fed: dict[str, dict[str, Array]] = {}
+
+    def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
+        return {each.key for each in tensors if each.name in self.missing}
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         if output.name == self.interrupt_at:
@@ -143,6 +149,16 @@ def test_operators_that_the_other_side_fused_are_run_together() -> None:
         "d": ["b"],
     }
     assert len(found.culprits) == 2
+
+
+def test_what_the_engine_fuses_is_run_together() -> None:
+    together = {**TWO_FAULTS, "c": lambda x: TWO_FAULTS["c"](TWO_FAULTS["b"](x))}
+    operators = Played(together, missing=["b"])
+    found = isolate(chain(TWO_FAULTS), chain(RIGHT), operators)
+    assert [*operators.fed["c"]] == ["a"]
+    assert culprits(found) == ["a", "c"]
+    (within,) = (each for each in found.tensors if each.actual.name == "b")
+    assert within.single_problem == "lies within what the engine fuses"
 
 
 def test_what_has_no_twin_before_it_is_not_run() -> None:

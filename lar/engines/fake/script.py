@@ -29,7 +29,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -357,6 +357,9 @@ class FakeIsolation(Isolation):
         driver.load()
         self._driver = driver
         self._count = 0
+
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        return {*names} - {*self._driver.outputs(), *(each.name for each in self._driver.inputs())}
 
     def compute(
         self, output: str, values: Mapping[str, np.ndarray[Any, Any]]

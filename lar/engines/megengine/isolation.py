@@ -6,9 +6,10 @@ besides when it compiles a graph, it fuses again in each part of it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +34,12 @@ class GraphIsolation(Isolation):
         self.driver = driver
         self.variables: dict[str, Any] = {}
         self.alike: defaultdict[str, list[Any]] = defaultdict(list)
+        self.places: dict[Any, int] = {}  # in the order of execution
         for operator in driver.tools.get_oprs_seq(driver.output_vars, False, False):
             for variable in operator.outputs:
                 self.variables.setdefault(variable.name, variable)
                 self.alike[NUMBER.sub("", variable.name)].append(variable)
+                self.places[variable] = len(self.places)
 
     def variable(self, name: str) -> Any:
         """Return the variable of a name.
@@ -56,6 +59,14 @@ class GraphIsolation(Isolation):
             subject=name,
         )
 
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if not self.is_known(name)}
+
+    def is_known(self, name: str) -> bool:
+        with contextlib.suppress(LarError):
+            return self.variable(name) is not None
+        return False
+
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         api, tools, graph = self.driver.graph_api, self.driver.tools, self.driver.graph
         wanted = self.variable(output)
@@ -70,9 +81,10 @@ class GraphIsolation(Isolation):
             )
             for variable, array in taken.items()
         }
-        (replaced,) = tools.replace_vars(
-            [wanted], {variable: node.outputs[0] for variable, node in nodes.items()}
-        )
+        replaced = wanted
+        # One at a time, the last first: what is computed of one may be another.
+        for variable in sorted(nodes, key=self.places.__getitem__, reverse=True):
+            (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for them for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
             raise LarError("its value is not known", subject=missing.name)

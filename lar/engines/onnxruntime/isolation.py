@@ -6,7 +6,7 @@ stands, without optimisation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class SessionIsolation(Isolation):
             each.tensor for each in producers_of(nodes_in(saved.content)) if each.blocked
         }
         self.block = block_size(driver.onnxruntime) if self.blocked else 1
+
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        known = {*self.makers, *(each.name for each in self.model.graph.input)}
+        return {*names} - known
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         fed = {
