@@ -117,6 +117,20 @@ def real_numbers(integers: Array, quantization: Quantization, rows: Array | None
     return real
 
 
+def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
+    """Return the integers that stand for real numbers in plain axes: the nearest of their type."""
+    scale, zero = (
+        np.array(each, np.float64) for each in (quantization.scale, quantization.zero_point)
+    )
+    if quantization.axis is not None:
+        shape = [1] * real.ndim
+        shape[quantization.axis] = -1
+        scale, zero = scale.reshape(shape), zero.reshape(shape) if zero.size > 1 else zero
+    limits = np.iinfo(dtype)
+    integers: Array = np.clip(np.rint(real / scale) + zero, limits.min, limits.max).astype(dtype)
+    return integers
+
+
 def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a type that holds every integer of another type: the engines' own, float32, where it
     does."""

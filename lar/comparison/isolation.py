@@ -26,14 +26,16 @@ from lar.comparison.divergence import (
     error_of,
     in_weight,
 )
+from lar.comparison.elements import integers_of, real_numbers
 from lar.comparison.graph import Node, region_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL
 from lar.comparison.signatures import Values, is_blocked
+from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.records.comparison import TensorComparison
+from lar.records.comparison import Quantization, TensorComparison
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -163,24 +165,42 @@ def stored_as(actual: DumpedTensor, expected: DumpedTensor, values: tuple[Values
     """
     shape = values[0].shape_of(actual)
     stored = values[1].read_without_padding(expected, [shape])
-    array = converted(stored.decode(stored.raw), actual, expected).reshape(shape)
+    array = stored.decode(stored.raw)
+    here, there = (
+        side.quantizations.get(tensor.key)
+        for side, tensor in zip(values, (actual, expected), strict=True)
+    )
+    # Where one side does not say what its integers stand for, the integers are all there is.
+    if actual.dtype == expected.dtype and (here == there or None in (here, there)):
+        array = array.reshape(shape)
+    else:
+        if there is not None:
+            array = real_array(array, there)
+        array = converted(array.reshape(shape), actual, here)
     return to_blocked(array, actual.layout, actual.shape) if is_blocked(actual) else array
 
 
-def converted(array: Array, actual: DumpedTensor, expected: DumpedTensor) -> Array:
-    """Return values in the type of the actual tensor.
+def real_array(integers: Array, quantization: Quantization) -> Array:
+    """Return the real numbers that integers in plain axes stand for."""
+    rows = None
+    if quantization.axis is not None:
+        rows = np.arange(integers.size) // math.prod(integers.shape[quantization.axis + 1 :])
+    return real_numbers(integers.reshape(-1), quantization, rows).reshape(integers.shape)
+
+
+def converted(array: Array, actual: DumpedTensor, quantization: Quantization | None) -> Array:
+    """Return numbers in plain axes in the type of the actual tensor.
 
     Raises:
-        LarError: it cannot be fed.
+        LarError: they cannot be fed.
     """
-    if actual.dtype == expected.dtype:
-        return array
-    try:
-        wanted = np.dtype(actual.dtype)
-    except TypeError:
-        raise LarError(
-            f"values of {expected.dtype} cannot be fed as {actual.dtype}", subject=actual.name
-        ) from None
+    element = BY_DTYPE.get(actual.dtype)
+    known = element is not None and not element.bits and element.name != "BFloat16"
+    if element is None or not known or (quantization is None and "uantized" in actual.dtype):
+        raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
+    wanted = np.dtype(element.storage)
+    if quantization is not None:
+        return integers_of(array, quantization, wanted)
     if wanted.kind in "iu" and array.dtype.kind == "f":
         limits = np.iinfo(wanted)
         array = np.clip(np.rint(array), limits.min, limits.max)

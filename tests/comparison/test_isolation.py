@@ -171,7 +171,8 @@ def test_what_has_no_twin_before_it_is_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "dtype"), [("nchw4", "float32"), ("", "float16"), ("", "float64"), ("nchw44", "f4")]
+    ("layout", "dtype"),
+    [("nchw4", "float32"), ("", "float16"), ("", "float64"), ("nchw44", "float32")],
 )
 def test_values_are_stored_as_the_side_that_is_run_stores_them(layout: str, dtype: str) -> None:
     def stored(array: Array) -> Array:

@@ -91,7 +91,9 @@ class GraphIsolation(Isolation):
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():
-            tensor = self.driver.megengine.Tensor(array, dtype=variable.dtype, device="xpux")
+            # A quantised type is one of integers that has the scale beside it.
+            typed = np.ascontiguousarray(array).view(variable.dtype)
+            tensor = self.driver.megengine.Tensor(typed, dtype=variable.dtype, device="xpux")
             nodes[variable].set_value(tensor._dev_tensor())
         function.execute()
         function.wait()
