@@ -51,7 +51,13 @@ def table_of(comparison: Comparison) -> Table[Row]:
         for pair in (*comparison.tensors, *within)
     )
     unmatched = (Row(unmatched=tensor) for tensor in comparison.unmatched)
-    return Table(name="tensors", title="Tensors", columns=COLUMNS, rows=(*pairs, *unmatched))
+    isolated = any(it.single or it.single_problem for it in comparison.tensors)
+    return Table(
+        name="tensors",
+        title="Tensors",
+        columns=(*COLUMNS, *SINGLE_COLUMNS) if isolated else COLUMNS,
+        rows=(*pairs, *unmatched),
+    )
 
 
 def facts_of(row: Row, side: Side) -> TensorFacts | None:
@@ -163,4 +169,16 @@ COLUMNS: tuple[Column[Row], ...] = (
     *element_columns("worst", lambda it: it.worst),
     Column("algorithm_actual", within(CULPRIT, lambda it: algorithms_of(it.actual))),
     Column("algorithm_expected", within(CULPRIT, lambda it: algorithms_of(it.expected))),
+)
+
+
+# Of operators that were run alone.
+SINGLE = within(lambda row: row.pair, lambda pair: pair.single)
+SINGLE_COLUMNS: tuple[Column[Row], ...] = (
+    Column("single_identical", within(SINGLE, lambda it: it.identical)),
+    Column("single_max_absolute", within(SINGLE, lambda it: it.max_absolute)),
+    Column("single_relative_l2", within(SINGLE, lambda it: it.relative_l2)),
+    Column("single_snr_db", within(SINGLE, lambda it: it.snr_db)),
+    Column("single_mismatches", within(SINGLE, lambda it: it.mismatches)),
+    pair_column("single_problem", lambda it: it.single_problem or None),
 )

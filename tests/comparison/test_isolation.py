@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from lar.dumps.dump import Dump, DumpedTensor
 from lar.engines import operator_kinds_of
 from lar.errors import LarError
 from lar.records.comparison import Comparison
+from lar.reports.compare_csv import format_csv
 from lar.reports.compare_text import format_comparison
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -113,6 +116,15 @@ def test_the_text_has_both_errors() -> None:
     assert "rel l2" not in header
     behind = next(line for line in lines if line.startswith("b "))
     assert "equal" in behind  # what it is off by is not its own
+
+
+def test_the_csv_has_columns_of_single_errors() -> None:
+    found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(TWO_FAULTS))
+    rows = {row["actual"]: row for row in csv.DictReader(io.StringIO(format_csv(found)))}
+    assert [rows[name]["single_mismatches"] == "0" for name in "abd"] == [False, True, True]
+    assert float(rows["c"]["single_relative_l2"]) < float(rows["c"]["relative_l2"])
+    plain = compare_dumps(chain(RIGHT), chain(RIGHT), kinds_of=operator_kinds_of)
+    assert "single" not in format_csv(plain)
 
 
 def test_what_cannot_be_cut_out_is_listed_with_the_reason() -> None:

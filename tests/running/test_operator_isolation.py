@@ -1,17 +1,31 @@
-"""Workers that run operators alone: they may crash, hang and fail."""
+"""Operators that are run alone: by workers that crash, hang and fail, and by both engines."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from lar.dumps.dump import DumpedTensor
+import lar
+from lar.cli.progress_line import LateLine
+from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
-from lar.records.run import RunSpec
-from lar.running.operator_isolation import MOST_WORKERS, IsolatedOperators, spec_for_isolation
+from lar.records.run import RunSpec, Setting
+from lar.running.operator_isolation import (
+    MOST_WORKERS,
+    IsolatedOperators,
+    spec_for_isolation,
+    spec_of_dump,
+)
+from tests.cli.marks import needs_megengine
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 WriteScript = Callable[..., str]
 
@@ -77,3 +91,97 @@ def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -
     spec = RunSpec(model="m.fake", engine="fake", driver="script")
     with pytest.raises(UsageError, match="--isolate: the scripted engine cannot run an operator"):
         spec_for_isolation(spec)
+
+
+def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> None:
+    model = tmp_path / "m.fake"
+    model.write_text("{}")
+    index = DumpIndex(
+        tensors=(),
+        operators=(),
+        engine="fake",
+        driver="script",
+        model=str(model),
+        model_sha256=hashlib.sha256(b"{}").hexdigest(),
+        settings={"cpu": True, "bin_io_dump": "d"},
+    )
+    spec, notes = spec_for_isolation(spec_of_dump(index, "d"))
+    assert (spec.model, spec.settings, notes) == (str(model), {"cpu": True}, ())
+    problems = {
+        "the dump names no model": replace(index, model=""),
+        "is not there": replace(index, model=f"{model}.gone"),
+        "has changed since": replace(index, model_sha256="0"),
+    }
+    for problem, other in problems.items():
+        with pytest.raises(UsageError, match=f"^--isolate: d: .*{problem}") as caught:
+            spec_of_dump(other, "d")
+        assert "as A" in caught.value.hint
+
+
+def test_options_that_the_worker_lacks_are_named() -> None:
+    settings: dict[str, Setting] = {"enable_nchw44": True, "multithread": 2, "bin_io_dump": "d"}
+    spec = RunSpec(model="m.mge", engine="megengine", driver="lite", settings=settings)
+    found, notes = spec_for_isolation(spec)
+    assert (found.driver, found.settings) == ("graph", {"enable_nchw44": True})
+    assert notes == ("operators are run alone without --multithread",)
+
+
+@pytest.fixture(scope="module")
+def faulty(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digits' network with two faults, one behind the other."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(root / "models/digits_cnn.onnx")
+    weights = {each.name: each for each in model.graph.initializer}
+    for name in ("conv2.bias", "logits.bias"):
+        array = onnx.numpy_helper.to_array(weights[name]).copy()
+        array.reshape(-1)[3] += 0.1
+        weights[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+    path = tmp_path_factory.mktemp("faulty") / "faulty.onnx"
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("options", ["", " --graph-optimization-level basic"])
+def test_onnxruntime_finds_a_fault_behind_another(
+    run_lar: RunLar, root: Path, faulty: str, options: str
+) -> None:
+    words = ["--input", "inputs/digit_7.npy", "--isolate"]
+    done = run_lar("compare", faulty + options, "models/digits_cnn.onnx", *words, cwd=root)
+    assert done.returncode == 1
+    assert "culprit 1 of 2: " in done.stdout
+    assert "culprit 2 of 2: Gemm logits" in done.stdout
+    assert "not run alone" not in done.stdout
+
+
+@needs_megengine
+@pytest.mark.parametrize("options", ["", " --enable-nchw44"])
+def test_megengine_finds_a_fault_behind_another(root: Path, faulty: str, options: str) -> None:
+    comparison = lar.compare(
+        f"{root}/models/digits_cnn.mge{options}",
+        faulty,
+        input=f"{root}/inputs/digit_7.npy",
+        isolate=True,
+    )
+    faults = [[each.output for each in culprit.expected] for culprit in comparison.culprits]
+    assert len(faults) == 2
+    assert faults[1] == ["logits"]
+    singles = {each.actual.name: each.single for each in comparison.tensors if each.single}
+    assert {"relu1", "relu2", "pool2", "relu3", "logits"} <= singles.keys()
+    right = [name for name, single in singles.items() if not single.mismatches]
+    assert {"relu1", "pool2", "relu3", "features"} <= {*right}
+    assert not {"relu2", "logits"} & {*right}
+
+
+def test_an_interrupt_ends_with_what_is_known(
+    run_lar: RunLar, root: Path, faulty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(line: LateLine, text: str) -> None:
+        if "alone, 4" in text:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LateLine, "show", interrupt)
+    words = ["--input", "inputs/digit_7.npy", "--isolate"]
+    done = run_lar("compare", faulty, "models/digits_cnn.onnx", *words, cwd=root)
+    assert done.returncode == 130
+    assert "note: interrupted: 4 of " in done.stdout
+    assert "result: different" in done.stdout
