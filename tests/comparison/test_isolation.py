@@ -122,7 +122,7 @@ def test_the_csv_has_columns_of_single_errors() -> None:
     found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(TWO_FAULTS))
     rows = {row["actual"]: row for row in csv.DictReader(io.StringIO(format_csv(found)))}
     assert [rows[name]["single_mismatches"] == "0" for name in "abd"] == [False, True, True]
-    assert float(rows["c"]["single_relative_l2"]) < float(rows["c"]["relative_l2"])
+    assert float(rows["c"]["single_relative_l2"]) != float(rows["c"]["relative_l2"])
     plain = compare_dumps(chain(RIGHT), chain(RIGHT), kinds_of=operator_kinds_of)
     assert "single" not in format_csv(plain)
 
