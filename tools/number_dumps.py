@@ -1,0 +1,157 @@
+"""Makes the models and the dumps of `number_cases`, of the networks that are named.
+
+    python tools/number_dumps.py FOLDER NETWORK ...
+
+Where a side cannot be made, FOLDER has a file KEY.error with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import number_cases
+import numpy as np
+import onnx
+import onnxruntime
+import megengine_twin
+from megengine_twin import dump_megengine
+from network import Array
+from number_cases import FAULTS, FORMS, MODELS, ROOT, Side
+from onnx_twin import onnx_of
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
+from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+from tests.comparison import planted_twins
+
+CALIBRATIONS = 4
+
+megengine_twin.OPERATORS["narrow"] = lambda node, weights, x: x.astype("float16")
+
+
+class Feeds(CalibrationDataReader):  # type: ignore[misc]
+    """What a model is calibrated with: its own input, and it with noise."""
+
+    def __init__(self, feed: Mapping[str, Array]) -> None:
+        random = np.random.RandomState(0)
+        self.left = [dict(feed)]
+        for _ in range(CALIBRATIONS - 1):
+            self.left.append(
+                {
+                    name: (array + random.normal(0, 0.3, array.shape)).astype(array.dtype)
+                    for name, array in feed.items()
+                }
+            )
+
+    def get_next(self) -> dict[str, Array] | None:
+        return self.left.pop() if self.left else None
+
+
+def make_side(folder: Path, side: Side) -> None:
+    """Write a side's model, if it is not there yet, and its dump."""
+    form = FORMS[side.form]
+    model = make_model(folder, side)
+    inputs = inputs_of(folder, side.network)
+    place = folder / side.key.replace("/", "_")
+    planted_twins.dump(model, place, inputs, **dict(form.options))
+
+
+def make_model(folder: Path, side: Side) -> Path:
+    """Return a side's model file, which is made if it is not there yet."""
+    form = FORMS[side.form]
+    of_repository = side.network.startswith("models/")
+    path = folder / side.model.replace("/", "_")
+    if of_repository and not form.recipe:
+        return ROOT / f"{side.network}.{form.suffix}"
+    if path.exists():
+        return path
+    if form.recipe == "half":
+        network = number_cases.describe(side.network, side.fault)
+        number_cases.halve(network)
+        dump_megengine(network, path)
+    elif form.recipe:
+        plain = make_model(folder, side._replace(form="basic"))
+        convert(form.recipe, plain, path, feeds_of(folder, side.network))
+        word, _, number = side.fault.partition("-")
+        if word == "new" and (alter := FAULTS[int(number)].quantized):
+            altered = onnx.load(path)
+            alter(altered)
+            onnx.save(altered, path)
+    elif form.suffix == "mge":
+        dump_megengine(number_cases.describe(side.network, side.fault), path)
+    else:
+        network = number_cases.describe(side.network, side.fault)
+        path.write_bytes(onnx_of(network).SerializeToString())
+    return path
+
+
+def convert(recipe: str, model: Path, path: Path, feed: Mapping[str, Array]) -> None:
+    """Write a model in float16 or int8."""
+    if recipe == "float16":
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        onnx.save(convert_float_to_float16(onnx.load(model), keep_io_types=True), path)
+    elif recipe == "dynamic":
+        # ONNX Runtime has no ConvInteger with weights of int8.
+        quantize_dynamic(model, path, weight_type=QuantType.QUInt8, reduce_range=True)
+    else:
+        quantize_static(
+            model,
+            path,
+            Feeds(feed),
+            quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=recipe == "qdq channels",
+            # Some processors add products of eight bits in sixteen, which seven never fill.
+            reduce_range=True,
+        )
+
+
+@cache
+def feeds_of(folder: Path, network: str) -> dict[str, Array]:
+    """Return what a network is fed with, to calibrate it."""
+    if network.startswith("models/"):
+        (path,) = MODELS[network.removeprefix("models/")]
+        return {"data": np.load(ROOT / path)}
+    return planted_twins.draw_inputs(number_cases.DESCRIPTIONS[network]())
+
+
+@cache
+def inputs_of(folder: Path, network: str) -> list[str]:
+    """Return the `--input` items of a network."""
+    if network.startswith("models/"):
+        return [str(ROOT / path) for path in MODELS[network.removeprefix("models/")]]
+    items = []
+    for name, array in feeds_of(folder, network).items():
+        np.save(folder / f"{network}.{name}.npy", array)
+        items.append(f"{name}:{folder}/{network}.{name}.npy")
+    return items
+
+
+def sides_of(networks: list[str]) -> Iterator[Side]:
+    """Yield the sides of all cases that are of some networks, each once."""
+    sides = (side for case in number_cases.all_cases() for side in (case.actual, case.expected))
+    return (side for side in dict.fromkeys(sides) if side.form and side.network in networks)
+
+
+def main(folder: Path, networks: list[str]) -> None:
+    logging.disable(logging.WARNING)
+    onnxruntime.set_default_logger_severity(3)
+    for side in sides_of(networks):
+        try:
+            make_side(folder, side)
+        except Exception as error:  # the case is listed as one that failed
+            place = folder / f"{side.key.replace('/', '_')}.error"
+            place.write_text(f"{type(error).__name__}: {error}"[:500])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), sys.argv[2:])
+    sys.stdout.flush()
+    os._exit(0)  # the engine's own destructors may crash
