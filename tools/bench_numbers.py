@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
-from bench import LAR, PYTHON, RESNET50, ROOT, Case as Timing
+from bench import PYTHON, RESNET50, ROOT
+from bench import Case as Timing
 from number_cases import Case, Side, faulty_cases, healthy_cases
 
 import lar
@@ -194,7 +195,9 @@ def compare(folder: Path, case: Case) -> Comparison | str:
         if reason.exists():
             return f"{side.key} could not be made: {reason.read_text()}"
     try:
-        return lar.compare(*(str(dump_of(folder, side)) for side in (case.actual, case.expected)))
+        found = lar.compare(*(str(dump_of(folder, side)) for side in (case.actual, case.expected)))
+        assert isinstance(found, Comparison)
+        return found
     except LarError as error:
         return str(error)
 

@@ -6,27 +6,25 @@ makes the models and the dumps.
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-
 import numpy as np
 from network import Array, Network, Node
 
-from tests.comparison.planted_networks import (
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.comparison.planted_networks import (  # noqa: E402 - not in the path before
     IN_BLOCKS,
     NETWORKS,
     Change,
     alter_bias,
     alter_kernel,
     alter_weight,
-    become,
     remove,
     round_weight,
     set_to,

@@ -13,19 +13,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+import megengine_twin
 import number_cases
 import numpy as np
 import onnx
 import onnxruntime
-import megengine_twin
 from megengine_twin import dump_megengine
 from network import Array
 from number_cases import FAULTS, FORMS, MODELS, ROOT, Side
 from onnx_twin import onnx_of
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
-from onnxruntime.quantization import quantize_dynamic, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 
 from tests.comparison import planted_twins
 
@@ -140,15 +144,20 @@ def sides_of(networks: list[str]) -> Iterator[Side]:
     return (side for side in dict.fromkeys(sides) if side.form and side.network in networks)
 
 
+def try_side(folder: Path, side: Side) -> None:
+    """Make a side, or a file that says why it cannot be made."""
+    try:
+        make_side(folder, side)
+    except Exception as error:  # the pair is listed as one that failed
+        place = folder / f"{side.key.replace('/', '_')}.error"
+        place.write_text(f"{type(error).__name__}: {error}"[:500])
+
+
 def main(folder: Path, networks: list[str]) -> None:
     logging.disable(logging.WARNING)
     onnxruntime.set_default_logger_severity(3)
     for side in sides_of(networks):
-        try:
-            make_side(folder, side)
-        except Exception as error:  # the case is listed as one that failed
-            place = folder / f"{side.key.replace('/', '_')}.error"
-            place.write_text(f"{type(error).__name__}: {error}"[:500])
+        try_side(folder, side)
 
 
 if __name__ == "__main__":

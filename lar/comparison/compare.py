@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Literal, TypeAlias
 
 from numpy import unravel_index
 
-from lar.comparison.alignment import Alignment, ConstantPair, align
+from lar.comparison.alignment import Alignment, ConstantPair, align, read
 from lar.comparison.divergence import Blame, Divergence, Judge, known_side, other_side
 from lar.comparison.elements import with_bias_of
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
@@ -18,6 +18,7 @@ from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import bounds_of, measure
 from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds
+from lar.comparison.permutations import reorder
 from lar.comparison.signatures import Values, leave_out_padding, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.excerpts import STATISTICS, as_printed, excerpts_of
@@ -148,6 +149,7 @@ class DumpComparison:
         self.input_nodes = {pair.actual for pair in alignment.pairs if is_input(pair)}
         self.originals = alignment.originals
         self.compared, constants = self.measure_all(alignment)
+        self.find_reordered(alignment, constants)
         judge = Judge(alignment, self.compared, self.compare_nodes)
         divergence = judge.judge()
         interrupted = ""
@@ -233,6 +235,61 @@ class DumpComparison:
             for pair in alignment.constants
         }
         return computed, constants
+
+    def find_reordered(self, alignment: Alignment, constants: dict[str, TensorComparison]) -> None:
+        """Look for pairs that differ in their order alone, among those behind which all agrees,
+        and note what was found in their places."""
+        by_node = {node: pair for pair in alignment.pairs for node in pair[:2]}
+        for pair in sorted(alignment.pairs, key=lambda it: -it.expected.place):
+            if not self.compared[pair.actual].passed:
+                following = [it for side in pair[:2] for it in results_of(side, by_node)]
+                if following and self.all_agree(following, by_node):
+                    tensors = pair.actual.tensor, pair.expected.tensor
+                    self.compared[pair.actual] = self.reordered(
+                        self.compared[pair.actual], *tensors
+                    )
+        if not any(each.reordered for each in self.compared.values()):
+            return
+        for constant in alignment.constants:
+            key = constant.actual.key
+            users = [
+                node
+                for node in self.graphs[0].nodes
+                if any(key == taken for _, taken in node.constants)
+            ]
+            ends = [
+                it
+                for node in users
+                for it in ([node] if node in by_node else results_of(node, by_node))
+            ]
+            if not constants[key].passed and ends and self.all_agree(ends, by_node):
+                constants[key] = self.reordered(constants[key], *constant[:2])
+
+    def all_agree(self, nodes: Iterable[Node], by_node: Mapping[Node, Pair]) -> bool:
+        """Return whether the pairs of all nodes are within the tolerance."""
+        return all(self.compared[by_node[node].actual].passed for node in nodes)
+
+    def reordered(
+        self,
+        found: TensorComparison,
+        actual: DumpedTensor | None,
+        expected: DumpedTensor | None,
+    ) -> TensorComparison:
+        """Return a comparison as it is with one side in the other's order, if that passes; else as
+        it was."""
+        if actual is None or expected is None or found.figures is None:
+            return found
+        shape = found.expected.shape
+        one = read(self.values[0], actual, [shape])
+        other = read(self.values[1], expected, [shape])
+        if one.size != other.size:
+            return found
+        bounds = bounds_of(self.tolerance, expected.dtype)
+        for candidate in reorder(one.reshape(other.shape), other):
+            figures = measure(one.reshape(other.shape), candidate, bounds)
+            if not figures.mismatches:
+                return replace(found, passed=True, reordered=True, figures=figures)
+        return found
 
     def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
         """Compare two tensors that are not twins; return None if their values or shapes forbid
@@ -352,8 +409,8 @@ class DumpComparison:
         """Return the record of a culprit, with those of its own weights that differ."""
         taken = [key for node in blame.actual for _, key in node.constants]
         return Culprit(
-            actual=tuple(map(operator_facts, blame.actual)),
-            expected=tuple(map(operator_facts, blame.expected)),
+            actual=tuple(self.operator_facts(0, node) for node in blame.actual),
+            expected=tuple(self.operator_facts(1, node) for node in blame.expected),
             inputs=tuple(self.compared[pair.actual] for pair in blame.inputs),
             output=blame.output,
             parameters=tuple(
@@ -361,6 +418,19 @@ class DumpComparison:
                 for key in dict.fromkeys(taken)
                 if key in constants and not is_identical(constants[key])
             ),
+        )
+
+    def operator_facts(self, side: int, node: Node) -> OperatorFacts:
+        assert node.operator
+        return OperatorFacts(
+            key=node.operator.key,
+            name=node.operator.name,
+            type=node.operator.type,
+            parameters=node.operator.parameters,
+            algorithm=node.operator.algorithm,
+            output=node.name,
+            layout=node.tensor.layout if node.tensor else "",
+            opaque=node.operator.type.lower() in self.graphs[side].kinds.opaque,
         )
 
     def find_unmatched(
@@ -444,6 +514,10 @@ class DumpComparison:
         wrong_inputs = self.wrong_inputs()
         for found in wrong_inputs:
             yield f"the input {found.expected.name} differs: the sides were fed with other data"
+        reordered = [each for each in self.compared.values() if each.reordered]
+        if reordered:
+            names = ", ".join(each.expected.name for each in reordered[:5])
+            yield f"a permutation, which what follows undoes: the order of {names}"
         if divergence.no_twins:
             names = ", ".join(pair.expected.name for pair in divergence.no_twins[:5])
             yield f"these pairs were dropped, since all that is computed from them agrees: {names}"
@@ -500,23 +574,14 @@ def side_facts(dump: Dump) -> SideFacts:
         engine_version=index.engine_version,
         driver=index.driver,
         device=index.device,
+        provider=index.provider,
+        system=index.system,
+        architecture=index.architecture,
+        processor=index.processor,
         model=index.model,
         model_sha256=index.model_sha256,
         settings=index.settings,
         complete=index.complete,
-    )
-
-
-def operator_facts(node: Node) -> OperatorFacts:
-    assert node.operator
-    return OperatorFacts(
-        key=node.operator.key,
-        name=node.operator.name,
-        type=node.operator.type,
-        parameters=node.operator.parameters,
-        algorithm=node.operator.algorithm,
-        output=node.name,
-        layout=node.tensor.layout if node.tensor else "",
     )
 
 

@@ -96,15 +96,17 @@ class Sums:
     def __init__(self) -> None:
         self.identical = True
         self.counted = 0  # elements finite on both sides
+        self.energy: Any = 0.0  # the expected squares of these
         self.relative = 0.0
         # Floats, or NumPy scalars of greater range.
         self.absolute: Any = 0.0
-        self.difference: Any = 0.0  # these are sums of squares
+        # These are sums of squares, without fills that agree.
+        self.difference: Any = 0.0
         self.actual: Any = 0.0
         self.expected: Any = 0.0
         self.shift: Any = 0.0  # difference times expected
         self.cross: Any = 0.0  # actual times expected
-        self.bulk_difference: Any = 0.0  # without fills that agree
+        self.bulk_difference: Any = 0.0
         self.bulk_absolute = 0.0
         self.max_absolute = self.max_relative = self.max_error = 0.0
         self.worst: Spot | None = None
@@ -148,6 +150,8 @@ class PairOfBlocks:
 
     def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
         self.sums, self.fill = Sums(), size.fill
+        # Beside nothing but zeros, the fill is what the tensor says.
+        self.leaves_out = self.fill < math.inf and size.scale > 0
         self.bounds = bounds
         if bounds.scaled:
             self.bounds = bounds._replace(atol=bounds.atol * size.scale)
@@ -182,10 +186,14 @@ class PairOfBlocks:
         sums, energy = self.sums, square(block)
         if not self.least < energy < math.inf and block.any():
             return False
+        sums.energy += energy
+        sums.counted += block.size
+        if self.leaves_out:
+            block = block[np.abs(block) < self.fill].astype(wider_type(block.dtype))
+            energy = square(block)
         sums.actual += energy
         sums.expected += energy
         sums.cross += energy
-        sums.counted += block.size
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
@@ -201,6 +209,18 @@ class PairOfBlocks:
             actual, expected, bad = self.without_nonfinite(actual, expected)
             difference = actual - expected
             noise, energy = square(difference), square(expected)
+        sums.energy += energy
+        sums.counted += actual.size
+        mask = self.add_errors(difference, actual, expected, bad)
+        if self.leaves_out:
+            kept = np.abs(expected) < self.fill
+            if mask is not None:
+                kept |= mask
+            wide = wider_type(difference.dtype)
+            difference, actual, expected = (
+                each[kept].astype(wide) for each in (difference, actual, expected)
+            )
+            noise, energy = square(difference), square(expected)
         shift = inner(difference, expected)
         sums.difference += noise
         sums.expected += energy
@@ -211,8 +231,6 @@ class PairOfBlocks:
         else:  # the sums would cancel out
             sums.actual += square(actual)
             sums.cross += inner(actual, expected)
-        sums.counted += actual.size
-        self.add_errors(difference, actual, expected, bad)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return copies of a wider type with zeros in their
@@ -233,8 +251,11 @@ class PairOfBlocks:
 
     def add_errors(
         self, difference: Array, actual: Array, expected: Array, bad: Array | None
-    ) -> None:
-        """Add the errors of a block of finite elements; `bad` marks mismatches known before."""
+    ) -> Array | None:
+        """Add the errors of a block of finite elements; `bad` marks mismatches known before.
+
+        Returns where elements are past the tolerance, None if nowhere.
+        """
         sums = self.sums
         if difference.dtype == self.dtype:
             buffers = [buffer[: actual.size] for buffer in self.buffers[1:]]
@@ -283,6 +304,7 @@ class PairOfBlocks:
                 sums.first = self.spot(mask)
         if self.fill < math.inf:
             self.add_bulk(absolute, expected, mask)
+        return mask
 
     def bounds_for(self, largest: float) -> Bounds:
         """Return the tolerance of a block with a largest error."""
@@ -379,7 +401,7 @@ def figures_of(sums: Sums, shape: tuple[int, ...], size: Size, ulps: int | None)
         noise = 0.0
     elif sums.expected > 0:
         noise = finite(root(np.longdouble(sums.difference) / sums.expected))
-    scale = float(root(sums.expected / sums.counted)) if known else 0.0
+    scale = float(root(sums.energy / sums.counted)) if known else 0.0
     bulk = noise, units_of(scale, sums.max_absolute)
     if size.fill < math.inf:
         length = float(root(sums.bulk_difference / size.counted))

@@ -21,13 +21,15 @@ class OperatorKinds(NamedTuple):
     A type that `kinds` lacks is a kind of its own. Those in `biased` add a bias that does not
     stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
     names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
-    does, and none for any other.
+    does, and none for any other. Those in `opaque` compute graphs of their own, or what another
+    library holds: no dump shows what goes on within.
     """
 
     kinds: Mapping[str, str] = {}
     biased: frozenset[str] = frozenset()
     may_fuse: frozenset[str] = frozenset()
     steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: ()
+    opaque: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -37,10 +39,11 @@ class OperatorKinds(NamedTuple):
         biased: frozenset[str] = frozenset(),
         may_fuse: frozenset[str] = frozenset(),
         steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: (),
+        opaque: frozenset[str] = frozenset(),
     ) -> OperatorKinds:
         """Make a table from the types of each kind, with spaces between them."""
         kinds = {each: kind for kind, text in names.items() for each in text.split()}
-        return cls(kinds, biased, may_fuse, steps_by_mode)
+        return cls(kinds, biased, may_fuse, steps_by_mode, opaque)
 
     @classmethod
     def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
@@ -55,6 +58,7 @@ class OperatorKinds(NamedTuple):
             frozenset().union(*(table.biased for table in each)),
             frozenset().union(*(table.may_fuse for table in each)),
             steps_by_mode,
+            frozenset().union(*(table.opaque for table in each)),
         )
 
 

@@ -1,7 +1,7 @@
-"""Tensors that hold the other side's numbers in another order, as a layer with its channels permuted
-does, and the next layer with its weights.
+"""Tensors that hold the other side's numbers in another order.
 
-That is no fault where all that is computed from them agrees.
+A layer with its channels permuted has such an output, and the next layer such weights. That is no
+fault where all that is computed from them agrees.
 """
 
 from __future__ import annotations

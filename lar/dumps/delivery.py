@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -65,6 +66,10 @@ def finish_dump(
         complete=complete,
         engine_version=engine.version if engine else "",
         device=engine.device if engine else spec.device,
+        provider=engine.libraries.get("provider", "") if engine else "",
+        system=result.machine.system if result.machine else "",
+        architecture=platform.machine(),
+        processor=result.machine.processor if result.machine else "",
         iteration=number_of_run(spec, last if facts.iteration is None else facts.iteration),
         **facts_of_run(spec, result.model.sha256 if result.model else ""),
     )

@@ -70,7 +70,8 @@ class DumpIndex:
     that was dumped, the warm-up's included. `items` are those of a data set, each of which was
     run for `iterations` iterations; `inputs` are what `--input` was given, and `feeding` the
     options that say what was made of it; `files` has for each file of the items the size in bytes
-    and the time of its content. Unknown facts are empty.
+    and the time of its content. `system`, `architecture` and `processor` are those of the machine
+    that ran it, `provider` what computed there for an engine with several. Unknown facts are empty.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -81,6 +82,10 @@ class DumpIndex:
     engine_version: str = ""
     driver: str = ""
     device: str = ""
+    provider: str = ""
+    system: str = ""
+    architecture: str = ""
+    processor: str = ""
     model: str = ""
     model_sha256: str = ""
     settings: dict[str, bool | int | float | str] = field(default_factory=dict)

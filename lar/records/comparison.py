@@ -56,11 +56,11 @@ class Figures:
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
     these are over the elements that are finite on both sides; None: no such element, or the
     expected tensor is 0 and the actual one is not.
+    `relative_l2`, `gain`, `cosine` and `snr_db` are without fills that agree: numbers like
+    -1e9 in a mask, beside which nothing else would count; default tolerances are without them too.
     `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
-    largest element, in units of the length and the root mean square of the expected tensor, all
-    without fills that agree. Fills are numbers like -1e9 in a mask, beside which nothing else
-    would count; default tolerances are without them too. `gain` is the factor of the expected
-    tensor that is nearest to the actual one.
+    largest element, in units of the length and the root mean square of the expected tensor, these
+    without any fill. `gain` is the factor of the expected tensor that is nearest to the actual one.
     `max_ulp` counts the floating-point numbers in between, None for other types. `cosine` is None
     where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the elements past the
     tolerance, those that are NaN or infinite on one side alone among them
@@ -113,7 +113,8 @@ class TensorComparison:
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
     With `apart_by_bias`, one side adds a bias later: the figures are those beside a constant for
-    each channel.
+    each channel. With `reordered`, the sides hold the same numbers in another order along an axis,
+    which what follows undoes: the figures are those of the actual order on both sides.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
     done, `single_problem` says why.
@@ -127,6 +128,7 @@ class TensorComparison:
     depth: int = 0
     constant: bool = False
     apart_by_bias: bool = False
+    reordered: bool = False
     is_output: bool = False
     figures: Figures | None = None
     single: Figures | None = None
@@ -152,7 +154,10 @@ class UnmatchedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """An operator of one side. `output` names what it gives, `layout` is the layout of that."""
+    """An operator of one side. `output` names what it gives, `layout` is the layout of that.
+
+    An `opaque` one computes a graph of its own, as If and Loop do, of which nothing is dumped.
+    """
 
     key: str
     name: str
@@ -161,6 +166,7 @@ class OperatorFacts:
     algorithm: str = ""
     output: str = ""
     layout: str = ""
+    opaque: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +195,10 @@ class SideFacts:
     engine_version: str = ""
     driver: str = ""
     device: str = ""
+    provider: str = ""
+    system: str = ""
+    architecture: str = ""
+    processor: str = ""
     model: str = ""
     model_sha256: str = ""
     settings: dict[str, Setting] = field(default_factory=dict)

@@ -81,8 +81,7 @@ def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = 
     """Return the text of a comparison in its parts."""
     columns = columns_for(comparison, wide=wide)
     body: list[str | AnyTable] = [
-        f"A: {describe_side(comparison.actual)}",
-        f"B: {describe_side(comparison.expected)}",
+        *describe_sides(comparison),
     ]
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
@@ -133,9 +132,31 @@ def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     return (not tensor.passed, figures.relative_l2)
 
 
+def describe_sides(comparison: Comparison) -> Iterator[str]:
+    """Yield the lines about both sides: where each comes from, and the machines that ran them."""
+    sides = {"A": comparison.actual, "B": comparison.expected}
+    yield from (f"{letter}: {describe_side(side)}" for letter, side in sides.items())
+    machines = {letter: describe_machine(side) for letter, side in sides.items()}
+    if len(set(machines.values())) == 1:
+        yield from (f"both on: {machine}" for machine in filter(None, set(machines.values())))
+    else:
+        yield from (
+            f"{letter} on: {machine or 'a machine that the dump does not name'}"
+            for letter, machine in machines.items()
+        )
+
+
+def describe_machine(side: SideFacts) -> str:
+    """Return the system, the architecture and the processor of a side, empty if unknown."""
+    system = " ".join(filter(None, (side.system, side.architecture)))
+    return printable(", ".join(filter(None, (system, side.processor))))
+
+
 def describe_side(side: SideFacts) -> str:
     """Return where a side comes from, in a line."""
-    run = " ".join(filter(None, (side.engine, side.engine_version, side.driver, side.device)))
+    provider = side.provider.removesuffix("ExecutionProvider")
+    device = side.device if provider.lower() == side.device else f"{side.device} {provider}".strip()
+    run = " ".join(filter(None, (side.engine, side.engine_version, side.driver, device)))
     settings = " ".join(
         flag_of(key) if value is True else f"{flag_of(key)} {value}"
         for key, value in side.settings.items()
@@ -159,7 +180,10 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
-    return " + ".join(printable(f"{type_of(it.type, it.name)} {it.output}") for it in operators)
+    return " + ".join(
+        printable(f"{type_of(it.type, it.name)} {it.output}") + (" (opaque)" if it.opaque else "")
+        for it in operators
+    )
 
 
 def type_of(kind: str, name: str) -> str:
@@ -213,6 +237,7 @@ def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) 
         facts.append("parameters as on the other side")
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
     facts += [f"layout {operator.layout}"] if operator.layout else []
+    facts += ["opaque: no tensor within it is dumped"] if operator.opaque else []
     text = f"{operator.type} {operator.name} gives {operator.output}"
     return printable(f"{text}; {', '.join(facts)}" if facts else text)
 
@@ -346,7 +371,8 @@ def ulps_of(row: Row) -> int | None:
 
 
 def format_matched(row: Row) -> str:
-    return row.tensor.matched_by + (", but for a bias" if row.tensor.apart_by_bias else "")
+    bias = ", but for a bias" if row.tensor.apart_by_bias else ""
+    return row.tensor.matched_by + bias + (", in another order" if row.tensor.reordered else "")
 
 
 def format_type(row: Row) -> str:

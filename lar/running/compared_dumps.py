@@ -26,7 +26,7 @@ from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, option_of
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
-from lar.records.run import TensorInfo
+from lar.records.run import RunResult, TensorInfo
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def compare(
     from lar.files.work_folders import work_folder  # two dumps need none
 
     with work_folder() as folder:
-        dumps = open_sides(sides, options, Path(folder), case or 0, progress)
+        dumps, fed = open_sides(sides, options, Path(folder), case or 0, progress)
         with contextlib.ExitStack() as stack:
             operators = None
             if alone is not None:
@@ -172,7 +172,8 @@ def compare(
                 only=only,
                 name_map=names,
             )
-    return replace(found, notes=(*describe_cases(sides, case or 0), *left_out, *found.notes))
+    notes = (*describe_cases(sides, case or 0), *join_notes(fed), *left_out, *found.notes)
+    return replace(found, notes=notes)
 
 
 def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tuple[str, ...]]:
@@ -223,9 +224,10 @@ def compare_several(
         )
 
     with work_folder() as folder:
-        dumps = open_sides(sides, options, Path(folder), case, progress)
+        dumps, fed = open_sides(sides, options, Path(folder), case, progress)
         found = compare_sides(dumps, compare_two)
-    return replace(found, notes=(*describe_cases(sides, case), *found.notes))
+    notes = (*describe_cases(sides, case), *join_notes(fed), *found.notes)
+    return replace(found, notes=notes)
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
@@ -236,6 +238,44 @@ def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
                 f"{letter} has {side.case_count} testcases, of which number {case} was compared; "
                 "--case N compares another"
             )
+
+
+def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    """Yield the notes of the sides that were run, each with its side where they are not alike."""
+    if len(set(map(tuple, fed.values()))) == 1:
+        yield from next(iter(fed.values()))
+        return
+    for number, notes in sorted(fed.items()):
+        yield from (f"{chr(ord('A') + number)}: {note}" for note in notes)
+
+
+def describe_fed(result: RunResult, generated: str) -> tuple[str, ...]:
+    """Return what nobody said of the data that a model was fed with: that it was generated, and the
+    sizes of axes that may have any. With `generated` all of it was, in that way."""
+    infos = {info.name: info for info in result.inputs}
+    notes = []
+    for each in result.fed:
+        shape = describe_axes(each.shape)
+        if generated or each.generated:
+            notes.append(
+                f"the data of {each.name} {shape} was generated: {generated or each.source}"
+            )
+        info = infos.get(each.name)
+        if info and None in info.shape:
+            axes = describe_axes(info.shape)
+            notes.append(f"axes of any size: {each.name} {axes} was run as {shape}")
+    return tuple(notes)
+
+
+def describe_fill(options: Mapping[str, Any]) -> str:
+    """Return how data is generated with the options of both sides."""
+    from lar.inputs.generation import describe_source
+
+    return describe_source(options.get("fill", "uniform"), int(options.get("seed", 0)))
+
+
+def describe_axes(shape: Iterable[int | None]) -> str:
+    return "{" + ",".join("?" if size is None else str(size) for size in shape) + "}"
 
 
 def check_case(sides: Sequence[Side], case: int | None) -> None:
@@ -363,8 +403,10 @@ def open_sides(
     folder: Path,
     case: int,
     progress: Progress = ignore,
-) -> list[Dump]:
+) -> tuple[list[Dump], dict[int, tuple[str, ...]]]:
     """Run the models among the sides, on the same inputs; their dumps go into a folder.
+
+    Returns the dumps, and notes on what each model that was run was fed with.
 
     Raises:
         UsageError: an option cannot be used, or it is not clear what to feed.
@@ -372,6 +414,7 @@ def open_sides(
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
     dumps: dict[int, Dump] = {}
+    fed: dict[int, tuple[str, ...]] = {}
     # A dump, and a run that brings its own inputs, come first: the other side gets the same.
     order = sorted(range(len(sides)), key=lambda number: brings_inputs(sides[number]), reverse=True)
     for number in order:
@@ -379,10 +422,14 @@ def open_sides(
         if isinstance(side, ModelRun):
             inputs = inputs_for(number, sides, dumps, shared, folder)
             values = {**shared, **({"input": inputs} if inputs else {})}
+            # What is given to two models without a word of the user is generated for both.
+            untold = bool(inputs) and not any(map(brings_inputs, sides))
+            generated = describe_fill(shared) if untold else ""
             progress(f"running {side.text}")
-            side = run_side(side, values, folder / f"side{number}", case)
+            side, result = run_side(side, values, folder / f"side{number}", case)
+            fed[number] = describe_fed(result, generated)
         dumps[number] = side
-    return [dumps[number] for number in range(len(sides))]
+    return [dumps[number] for number in range(len(sides))], fed
 
 
 def brings_inputs(side: Side) -> bool:
@@ -390,7 +437,9 @@ def brings_inputs(side: Side) -> bool:
     return isinstance(side, Dump) or side.has_testcases
 
 
-def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int) -> Dump:
+def run_side(
+    side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
+) -> tuple[Dump, RunResult]:
     """Run a model once and open what it dumped; its own options come before those of both.
 
     Raises:
@@ -422,7 +471,7 @@ def run_side(side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
     if result.status != "ok":
         failure = failure_of(result).called({side.model: ""})  # which the side's text names
         raise failure.within(side.text).to_error()
-    return open_dump(values["bin_io_dump"])
+    return open_dump(values["bin_io_dump"]), result
 
 
 def inputs_for(

@@ -206,6 +206,27 @@ def test_a_mask_hides_no_difference(fill: float, exact: bool) -> None:
     assert figures.bulk_peak > 1e3
 
 
+@pytest.mark.parametrize("fill", [-1e4, -1e9, 1e30])
+def test_ratios_are_those_of_what_a_mask_leaves(fill: float) -> None:
+    random = np.random.default_rng(4)
+    expected = random.standard_normal((300, 300)).astype(np.float32)
+    actual = expected + np.float32(5e-4) * random.standard_normal((300, 300)).astype(np.float32)
+    masked = random.random((300, 300)) < 0.4
+    kept = measure(actual[~masked], expected[~masked], bounds_of(Tolerance(), "float32"))
+    for side in (actual, expected):
+        side[masked] = np.float32(fill) + (0 if side is expected else side[masked])
+    found = measure(actual, expected, bounds_of(Tolerance(rtol=1e-2), "float32"))
+    for name in ("relative_l2", "cosine", "snr_db", "gain"):
+        assert getattr(found, name) == pytest.approx(getattr(kept, name), rel=1e-5), name
+    assert found.snr_db == pytest.approx(66, abs=0.5)
+
+
+def test_a_mask_alone_is_compared_as_it_is() -> None:
+    expected = np.float32(-1e9) * np.eye(20, dtype=np.float32)
+    found = measure(expected * np.float32(1.001), expected, bounds_of(Tolerance(), "float32"))
+    assert found.snr_db == pytest.approx(60, abs=0.1)
+
+
 def test_complex_numbers() -> None:
     actual, expected = np.array([3 + 4j, 1j], np.complex64), np.array([0j, 1j], np.complex64)
     figures = measure(actual, expected, Bounds(1e-4, 1e-4))

@@ -42,5 +42,6 @@ KINDS = OperatorKinds.of(
         "div": "div true_div",
     },
     may_fuse=frozenset({"convbiasforward"}),
+    opaque=frozenset({"loop", "externcoprrunner", "tensorrtopr", "tensorrtruntimeopr"}),
     steps_by_mode=elementwise_steps,
 )

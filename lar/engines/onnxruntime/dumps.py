@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -327,7 +328,8 @@ class Graph:
 
 
 def read_parameters(model: Any) -> list[dict[str, Any]]:
-    """Return the attributes of each node that are numbers, texts or lists of them."""
+    """Return the attributes of each node that are numbers, texts or lists of them; of a graph, as
+    the body of a loop, the operators and a hash of all that it holds."""
     import onnx
 
     readers: Mapping[int, Callable[[Any], Any]] = {
@@ -336,8 +338,15 @@ def read_parameters(model: Any) -> list[dict[str, Any]]:
         onnx.AttributeProto.STRING: lambda each: each.s.decode(errors="replace"),
         onnx.AttributeProto.FLOATS: lambda each: list(each.floats),
         onnx.AttributeProto.INTS: lambda each: list(each.ints),
+        onnx.AttributeProto.GRAPH: lambda each: describe_body(each.g),
     }
     return [
         {each.name: readers[each.type](each) for each in node.attribute if each.type in readers}
         for node in model.graph.node
     ]
+
+
+def describe_body(graph: Any) -> str:
+    """Return the operators of a graph within an operator, and a hash of all that it holds."""
+    operators = " ".join(node.op_type for node in graph.node)
+    return f"[{operators}] {hashlib.sha256(graph.SerializeToString()).hexdigest()[:8]}"

@@ -24,4 +24,5 @@ KINDS = OperatorKinds.of(
         "div": "div",
     },
     biased=frozenset({"qlinearconv", "qlinearmatmul"}),
+    opaque=frozenset({"if", "loop", "scan", "sequencemap", "epcontext"}),
 )
