@@ -241,12 +241,10 @@ def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
 
 
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    """Yield the notes of the sides that were run, each with its side where they are not alike."""
-    if len(set(map(tuple, fed.values()))) == 1:
-        yield from next(iter(fed.values()))
-        return
-    for number, notes in sorted(fed.items()):
-        yield from (f"{chr(ord('A') + number)}: {note}" for note in notes)
+    """Yield the notes of the sides that were run, each with its sides where not all have it."""
+    for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
+        sides = [chr(ord("A") + number) for number in sorted(fed) if note in fed[number]]
+        yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
 
 
 def describe_fed(result: RunResult, generated: str) -> tuple[str, ...]:

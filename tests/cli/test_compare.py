@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +222,64 @@ def test_layers_from_elsewhere_are_compared(
     assert "--map: A has no tensor 'first'" in capsys.readouterr().err
     assert main(["compare", str(tmp_path / "map"), sides[0]]) == 2
     assert "map: holds no tensors that lar reads" in capsys.readouterr().err
+
+
+def test_what_was_made_up_for_the_inputs_is_printed(root: Path, run_lar: RunLar) -> None:
+    done = run_lar("compare", "models/dynamic_batch.mge", "models/dynamic_batch.onnx", cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if line.startswith("note: ")] == [
+        "note: the data of data {1,16} was generated: uniform, seed 0",
+        "note: B: axes of any size: data {?,16} was run as {1,16}",
+    ]
+    machine = f"both on: {platform.system()} {platform.release()} {platform.machine()}"
+    assert any(line.startswith(machine) for line in done.stdout.splitlines())
+
+
+def test_data_that_was_given_is_not_mentioned(root: Path, run_lar: RunLar) -> None:
+    words = ("compare", "models/digits_cnn.mge", "models/digits_cnn.mge", "--input", DIGIT)
+    assert "note: " not in run_lar(*words, cwd=root).stdout
+
+
+def test_an_operator_with_a_body_is_opaque(tmp_path: Path, run_lar: RunLar) -> None:
+    for name, factor in (("a", 2.0), ("b", 3.0)):
+        write_model_with_body(tmp_path / f"{name}.onnx", factor)
+    done = run_lar("compare", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"))
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "result: different; If y (opaque)"
+    operators = [line for line in lines if line.startswith(("  A: If", "  B: If"))]
+    assert len(operators) == 2
+    for line in operators:
+        assert "then_branch=[Mul] " in line
+        assert "else_branch" not in line  # the same on both sides
+        assert line.endswith("opaque: no tensor within it is dumped")
+
+
+def write_model_with_body(path: Path, factor: float) -> None:
+    """Write a model of an If, whose first branch multiplies by a factor."""
+    number = onnx.TensorProto.FLOAT
+    branches = {}
+    for name, scale in (("then_branch", factor), ("else_branch", 1.0)):
+        branches[name] = onnx.helper.make_graph(
+            [onnx.helper.make_node("Mul", ["x", f"{name}.scale"], [f"{name}.y"])],
+            name,
+            [],
+            [onnx.helper.make_tensor_value_info(f"{name}.y", number, [4])],
+            [numpy_helper.from_array(np.full(4, scale, np.float32), f"{name}.scale")],
+        )
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            onnx.helper.make_node("Greater", ["sum", "zero"], ["positive"]),
+            onnx.helper.make_node("If", ["positive"], ["y"], **branches),
+        ],
+        "body",
+        [onnx.helper.make_tensor_value_info("x", number, [4])],
+        [onnx.helper.make_tensor_value_info("y", number, [4])],
+        [numpy_helper.from_array(np.float32(0), "zero")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
 @pytest.mark.parametrize(
