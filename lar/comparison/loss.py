@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lar.records.comparison import Figures, TensorComparison
+from lar.records.comparison import ErrorsOverItems, Figures, TensorComparison
 
 # The layers are listed that make so much of the loss together.
 MOST_OF_IT = 0.9
@@ -29,7 +29,7 @@ def layers_of_loss(tensors: Iterable[TensorComparison], part: float = MOST_OF_IT
     squares = [
         (tensor, error**2)
         for tensor in tensors
-        if not tensor.constant and (error := error_of(tensor.single))
+        if not tensor.constant and (error := single_error_of(tensor))
     ]
     endless = [tensor for tensor, square in squares if math.isinf(square)]
     if endless:  # NaN and infinite numbers are all of the loss
@@ -49,11 +49,29 @@ def loss_of(tensors: Sequence[TensorComparison]) -> tuple[float, float] | None:
     """Return the error of the last tensor, and that which all single errors would make there; None
     where nothing is known of either."""
     computed = [it for it in tensors if not it.constant and it.figures]
-    singles = [error_of(it.single) for it in computed if it.single]
+    singles = [single_error_of(it) for it in computed if it.single]
     if not singles:
         return None
-    last = max(computed, key=lambda it: it.depth)
-    return error_of(last.figures), math.hypot(*singles)
+    last = max(computed, key=lambda it: (it.is_output, it.depth))
+    return entire_error_of(last), math.hypot(*singles)
+
+
+def entire_error_of(tensor: TensorComparison) -> float:
+    """Return the error of a tensor with all that those before it add, of all items together."""
+    return error_over(tensor.over_items, tensor.figures)
+
+
+def single_error_of(tensor: TensorComparison) -> float:
+    """Return the error of an operator by itself, of all items together."""
+    return error_over(tensor.single_over_items, tensor.single)
+
+
+def error_over(items: ErrorsOverItems | None, worst: Figures | None) -> float:
+    """Return the error of all items, or of the only one."""
+    error = error_of(worst)
+    if items is None or items.relative_l2 is None or math.isinf(error):
+        return error
+    return items.relative_l2
 
 
 def error_of(figures: Figures | None) -> float:

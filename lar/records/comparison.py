@@ -108,6 +108,26 @@ class TensorFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ErrorsOverItems:
+    """The errors of a pair of tensors over the items of a data set.
+
+    `items` counts those that have the pair, `worst_item` is the one whose ratio of signal to noise
+    is the least. `relative_l2` is that of all items together. `worst_snr_db` is the least ratio,
+    `p99_snr_db` one that 99 % of the items reach, `mean_snr_db` the mean of those items whose
+    sides differ; None where that is not finite. `rmse_over_scale` is the root mean square of the
+    difference over the scale of a quantised tensor: 0.289 is what rounding alone makes.
+    """
+
+    items: int
+    worst_item: str = ""
+    relative_l2: float | None = None
+    worst_snr_db: float | None = None
+    p99_snr_db: float | None = None
+    mean_snr_db: float | None = None
+    rmse_over_scale: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorComparison:
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
@@ -118,6 +138,8 @@ class TensorComparison:
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
     done, `single_problem` says why.
+    Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
+    `single_over_items` have the errors over all items.
     `is_output`: nothing is computed from it, on either side.
     """
 
@@ -134,6 +156,8 @@ class TensorComparison:
     single: Figures | None = None
     problem: str = ""
     single_problem: str = ""
+    over_items: ErrorsOverItems | None = None
+    single_over_items: ErrorsOverItems | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +250,8 @@ class Comparison:
     "rounding" when errors grow gradually until they are past the tolerance, "different" when
     tensors differ and nothing is known of what computes them, or none has a twin. It rests on the
     tensors that both sides have (`only` is "common"), or on those that are outputs ("outputs"). An
-    `interrupted` one holds what was known by then.
+    `interrupted` one holds what was known by then. `items` are those of a data set, all of which
+    were compared.
     """
 
     actual: SideFacts
@@ -240,6 +265,7 @@ class Comparison:
     unmatched: tuple[UnmatchedTensor, ...] = ()
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    items: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:

@@ -10,6 +10,7 @@ from lar.records.comparison import (
     Comparison,
     Culprit,
     Element,
+    ErrorsOverItems,
     Figures,
     OperatorFacts,
     TensorComparison,
@@ -51,13 +52,12 @@ def table_of(comparison: Comparison) -> Table[Row]:
         for pair in (*comparison.tensors, *within)
     )
     unmatched = (Row(unmatched=tensor) for tensor in comparison.unmatched)
-    isolated = any(it.single or it.single_problem for it in comparison.tensors)
-    return Table(
-        name="tensors",
-        title="Tensors",
-        columns=(*COLUMNS, *SINGLE_COLUMNS) if isolated else COLUMNS,
-        rows=(*pairs, *unmatched),
-    )
+    columns = COLUMNS
+    if any(tensor.single or tensor.single_problem for tensor in comparison.tensors):
+        columns += SINGLE_COLUMNS
+    if comparison.items:
+        columns += ITEM_COLUMNS
+    return Table(name="tensors", title="Tensors", columns=columns, rows=(*pairs, *unmatched))
 
 
 def facts_of(row: Row, side: Side) -> TensorFacts | None:
@@ -181,4 +181,33 @@ SINGLE_COLUMNS: tuple[Column[Row], ...] = (
     Column("single_snr_db", within(SINGLE, lambda it: it.snr_db)),
     Column("single_mismatches", within(SINGLE, lambda it: it.mismatches)),
     pair_column("single_problem", lambda it: it.single_problem or None),
+)
+
+
+def items_columns(
+    prefix: str, errors_of: Callable[[TensorComparison], ErrorsOverItems | None]
+) -> tuple[Column[Row], ...]:
+    """Return the columns of the errors over the items of a data set."""
+    errors = within(lambda row: row.pair, errors_of)
+
+    def column(key: str, value: Callable[[ErrorsOverItems], Cell]) -> Column[Row]:
+        return Column(
+            f"{prefix}{key}", lambda row: value(found) if (found := errors(row)) else None
+        )
+
+    return (
+        column("items", lambda it: it.items),
+        column("worst_item", lambda it: it.worst_item),
+        column("items_relative_l2", lambda it: it.relative_l2),
+        column("worst_snr_db", lambda it: it.worst_snr_db),
+        column("p99_snr_db", lambda it: it.p99_snr_db),
+        column("mean_snr_db", lambda it: it.mean_snr_db),
+        column("rmse_over_scale", lambda it: it.rmse_over_scale),
+    )
+
+
+# Of data sets.
+ITEM_COLUMNS: tuple[Column[Row], ...] = (
+    *items_columns("", lambda it: it.over_items),
+    *items_columns("single_", lambda it: it.single_over_items),
 )

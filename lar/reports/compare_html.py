@@ -7,13 +7,18 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from lar.comparison.loss import MOST_OF_IT, Layer, layers_of_loss, loss_of
-from lar.comparison.loss import error_of as loss_error_of
+from lar.comparison.loss import (
+    MOST_OF_IT,
+    Layer,
+    entire_error_of,
+    layers_of_loss,
+    loss_of,
+    single_error_of,
+)
 from lar.errors import printable
 from lar.records.comparison import (
     Comparison,
     Culprit,
-    Figures,
     TensorComparison,
     UnmatchedTensor,
 )
@@ -23,6 +28,7 @@ from lar.reports.compare_text import (
     describe_culprit,
     describe_operator,
     describe_side,
+    entire_of,
     format_pair,
     format_summary,
     format_type,
@@ -153,7 +159,7 @@ def curves_of(tensors: Sequence[TensorComparison]) -> tuple[list[Curve], list[Cu
     """Return the entire and the single errors of operators that were run alone, as
     `{name, points: [place, error, name]}`: by depth, and the largest single error first."""
     alone = [it for it in tensors if it.single is not None and not it.constant]
-    ranked = sorted(alone, key=lambda it: loss_error_of(it.single), reverse=True)
+    ranked = sorted(alone, key=single_error_of, reverse=True)
     return (
         curves_at([(it.depth, it) for it in alone]),
         curves_at(list(enumerate(ranked, 1))),
@@ -163,13 +169,18 @@ def curves_of(tensors: Sequence[TensorComparison]) -> tuple[list[Curve], list[Cu
 def curves_at(places: Sequence[tuple[int, TensorComparison]]) -> list[Curve]:
     """Return the two curves of tensors at places."""
 
-    def point(place: int, tensor: TensorComparison, figures: Figures | None) -> list[Cell]:
-        error = loss_error_of(figures)
+    def point(place: int, tensor: TensorComparison, error: float) -> list[Cell]:
         return [place, error if math.isfinite(error) else None, format_pair(Row(tensor))]
 
     return [
-        {"name": "entire", "points": [point(place, it, it.figures) for place, it in places]},
-        {"name": "single", "points": [point(place, it, it.single) for place, it in places]},
+        {
+            "name": "entire",
+            "points": [point(place, it, entire_error_of(it)) for place, it in places],
+        },
+        {
+            "name": "single",
+            "points": [point(place, it, single_error_of(it)) for place, it in places],
+        },
     ]
 
 
@@ -178,11 +189,7 @@ LAYER_COLUMNS: tuple[Column[Layer], ...] = (
     Column("type", lambda it: format_type(Row(it.tensor))),
     Column("share of the loss", lambda it: 100 * it.share, unit="%", digits=1),
     Column("single", lambda it: single_of(Row(it.tensor)), digits=ANY_DIGITS),
-    Column(
-        "entire",
-        lambda it: None if it.tensor.figures is None else it.tensor.figures.relative_l2,
-        digits=ANY_DIGITS,
-    ),
+    Column("entire", lambda it: entire_of(Row(it.tensor)), digits=ANY_DIGITS),
 )
 
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
@@ -225,4 +232,4 @@ def error_of(tensor: TensorComparison) -> float:
     figures = tensor.figures
     if figures is None or figures.relative_l2 is None or figures.nonfinite_mismatches:
         return math.inf
-    return figures.relative_l2
+    return entire_error_of(tensor)

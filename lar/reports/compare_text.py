@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
-from lar.comparison.loss import MOST_OF_IT, layers_of_loss
+from lar.comparison.loss import MOST_OF_IT, layers_of_loss, loss_of
 from lar.errors import printable
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
@@ -16,6 +16,7 @@ from lar.records.comparison import (
     Comparison,
     Culprit,
     Element,
+    ErrorsOverItems,
     Figures,
     MatchedBy,
     OperatorFacts,
@@ -126,10 +127,10 @@ def is_coarse(tensor: TensorComparison) -> bool:
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
     that differs is worse than any that does not."""
-    figures = tensor.figures
-    if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
+    figures, error = tensor.figures, entire_of(Row(tensor))
+    if figures is None or figures.nonfinite_mismatches or error is None:
         return (not tensor.passed, math.inf)
-    return (not tensor.passed, figures.relative_l2)
+    return (not tensor.passed, error)
 
 
 def describe_sides(comparison: Comparison) -> Iterator[str]:
@@ -283,7 +284,13 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
     if comparison.tolerance.max_error is not None:
         shown.add("error")
     if wide:
-        shown |= {column.title for column in COLUMNS} - {"single"}
+        shown |= {column.title for column in COLUMNS} - {"single", *ITEM_COLUMNS}
+    if comparison.items:
+        shown = {*shown, *ITEM_COLUMNS} - {"SNR dB"}
+        if not wide:
+            shown.discard("worst item")
+        if not any(it.over_items and it.over_items.rmse_over_scale for it in tensors):
+            shown.discard("RMSE/scale")
     return tuple(it for it in COLUMNS if it.in_text and it is not ROLE and it.title in shown)
 
 
@@ -318,6 +325,20 @@ def number_column(title: str, value: Callable[[Figures], float | None], rank: in
     return figure_column(title, value, lambda it: format_number(value(it)), rank, 0)
 
 
+def items_column(
+    title: str, value: Callable[[ErrorsOverItems], float | None], rank: int, digits: int = 1
+) -> Column[Row]:
+    """Return a column of one figure over the items of a data set."""
+
+    def cell(row: Row) -> float | None:
+        return None if row.tensor.over_items is None else value(row.tensor.over_items)
+
+    def text(row: Row) -> str:
+        return "" if (found := cell(row)) is None else f"{found:.{digits}f}"
+
+    return Column(title, cell, text, rank=rank, digits=ANY_DIGITS)
+
+
 def element_column(title: str, value: Callable[[Element], str]) -> Column[Row]:
     """Return a column of the element with the greatest error."""
 
@@ -333,31 +354,42 @@ def element_column(title: str, value: Callable[[Element], str]) -> Column[Row]:
     return replace(figure_column(title, text, text, 5), value=cell, digits=None)
 
 
-def format_entire(row: Row) -> str:
-    """Return the error of a pair, `equal`, or why it cannot be compared."""
-    figures = row.tensor.figures
-    if figures is None:
-        return printable(row.tensor.problem)
-    if figures.nonfinite_mismatches:
-        return f"{figures.nonfinite_mismatches} NaN or inf"
-    return "equal" if figures.identical else format_number(figures.relative_l2)
+def entire_of(row: Row) -> float | None:
+    """Return the error of a pair, 0 where it is equal; of a data set that of all items together."""
+    return finite_error(row.tensor.figures, row.tensor.over_items)
 
 
 def single_of(row: Row) -> float | None:
     """Return the error of an operator alone, 0 where it gives the same."""
-    single = row.tensor.single
-    if single is None:
+    return finite_error(row.tensor.single, row.tensor.single_over_items)
+
+
+def finite_error(figures: Figures | None, items: ErrorsOverItems | None) -> float | None:
+    if figures is None:
         return None
-    return 0.0 if single.identical else single.relative_l2
+    if items is not None:
+        return items.relative_l2
+    return 0.0 if figures.identical else figures.relative_l2
+
+
+def format_entire(row: Row) -> str:
+    """Return the error of a pair, `equal`, or why it cannot be compared."""
+    if row.tensor.figures is None:
+        return printable(row.tensor.problem)
+    return format_relative(row.tensor.figures, entire_of(row))
 
 
 def format_single(row: Row) -> str:
-    single = row.tensor.single
-    if single is None:
+    if row.tensor.single is None:
         return "not run" if row.tensor.single_problem else ""
-    if single.nonfinite_mismatches:
-        return f"{single.nonfinite_mismatches} NaN or inf"
-    return "equal" if single.identical else format_number(single.relative_l2)
+    return format_relative(row.tensor.single, single_of(row))
+
+
+def format_relative(figures: Figures, error: float | None) -> str:
+    """Return an error; where it has no number, what it is instead."""
+    if figures.nonfinite_mismatches:
+        return f"{figures.nonfinite_mismatches} NaN or inf"
+    return "equal" if figures.identical else format_number(error)
 
 
 def ulps_of(row: Row) -> int | None:
@@ -435,7 +467,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("shape", format_expected_shape, format_expected_shape, rank=3),
     Column("matched by", format_matched, format_matched, rank=9),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
-    replace(number_column("entire", lambda it: it.relative_l2, 0), text=format_entire),
+    Column("entire", entire_of, format_entire, rank=0, digits=ANY_DIGITS),
     Column("single", single_of, format_single, rank=0, digits=ANY_DIGITS),
     figure_column(
         "SNR dB",
@@ -443,6 +475,15 @@ COLUMNS: tuple[Column[Row], ...] = (
         lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}",
         1,
     ),
+    items_column("SNR mean", lambda it: it.mean_snr_db, 1),
+    items_column("SNR p99", lambda it: it.p99_snr_db, 3),
+    items_column("SNR worst", lambda it: it.worst_snr_db, 1),
+    Column(
+        "worst item",
+        lambda row: row.tensor.over_items.worst_item or None if row.tensor.over_items else None,
+        rank=8,
+    ),
+    items_column("RMSE/scale", lambda it: it.rmse_over_scale, 2, digits=3),
     number_column("error", lambda it: it.max_error, 2),
     number_column("max abs", lambda it: it.max_absolute, 4),
     number_column("max rel", lambda it: it.max_relative, 6),
@@ -466,6 +507,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     element_column("actual", lambda it: it.actual),
     element_column("expected", lambda it: it.expected),
 )
+ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
 ROLE_IN_TEXT = replace(ROLE, title="")  # the text has no heading above it
 
 
@@ -551,7 +593,14 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
         f"{len(comparison.unmatched)} without a twin"
     )
-    if layers := layers_of_loss(tensors):
+    if comparison.items:
+        yield (
+            f"{len(comparison.items)} items of a data set: errors are those of all items together; "
+            "SNR in dB: the mean, what 99 % of the items reach, the worst item"
+        )
+    layers = layers_of_loss(tensors)
+    loss = loss_of(tensors)
+    if layers and loss and loss[0] > 10 ** (-FINE_SNR_DB / 20):
         shown = ", ".join(
             f"{name_of_pair(it.tensor.actual, it.tensor.expected)} {it.share:.0%}"
             for it in layers[:MOST_LAYERS]

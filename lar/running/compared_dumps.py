@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
+from lar.comparison.items import CollectedItems, collect_runs
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -40,13 +42,15 @@ TENSOR_HEAD = (7).to_bytes(4, "little")
 class ModelRun:
     """A model and the options to run it with, by key, as texts.
 
-    A model with testcases brings its own inputs; of several testcases one is compared.
+    A model with testcases brings its own inputs; of several testcases one is compared. `item`
+    counts the item of a data set to run it on, None without one.
     """
 
     text: str
     model: str
     options: Mapping[str, Any]
     case_count: int = 0
+    item: int | None = None
 
     @property
     def has_testcases(self) -> bool:
@@ -139,7 +143,7 @@ def compare(
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
-        return compare_dumps(
+        found = compare_dumps(
             sides[0],
             sides[1],
             tolerance,
@@ -149,18 +153,21 @@ def compare(
             progress=progress,
             name_map=names,
         )
+        return collect_runs(found, sides[0], sides[1])
+    items = items_of_sides(sides, options)
     from lar.files.work_folders import work_folder  # two dumps need none
 
-    with work_folder() as folder:
-        dumps, fed = open_sides(sides, options, Path(folder), case or 0, progress)
-        with contextlib.ExitStack() as stack:
-            operators = None
-            if alone is not None:
-                from lar.running.operator_isolation import IsolatedOperators
+    with work_folder() as folder, contextlib.ExitStack() as stack:
+        operators = None
+        if alone is not None:
+            from lar.running.operator_isolation import IsolatedOperators
 
-                place = Path(folder) / "alone"
-                place.mkdir()
-                operators = stack.enter_context(IsolatedOperators(alone, place))
+            place = Path(folder) / "alone"
+            place.mkdir()
+            operators = stack.enter_context(IsolatedOperators(alone, place))
+
+        def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
+            dumps, fed = open_sides(sides, options, place, case or 0, progress)
             found = compare_dumps(
                 dumps[0],
                 dumps[1],
@@ -172,8 +179,92 @@ def compare(
                 only=only,
                 name_map=names,
             )
-    notes = (*describe_cases(sides, case or 0), *join_notes(fed), *left_out, *found.notes)
-    return replace(found, notes=notes)
+            notes = (*join_notes(fed), *left_out, *found.notes)
+            return replace(found, notes=notes)
+
+        if items:
+            found = compare_items(sides, items, compare_once, Path(folder), progress)
+        else:
+            found = compare_once(sides, Path(folder), progress)
+    return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
+
+
+def compare_items(
+    sides: Sequence[Side],
+    items: Sequence[str],
+    compare_once: Callable[[list[Side], Path, Progress], Comparison],
+    folder: Path,
+    progress: Progress,
+) -> Comparison:
+    """Compare two models on each item of a data set, one after the other, and collect the errors.
+
+    Interrupted, it returns what is known of the items before.
+
+    Raises:
+        LarError: a run did not end well.
+    """
+    collected = CollectedItems()
+    place = folder / "item"
+    for number, name in enumerate(items):
+        runs: list[Side] = [
+            replace(side, item=number) if isinstance(side, ModelRun) else side for side in sides
+        ]
+
+        def say(text: str, start: str = f"item {number + 1} of {len(items)}: ") -> None:
+            progress(start + text)
+
+        place.mkdir()
+        try:
+            found = compare_once(runs, place, say)
+        except KeyboardInterrupt:
+            if not collected.items:
+                raise
+            note = f"interrupted: {number} of {len(items)} items were compared"
+            found = collected.sum_up()
+            return replace(found, interrupted=True, notes=(*found.notes, note))
+        shutil.rmtree(place)
+        collected.add(name, found)
+        if found.interrupted:
+            break
+    return collected.sum_up()
+
+
+def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the items of the data set that both sides are run on, empty without one.
+
+    Raises:
+        UsageError: one side has a data set and the other does not, or one of another length.
+    """
+    shared = {key: value for key, value in options.items() if is_set(value)}
+    given = [
+        isinstance(side, ModelRun) and bool(side.options.get("input") or shared.get("input"))
+        for side in sides
+    ]
+    if not any(given):
+        return ()
+    from lar.running.plan import parse_values, plan_run
+
+    specs = [
+        plan_run(side.model, parse_values({"iter": 1, "warmup_iter": 0, **shared, **side.options}))
+        if isinstance(side, ModelRun) and has_input
+        else None
+        for side, has_input in zip(sides, given, strict=True)
+    ]
+    counts = [len(spec.items) if spec else 0 for spec in specs]
+    if not any(counts):
+        return ()
+    if len(sides) == 2 and len(set(counts)) == 1 and specs[1]:
+        return specs[1].item_names
+    number, spec = next((place, each) for place, each in enumerate(specs) if each and each.items)
+    side = sides[number]
+    others = "more than two sides are" if len(sides) > 2 else "the other side is"
+    raise UsageError(
+        f"--input {';'.join(spec.inputs)} is a data set of {len(spec.items)} items, and {others} "
+        "not run on as many",
+        "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+        "compare the folders",
+        subject=side.text if isinstance(side, ModelRun) else "",
+    )
 
 
 def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tuple[str, ...]]:
@@ -209,6 +300,7 @@ def compare_several(
         UsageError: an option cannot be used, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
+    items_of_sides(sides, options)  # several sides have none
     from lar.comparison.sides import compare_sides  # two sides need neither
     from lar.files.work_folders import work_folder
 
@@ -441,7 +533,7 @@ def run_side(
     """Run a model once and open what it dumped; its own options come before those of both.
 
     Raises:
-        UsageError: it would be run on a data set.
+        UsageError: an option cannot be used.
         LarError: it did not run.
     """
     # Not before: two dumps are compared without what a run needs.
@@ -452,14 +544,8 @@ def run_side(
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
     spec = plan_run(side.model, parse_values(values))
-    if spec.items:
-        raise UsageError(
-            f"--input {';'.join(spec.inputs)} is a data set of "
-            f"{len(spec.items)} items, and a comparison is of one run",
-            "give one item; or run the data set with --bin-out-dump DIR for each side, and compare "
-            "the folders",
-            subject=side.text,
-        )
+    if side.item is not None:
+        spec = replace(spec, items=spec.items[side.item : side.item + 1])
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
     context = RunContext(overwrite=values.get("overwrite", False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -148,8 +148,7 @@ def test_a_run_that_fails_says_which_side(root: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "list", "stack"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_data_set_is_no_side(root: Path, tmp_path: Path, kind: str, shared: bool) -> None:
+def test_a_data_set_of_one_side_is_refused(root: Path, tmp_path: Path, kind: str) -> None:
     digit = f"{root}/inputs/digit_7.npy"
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.npy").symlink_to(digit)
@@ -157,12 +156,59 @@ def test_a_data_set_is_no_side(root: Path, tmp_path: Path, kind: str, shared: bo
     places = {"folder": tmp_path / "folder", "list": tmp_path / "list.txt"}
     data = str(places.get(kind, root / "inputs/digits.npz"))
     model = f"{root}/models/digits_cnn.onnx"
-    sides = (model, model) if shared else (f"{model} --input {digit}", f"{model} --input {data}")
-    options: dict[str, Any] = {"input": data} if shared else {}
     with pytest.raises(UsageError, match="is a data set of") as caught:
-        compare(*sides, **options)
+        compare(f"{model} --input {digit}", f"{model} --input {data}")
     assert f"--input {data}" in caught.value.message
     assert "--bin-out-dump" in caught.value.hint
+    with pytest.raises(UsageError, match="more than two sides"):
+        compare(model, model, model, input=data)
+
+
+@pytest.fixture(scope="module")
+def two_digits(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A stack of two digits."""
+    path = tmp_path_factory.mktemp("digits") / "two.npz"
+    np.savez(path, data=np.load(root / "inputs/digits.npz")["data"][:2])
+    return str(path)
+
+
+def test_models_are_compared_on_each_item_of_a_data_set(root: Path, two_digits: str) -> None:
+    said: list[str] = []
+    found = compare(
+        root / "models/digits_cnn.mge",
+        root / "models/digits_cnn.onnx",
+        input=two_digits,
+        progress=said.append,
+    )
+    assert found.same
+    assert found.items == ("0", "1")
+    assert f"item 2 of 2: running {root}/models/digits_cnn.onnx" in said
+    outputs = [it for it in found.tensors if it.is_output]
+    errors = [it.over_items for it in outputs]
+    assert [each.items for each in errors if each] == [2] * len(outputs)
+    (last,) = (it for it in outputs if it.figures and not it.figures.identical)
+    assert last.over_items
+    assert last.figures
+    assert last.over_items.worst_snr_db == last.figures.snr_db
+    assert (last.over_items.mean_snr_db or 0) > (last.over_items.worst_snr_db or 0)
+
+
+def test_dumps_of_a_data_sets_outputs_are_collected(
+    root: Path, tmp_path: Path, two_digits: str, run_lar: RunLar
+) -> None:
+    folders = []
+    for suffix in ("mge", "onnx"):
+        folders.append(str(tmp_path / suffix))
+        flags = ("--input", two_digits, "--bin-out-dump", folders[-1])
+        assert run_lar(f"models/digits_cnn.{suffix}", *flags, cwd=root).returncode == 0
+    found = compare(folders[0], folders[1])
+    assert found.same
+    assert found.items == ("0", "1")
+    assert found.tensors
+    for tensor in found.tensors:
+        assert " run " not in tensor.actual.name
+        assert tensor.over_items
+        assert tensor.over_items.items == 2
 
 
 def test_of_several_testcases_one_is_compared_and_told(

@@ -1,0 +1,204 @@
+"""Errors over the items of a data set: comparisons come one after the other, and are not kept.
+
+Of each pair of tensors only sums, one number an item, and the worst item's comparison are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from statistics import fmean
+
+from lar.dumps.dump import Dump, DumpIndex
+from lar.records.comparison import (
+    Comparison,
+    Culprit,
+    ErrorsOverItems,
+    Figures,
+    TensorComparison,
+    TensorFacts,
+)
+
+Key = tuple[str, str]
+
+SEVERITY = ("same", "rounding", "different", "fault")
+# Of the items, the share whose SNR is above the one that stands for most of them.
+MOST_ITEMS = 0.99
+
+
+class Errors:
+    """The errors of one pair of tensors, item by item."""
+
+    def __init__(self) -> None:
+        self.noise = self.signal = 0.0  # sums of squares over all items
+        self.elements = 0
+        self.snrs: dict[str, float] = {}  # infinite where the sides are equal
+        self.worst: tuple[float, str, Figures] | None = None
+
+    def add(self, item: str, figures: Figures) -> None:
+        """Add what was found of an item; of one that was run again, the worst counts."""
+        snr, is_again = snr_of(figures), item in self.snrs
+        self.snrs[item] = min(snr, self.snrs.get(item, math.inf))
+        if self.worst is None or snr < self.worst[0]:
+            self.worst = snr, item, figures
+        if is_again:
+            return
+        counted = figures.elements - max(sum(figures.nan_counts), sum(figures.infinity_counts))
+        energy = (figures.scale or 0.0) ** 2 * counted
+        self.signal += energy
+        self.elements += counted
+        if figures.relative_l2 is not None:
+            self.noise += figures.relative_l2**2 * energy
+        elif not figures.identical:  # the expected tensor is 0
+            self.noise += (figures.max_absolute or 0.0) ** 2
+
+    def sum_up(self, pair: TensorComparison) -> ErrorsOverItems | None:
+        """Return the errors over all items, None without any."""
+        if self.worst is None:
+            return None
+        ordered = sorted(self.snrs.values())
+        known = [snr for snr in ordered if math.isfinite(snr)]
+        place = max(0, math.ceil((1 - MOST_ITEMS) * len(ordered) - 1e-9) - 1)
+        step = step_of(pair.actual) or step_of(pair.expected)
+        rms = math.sqrt(self.noise / self.elements) if self.elements else 0.0
+        return ErrorsOverItems(
+            items=len(ordered),
+            worst_item=self.worst[1] if ordered[0] < math.inf else "",
+            relative_l2=math.sqrt(self.noise / self.signal) if self.signal else None,
+            worst_snr_db=finite(ordered[0]),
+            p99_snr_db=finite(ordered[place]),
+            mean_snr_db=fmean(known) if known else None,
+            rmse_over_scale=rms / step if step else None,
+        )
+
+
+class Pair:
+    """What is kept of a pair of tensors: its worst comparison, and its errors."""
+
+    def __init__(self) -> None:
+        self.worst: TensorComparison | None = None
+        self.entire, self.single = Errors(), Errors()
+
+    def add(self, item: str, found: TensorComparison) -> None:
+        """Add the comparison of an item."""
+        if self.worst is None or badness_of(found) > badness_of(self.worst):
+            self.worst = found
+        if found.figures is not None:
+            self.entire.add(item, found.figures)
+        if found.single is not None:
+            self.single.add(item, found.single)
+
+    def sum_up(self) -> TensorComparison:
+        """Return the worst comparison with the errors over all items."""
+        assert self.worst is not None
+        worst = self.worst
+        return replace(
+            worst,
+            single=self.single.worst[2] if self.single.worst else None,
+            over_items=self.entire.sum_up(worst),
+            single_over_items=self.single.sum_up(worst),
+        )
+
+
+class CollectedItems:
+    """Collects the comparisons of the items of a data set."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.main: Comparison | None = None  # the first of the worst finding
+        self.pairs: dict[Key, Pair] = {}
+        self.culprits: dict[Key, list[Culprit]] = {}
+
+    def add(self, item: str, found: Comparison) -> None:
+        """Add the comparison of an item."""
+        self.items.append(item)
+        if self.main is None or severity_of(found) > severity_of(self.main):
+            self.main = found
+        for tensor in found.tensors:
+            self.pairs.setdefault(key_of(tensor), Pair()).add(item, tensor)
+        for culprit in found.culprits:
+            self.culprits.setdefault(key_of(culprit.output), []).append(culprit)
+
+    def sum_up(self) -> Comparison:
+        """Return one comparison of all items: each pair as it is in its worst item, with its
+        errors over all of them; the culprits of any."""
+        assert self.main is not None
+        notes = [
+            f"{each[0].output.expected.name} is a culprit's output with {len(each)} of "
+            f"{len(self.items)} items"
+            for each in self.culprits.values()
+            if len(each) < len(self.items)
+        ]
+        return replace(
+            self.main,
+            items=tuple(self.items),
+            culprits=tuple(
+                max(each, key=lambda it: badness_of(it.output)) for each in self.culprits.values()
+            ),
+            tensors=tuple(pair.sum_up() for pair in self.pairs.values()),
+            notes=(*self.main.notes, *notes),
+        )
+
+
+def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:
+    """Return a comparison of dumps with one pair for each output, where they have the outputs of
+    each item of one data set; else what it is."""
+    items = expected.index.items
+    if len(items) < 2 or len(items) != len(actual.index.items):
+        return found
+    pairs: dict[Key, Pair] = {}
+    for tensor in found.tensors:
+        runs = actual.tensor(tensor.actual.key).run, expected.tensor(tensor.expected.key).run
+        plain = replace(
+            tensor,
+            actual=without_run(tensor.actual, runs[0]),
+            expected=without_run(tensor.expected, runs[1]),
+        )
+        key = plain.actual.name, plain.expected.name
+        pairs.setdefault(key, Pair()).add(item_of(expected.index, runs[1]), plain)
+    tensors = tuple(pair.sum_up() for pair in pairs.values())
+    return replace(found, items=items, tensors=tensors)
+
+
+def without_run(facts: TensorFacts, run: int) -> TensorFacts:
+    """Return a tensor as it is called without the number of its run."""
+    return replace(facts, name=facts.name.removesuffix(f" run {run}"))
+
+
+def item_of(index: DumpIndex, run: int) -> str:
+    """Return the item that a run of a data set was fed with."""
+    number = max(0, run - index.warmup_iterations) // max(1, index.iterations)
+    return index.items[min(number, len(index.items) - 1)]
+
+
+def key_of(tensor: TensorComparison) -> Key:
+    return tensor.actual.key, tensor.expected.key
+
+
+def severity_of(found: Comparison) -> int:
+    return SEVERITY.index(found.finding)
+
+
+def badness_of(found: TensorComparison) -> tuple[bool, float]:
+    """Return whether a pair differs, and by how much; one that cannot be compared is the worst."""
+    return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
+
+
+def snr_of(figures: Figures) -> float:
+    """Return the ratio of signal to noise in dB: infinite where the sides are equal, minus infinite
+    where one has no numbers, or the expected one is 0 and the other is not."""
+    if figures.nonfinite_mismatches:
+        return -math.inf
+    if figures.snr_db is not None:
+        return figures.snr_db
+    return math.inf if figures.identical or not figures.max_absolute else -math.inf
+
+
+def step_of(facts: TensorFacts) -> float:
+    """Return the scale of a tensor that is quantised with one, else 0."""
+    scales = facts.quantization.scale if facts.quantization else ()
+    return scales[0] if len(scales) == 1 else 0.0
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

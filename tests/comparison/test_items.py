@@ -1,0 +1,107 @@
+"""Errors over the items of a data set: worst, mean, 99 %, and together."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.items import CollectedItems
+from lar.engines import operator_kinds_of
+from lar.records.comparison import Comparison, Quantization, Tolerance, read_comparison
+from lar.reports.compare_csv import format_csv
+from lar.reports.compare_text import format_comparison, format_json
+from tests.comparison.handmade import Step, dump_of
+
+ONES = np.ones(100, np.float32)
+TWO = np.full(100, 2, np.float32)
+
+
+def compare_item(noise: float, tolerance: float = 0.5) -> Comparison:
+    """Compare one item: an input that agrees, and an output that is off by that share."""
+    sides = [
+        dump_of(Step("x", "Input", (), ONES), Step("y", "Relu", ("x",), TWO * (1 + off)))
+        for off in (noise, 0.0)
+    ]
+    return compare_dumps(
+        sides[0], sides[1], Tolerance(max_error=tolerance), kinds_of=operator_kinds_of
+    )
+
+
+def collect(*noises: float, tolerance: float = 0.5) -> Comparison:
+    collected = CollectedItems()
+    for number, noise in enumerate(noises):
+        collected.add(f"item{number}", compare_item(noise, tolerance))
+    return collected.sum_up()
+
+
+def test_errors_are_collected_over_the_items() -> None:
+    found = collect(0.01, 0.1, 0.001, 0.0)
+    assert found.same
+    assert found.items == ("item0", "item1", "item2", "item3")
+    x, y = found.tensors
+    assert x.over_items
+    assert (x.over_items.relative_l2, x.over_items.worst_snr_db, x.over_items.worst_item) == (
+        0.0,
+        None,
+        "",
+    )
+    errors = y.over_items
+    assert errors
+    assert (errors.items, errors.worst_item) == (4, "item1")
+    assert errors.relative_l2 == pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
+    assert errors.worst_snr_db == errors.p99_snr_db == pytest.approx(20, abs=0.01)
+    assert errors.mean_snr_db == pytest.approx(40, abs=0.01)
+    assert y.figures
+    assert y.figures.relative_l2 == pytest.approx(0.1, rel=1e-3)
+
+
+def test_one_item_in_a_hundred_may_be_worse() -> None:
+    _, y = collect(0.3, 0.2, *[0.01] * 198).tensors
+    assert y.over_items
+    assert y.over_items.worst_snr_db == pytest.approx(-20 * math.log10(0.3), abs=0.01)
+    assert y.over_items.p99_snr_db == pytest.approx(-20 * math.log10(0.2), abs=0.01)
+
+
+def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
+    found = collect(0.01, 0.4, 0.02, math.inf, tolerance=0.1)
+    assert not found.same
+    assert not found.tensors[1].passed
+    assert found.tensors[1].figures
+    assert found.tensors[1].figures.nonfinite_mismatches == 100
+    (culprit,) = found.culprits
+    assert culprit.output.expected.name == "y"
+    assert "y is a culprit's output with 2 of 4 items" in found.notes
+
+
+def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
+    one = compare_item(0.1)
+    x, y = one.tensors
+    stepped = replace(y, actual=replace(y.actual, quantization=Quantization(scale=(0.8,))))
+    collected = CollectedItems()
+    collected.add("item", replace(one, tensors=(x, stepped)))
+    found = collected.sum_up()
+    assert found.tensors[1].over_items
+    assert found.tensors[1].over_items.rmse_over_scale == pytest.approx(0.25, rel=1e-3)
+    lines = format_comparison(found)
+    head = next(line for line in lines if line.startswith("operator"))
+    assert head.endswith("RMSE/scale  error")
+    assert "0.250" in next(line for line in lines if line.startswith("y "))
+
+
+def test_every_report_has_the_errors_over_items() -> None:
+    found = collect(0.01, 0.1)
+    assert read_comparison(format_json(found)) == found
+    _, row = csv.DictReader(io.StringIO(format_csv(found)))
+    assert (row["items"], row["worst_item"]) == ("2", "item1")
+    assert float(row["worst_snr_db"]) == pytest.approx(20, abs=0.01)
+    assert row["single_items"] == ""
+    text = "\n".join(format_comparison(found))
+    assert "2 items of a data set" in text
+    assert "SNR mean  SNR p99  SNR worst" in text
+    assert "items" not in format_csv(compare_item(0.1)).splitlines()[0]
