@@ -70,6 +70,12 @@ class Graph:
         if not self.has_operators:
             return {each.key for each in self.dump if each.name in self.named_constants}
         constants = {key for each in operators if each.constant for key in each.outputs}
+        # What has no operator and no values is most likely data of the model: the dump lacks
+        # weights.
+        known = {tensor.key for tensor in self.dump} | set(self.makers)
+        data = {key for each in operators for key in each.inputs if key not in known}
+        if self.dump.index.engine and self.dump.index.complete:  # else operators may be unknown
+            constants |= data
         grown = True
         while grown:
             found = {
@@ -80,10 +86,7 @@ class Graph:
             }
             grown = not found <= constants
             constants |= found
-        # What has no operator and no values is most likely data of the model: the dump lacks
-        # weights.
-        known = {tensor.key for tensor in self.dump} | set(self.makers)
-        return constants | {key for each in operators for key in each.inputs if key not in known}
+        return constants | data
 
     def make_nodes(self) -> dict[str, Node]:
         tensors = {tensor.key: tensor for tensor in self.dump}

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 from functools import cache
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from lar.comparison.operator_kinds import (
     are_apart_by_bias,
     kind_score,
 )
+from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
 from lar.records.comparison import MatchedBy
 
@@ -36,6 +38,9 @@ GENERIC = re.compile(
 
 # What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
 SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
+
+# Samples of tensors that are rounded to integers, or computed from such, hold the same values.
+NEAR_QUANTIZED = 0.1
 
 # What speaks for a pair, against 2 for operators that do the same.
 SAME_NAME = 6.0
@@ -62,6 +67,11 @@ class Class(NamedTuple):
 
     nodes: list[Node]
     samples: Samples
+
+
+def is_moved(node: Node) -> bool:
+    """Return whether a tensor holds the data of the one before it, or its real numbers."""
+    return len(node.parents) == 1 and (node.steps == ("move",) or is_dequantizing(node))
 
 
 def is_generic(name: str) -> bool:
@@ -93,6 +103,7 @@ class Matching:
             for side, nodes in enumerate(present)
         ]
         self.signatures: dict[Node, Signature] = {}
+        self.near_enough = NEAR_QUANTIZED if any(map(is_quantized, chain(*present))) else NEAR
         for side, nodes in enumerate(present):
             tensors = [node.tensor for node in nodes if node.tensor]
             found = signatures_of(values[side], tensors, shapes[1 - side])
@@ -100,6 +111,12 @@ class Matching:
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
         self.actual, self.expected = ([*self.without_copies(nodes)] for nodes in present)
+        self.kinds = {node: steps_to(node) for nodes in present for node in nodes}
+        self.names_of = {
+            node: names
+            for nodes in (self.actual, self.expected)
+            for node, names in names_of(nodes, self.copies).items()
+        }
         self.names = [self.unique_names(side) for side in (self.actual, self.expected)]
         self.classes = [self.by_class(nodes) for nodes in (self.actual, self.expected)]
         self.places = {node: place for place, node in enumerate(self.expected)}
@@ -129,7 +146,7 @@ class Matching:
         """Yield the nodes, without those that only hold the data of another node that was moved."""
         for node in nodes:
             above = node
-            while above.steps == ("move",) and len(above.parents) == 1:
+            while is_moved(above):
                 (above,) = above.parents
                 if above.tensor and self.same_data(node, above):
                     self.originals[node] = self.originals.get(above, above)
@@ -140,15 +157,13 @@ class Matching:
 
     def same_data(self, one: Node, other: Node) -> bool:
         samples = self.signatures[one].sample, self.signatures[other].sample
-        return self.fits(one, other) and bool(np.array_equal(*samples))
+        if is_quantized(one) == is_quantized(other):
+            return self.fits(one, other) and bool(np.array_equal(*samples))
+        return self.fits(one, other) and bool(np.allclose(*samples, rtol=1e-6, atol=0))
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
-        named = [
-            (self.comparable(it.name), node)
-            for node in nodes
-            for it in (node, *self.copies.get(node, ()))
-        ]
+        named = [(self.comparable(name), node) for node in nodes for name in self.names_of[node]]
         counts = Counter(name for name, _ in named)
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
 
@@ -183,19 +198,35 @@ class Matching:
         }
 
     def named_alike(self, node: Node) -> set[Node]:
-        """Return the expected nodes that bear a name of an actual node."""
+        """Return the expected nodes that bear a name of an actual node.
+
+        A name that one side has for integers and the other for floats means the same where they are
+        computed alike.
+        """
         if node in self.given:
             return {self.given[node]}
-        names = [self.comparable(it.name) for it in (node, *self.copies.get(node, ()))]
+        names = map(self.comparable, self.names_of.get(node, ()))
         found = {
             self.names[1][name] for name in names if name in self.names[0] and name in self.names[1]
         }
-        return found.difference(self.given.values())
+        return {
+            other
+            for other in found.difference(self.given.values())
+            if is_quantized(node) == is_quantized(other)
+            or self.without_operators
+            or self.kind_score(node, other)
+        }
+
+    def kind_score(self, one: Node, other: Node) -> float:
+        return kind_score(self.kinds[one], self.kinds[other])
+
+    def twin_score(self, one: Node, other: Node) -> float | None:
+        return twin_score(self.kinds[one], self.kinds[other])
 
     def near(self, one: Node, other: Node) -> bool:
         """Return whether two tensors of one class hold the same values, by their samples."""
         samples = Samples([self.signatures[one].sample])
-        return bool(samples.distances(self.signatures[other].sample)[0][0] <= NEAR)
+        return bool(samples.distances(self.signatures[other].sample)[0][0] <= self.near_enough)
 
     def fits(self, one: Node, other: Node) -> bool:
         return bool(self.class_of(one) == self.class_of(other))
@@ -213,7 +244,7 @@ class Matching:
             return np.zeros(0, int), np.zeros(0)
         sample, alike = self.signatures[node].sample, self.named_alike(node)
         relative, correlation = others.samples.distances(sample)
-        near = relative <= NEAR
+        near = relative <= self.near_enough
         digits = -np.log10(np.maximum(relative, 1e-6))
         # So many tensors are zero.
         agreement = NEAR_VALUES - 2 + digits if sample.any() else np.ones_like(digits)
@@ -221,7 +252,7 @@ class Matching:
         values = values.round(2)  # the same samples in other rows are rounded otherwise
         places, scores = [], []
         for index, other in enumerate(others.nodes):
-            kind = twin_score(node.steps, other.steps)
+            kind = self.twin_score(node, other)
             if kind is None or not (kind or near[index] or other in alike):
                 continue
             named = SAME_GENERIC_NAME if node.name == other.name else 0.0
@@ -279,7 +310,7 @@ class Matching:
                     for other in by_sources[self.sources_there(node)]
                     if other not in self.twins
                     and self.fits(node, other)
-                    and kind_score(node.steps, other.steps) > 0
+                    and self.kind_score(node, other) > 0
                 ]
                 if len(free) == 1:
                     self.add(node, free[0])
@@ -313,9 +344,9 @@ class Matching:
         relative, _ = others.samples.distances(sample)
         for index in np.argsort(relative, kind="stable"):
             other: Node = others.nodes[index]
-            if relative[index] > NEAR:
+            if relative[index] > self.near_enough:
                 break
-            if other not in but and twin_score(node.steps, other.steps) is not None:
+            if other not in but and self.twin_score(node, other) is not None:
                 return other
         return None
 
@@ -366,7 +397,7 @@ class Matching:
             return "name"
         if UNKNOWN_STEPS in (one.steps, other.steps) and one.steps != other.steps:
             return "content" if self.near(one, other) else "shape"
-        exact = kind_score(one.steps, other.steps) == 2
+        exact = self.kind_score(one, other) == 2
         if exact and self.sources_there(one) == frozenset(sources_of(other, self.twins)):
             return "graph"
         return "content" if self.near(one, other) else "graph"
@@ -390,7 +421,7 @@ class Matching:
             for other in self.named_alike(node):
                 free = node not in self.twins and other not in self.twins
                 known = node in self.given or self.without_operators
-                if free and (known or kind_score(node.steps, other.steps) > 0):
+                if free and (known or self.kind_score(node, other) > 0):
                     self.add(node, other)
                     yield Pair(node, other, "name")
 

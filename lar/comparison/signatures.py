@@ -152,6 +152,8 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
     if any(tensor.key in side.shapes for side, tensor in zip(sides, tensors, strict=True)):
         return
     block = block_of(layout)
+    if not block:
+        return
     used = 0
     for side, tensor in zip(sides, tensors, strict=True):
         raw = side.dump.read_stored(tensor.key).raw

@@ -8,6 +8,7 @@ With blocks of b channels:
     nchw8c nchw16c                                  nChw<b>c    ONNX Runtime
     chwn4                                           Chwn4c      MegEngine on CUDA
     nhwcd4                                          nhCw4c      MegEngine on OpenCL
+    nhwc                                            nhwc        ONNX Runtime, of int8
 
 Layouts of weights have their tags as names. Plain weights are oihw, output channels first, and
 goihw where there are groups of channels.
@@ -43,6 +44,7 @@ NCHWC = re.compile(r"nchw([1-9]\d{0,2})c")
 
 # The tags of layouts whose blocks do not stand behind plain axes.
 TAGS: Mapping[str, str] = {"chwn4": "Chwn4c", "nhwcd4": "nhCw4c"}
+CHANNELS_LAST = "nhwc"
 TAG = re.compile(r"([gGoOiIhw]{4,5}|[nchwC]{4})((?:\d{1,3}[goic])+)")
 PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 
@@ -76,7 +78,9 @@ def block_of(layout: str) -> int:
 
 @cache
 def axes_of(layout: str) -> Axes | None:
-    """Return the axes of a blocked layout, None for any other layout."""
+    """Return the axes of a layout that is not plain, None for any other layout."""
+    if layout == CHANNELS_LAST:
+        return Axes("nchw", layout, ())
     block = block_of(layout)
     found = TAG.fullmatch(TAGS.get(layout, f"nChw{block}c") if block else layout)
     if found is None:
@@ -153,7 +157,7 @@ def plain_pieces(array: Array, layout: str, shape: Sequence[int], most: int) -> 
     import numpy as np
 
     axes = known_axes(array.shape, layout)
-    if len(axes.blocks) > 1 or not is_padded(plain_shape(array.shape, layout), shape, layout):
+    if len(axes.blocks) != 1 or not is_padded(plain_shape(array.shape, layout), shape, layout):
         yield from pieces_of(to_plain(array, layout, shape), most)
         return
     ((letter, block),) = axes.blocks

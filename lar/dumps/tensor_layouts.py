@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor
-from lar.dumps.layouts import block_of, fits_layout
+from lar.dumps.layouts import CHANNELS_LAST, block_of, fits_layout
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 # The tensors that these take and give have one layout, but for constants of fewer axes.
@@ -19,6 +19,7 @@ KEEPING = (
     *CONVOLUTIONS,
     *("Elemwise", "ElemwiseMultiType", "TypeCvt", "Concat", "Identity"),
     *("PoolingForward", "AdaptivePoolingForward", "ResizeForward", "WarpPerspectiveForward"),
+    *("QLinearAdd", "QLinearMul", "QLinearConcat", "QLinearLeakyRelu", "QLinearSigmoid"),
 )
 FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 
@@ -47,6 +48,8 @@ def layouts_of(
         before, after = layouts_of_operator(operator, known)
         for key in operator.outputs:
             mark(key, after)
+        if after == CHANNELS_LAST and operator.inputs:
+            mark(operator.inputs[0], before)
         if operator.type in CONVOLUTIONS and len(operator.inputs) > 1:
             taken, weight = operator.inputs[:2]
             mark(taken, before)
@@ -109,6 +112,8 @@ def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
     """Return the layouts of what an operator takes and gives, empty where they are not certain."""
+    if has_channels_last(operator):
+        return CHANNELS_LAST, CHANNELS_LAST
     named = FORMATS.fullmatch(str(operator.parameters.get("format", "")))
     if named:
         return named[1].lower(), (named[2] or named[1]).lower()
@@ -121,6 +126,13 @@ def layouts_of_operator(
     if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
+
+
+def has_channels_last(operator: DumpedOperator) -> bool:
+    """Return whether ONNX Runtime computes an operator of images with the channels last."""
+    if operator.type.startswith("Nhwc"):
+        return True
+    return operator.type.startswith("QLinear") and operator.parameters.get("channels_last") == 1
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:

@@ -1,0 +1,99 @@
+"""The quantities that tensors of a quantised graph stand for: their names, and what computes them.
+
+A quantiser rounds what an operator gives and names the result after it. Where it folded an
+activation into the range of the integers, the tensor before them is another quantity than the one
+of that name in the float model: the integers are what its twin is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from lar.comparison.graph import Node
+from lar.comparison.operator_kinds import HEAVY, UNKNOWN, Steps
+from lar.dumps.dump import DumpedTensor
+
+# What ONNX Runtime's quantiser appends to the name of a tensor.
+APPENDED = re.compile(
+    r"(?P<name>.+?)(_(Dequantize|Quantize)Linear_(Input|Output)(_\d+)?|_quantized)(_token_\d+)?"
+)
+
+# Sums, whose result may be clipped where a range of integers begins at 0.
+SUMS = ("sum", "add", "qlinearadd")
+
+LOWEST = {"QuantizedS8": -128, "Quantized8Asymm": 0}
+
+
+def is_quantized(node: Node) -> bool:
+    return node.tensor is not None and node.tensor.quantization is not None
+
+
+def is_quantizing(node: Node) -> bool:
+    """Return whether a tensor is the rounded one of a tensor that an operator gives."""
+    if not is_quantized(node) or node.steps != ("cast",) or len(node.parents) != 1:
+        return False
+    (before,) = node.parents
+    alone = node.operator is not None and len(node.operator.outputs) == 1
+    return alone and not is_quantized(before) and not before.is_input
+
+
+def is_dequantizing(node: Node) -> bool:
+    """Return whether a tensor has the real numbers that the integers before it stand for."""
+    return (
+        node.steps == ("cast",)
+        and not is_quantized(node)
+        and len(node.parents) == 1
+        and is_quantized(node.parents[0])
+    )
+
+
+def steps_to(node: Node) -> Steps:
+    """Return what gives a tensor as the float model has it: also what is folded into a range of
+    integers that begins at 0."""
+    if not is_quantized(node):
+        return node.steps
+    steps = node.parents[0].steps if is_quantizing(node) else node.steps
+    if node.tensor is None or not begins_at_zero(node.tensor) or steps[-1] in ("relu", "relu6"):
+        return steps
+    if steps[0] in HEAVY:
+        return (*steps, "relu")
+    return (*steps, UNKNOWN) if steps[-1] in SUMS else steps
+
+
+def begins_at_zero(tensor: DumpedTensor) -> bool:
+    """Return whether the integers of a tensor stand for no negative number."""
+    quantization = tensor.quantization
+    if quantization is None:
+        return False
+    lowest = LOWEST.get(tensor.dtype)
+    if lowest is None and re.fullmatch(r"u?int(8|16)", tensor.dtype):
+        lowest = int(np.iinfo(tensor.dtype).min)
+    return lowest is not None and set(quantization.zero_point) == {lowest}
+
+
+def names_of(
+    nodes: Sequence[Node], copies: Mapping[Node, Iterable[Node]]
+) -> dict[Node, tuple[str, ...]]:
+    """Return the names of each tensor and of its copies, as the float model has them: the integers
+    have that of what they round, which has none, unless it is a tensor of its own."""
+    own = {
+        node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
+        for node in nodes
+    }
+    taken = Counter(name for names in own.values() for name in names)
+    named = {}
+    for node, names in own.items():
+        more = [found["name"] for name in names if (found := APPENDED.fullmatch(name))]
+        if is_quantizing(node):
+            more.append(node.parents[0].name)
+        named[node] = (*names, *(name for name in dict.fromkeys(more) if not taken[name]))
+    return named
+
+
+def is_rounded_only(node: Node) -> bool:
+    """Return whether nothing takes a tensor but what rounds it."""
+    return bool(node.children) and all(map(is_quantizing, node.children))
