@@ -118,6 +118,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run each operator of A alone on B's values of its inputs: what it is off by itself",
     )
+    group.add_argument(
+        "--truth",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="MODEL",
+        help="also compute in float64 what the model should give, and how far A and B are from it: "
+        "the .onnx of a side, or the one beside its model, or MODEL",
+    )
     group = parser.add_argument_group("report")
     group.add_argument(
         "--all", action="store_true", help="print every tensor, not only the 20 worst that differ"
@@ -179,6 +188,7 @@ def main(arguments: argparse.Namespace) -> int:
                 case=arguments.case,
                 isolate=arguments.isolate,
                 only=arguments.only,
+                truth=arguments.truth,
                 name_map=arguments.map,
                 progress=line.show,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},

@@ -211,6 +211,9 @@ class Engine(abc.ABC):
     variable_prefixes: tuple[str, ...] = ()
     """How the variables begin that its libraries heed; results hold those that are set."""
 
+    is_exact: bool = False
+    """Computes what a model should give, without the rounding of its types, and may be slow."""
+
     isolating_driver: str = ""
     """The driver that computes parts of a graph alone; empty if the engine cannot do it."""
 

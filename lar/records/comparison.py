@@ -128,6 +128,18 @@ class ErrorsOverItems:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TruthErrors:
+    """The distances of both sides of a pair from the truth.
+
+    `tensor` is the truth's. A side without figures has no twin there, or cannot be compared.
+    """
+
+    tensor: TensorFacts
+    actual: Figures | None = None
+    expected: Figures | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorComparison:
     """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
 
@@ -140,6 +152,7 @@ class TensorComparison:
     done, `single_problem` says why.
     Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
+    `truth` has how far each side is from what the model should give, if that is known.
     `is_output`: nothing is computed from it, on either side.
     """
 
@@ -158,6 +171,7 @@ class TensorComparison:
     single_problem: str = ""
     over_items: ErrorsOverItems | None = None
     single_over_items: ErrorsOverItems | None = None
+    truth: TruthErrors | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +244,29 @@ class SideFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgainstTruth:
+    """What was found of one side against the truth, which stands as the expected side."""
+
+    finding: Finding
+    culprits: tuple[Culprit, ...] = ()
+
+    @property
+    def is_off(self) -> bool:
+        """True if that side differs from the truth by more than rounding."""
+        return self.finding in ("fault", "different")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The third side of a comparison: what the model should give, and what each side is beside
+    it."""
+
+    side: SideFacts
+    actual: AgainstTruth
+    expected: AgainstTruth
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tolerance:
     """The distance that two elements may have.
 
@@ -251,7 +288,8 @@ class Comparison:
     tensors differ and nothing is known of what computes them, or none has a twin. It rests on the
     tensors that both sides have (`only` is "common"), or on those that are outputs ("outputs"). An
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which
-    were compared.
+    were compared. `truth` is what the model should give, if that was asked for;
+    the finding does not rest on it.
     """
 
     actual: SideFacts
@@ -266,6 +304,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     items: tuple[str, ...] = ()
+    truth: Truth | None = None
 
     @property
     def same(self) -> bool:

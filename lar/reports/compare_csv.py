@@ -15,6 +15,7 @@ from lar.records.comparison import (
     OperatorFacts,
     TensorComparison,
     TensorFacts,
+    TruthErrors,
     UnmatchedTensor,
 )
 from lar.reports.csv import format_table
@@ -102,6 +103,17 @@ def figure_column(key: str, value: Callable[[Figures], Cell]) -> Column[Row]:
     return Column(key, within(figures_of, value))
 
 
+def truth_column(key: str, figures_of: Callable[[TruthErrors], Figures | None]) -> Column[Row]:
+    """Return a column of the distance of one side from the truth, empty where that is unknown."""
+
+    def value(row: Row) -> Cell:
+        truth = None if row.pair is None else row.pair.truth
+        figures = None if truth is None else figures_of(truth)
+        return None if figures is None else figures.relative_l2
+
+    return Column(key, value)
+
+
 def element_columns(
     name: str, element_of: Callable[[Figures], Element | None]
 ) -> tuple[Column[Row], ...]:
@@ -169,6 +181,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     *element_columns("worst", lambda it: it.worst),
     Column("algorithm_actual", within(CULPRIT, lambda it: algorithms_of(it.actual))),
     Column("algorithm_expected", within(CULPRIT, lambda it: algorithms_of(it.expected))),
+    truth_column("truth_relative_l2_actual", lambda it: it.actual),
+    truth_column("truth_relative_l2_expected", lambda it: it.expected),
 )
 
 

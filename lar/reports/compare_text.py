@@ -13,6 +13,7 @@ from lar.errors import printable
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.comparison import (
+    AgainstTruth,
     Comparison,
     Culprit,
     Element,
@@ -23,6 +24,8 @@ from lar.records.comparison import (
     SideFacts,
     TensorComparison,
     TensorFacts,
+    Truth,
+    TruthErrors,
 )
 from lar.records.run import record_to_json
 from lar.reports.model import ANY_DIGITS, INDENTED, AnyTable, Cell, Column, Table
@@ -84,6 +87,8 @@ def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = 
     body: list[str | AnyTable] = [
         *describe_sides(comparison),
     ]
+    if comparison.truth is not None:
+        body.append(f"truth: {describe_side(comparison.truth.side)}")
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
         body += ["", f"culprit{of}: {describe_culprit(culprit)}"]
@@ -119,7 +124,7 @@ def rows_to_show(
 def is_coarse(tensor: TensorComparison) -> bool:
     """Return whether a tensor is further from its twin than results of one type are."""
     figures = tensor.figures
-    if tensor.single is not None:
+    if tensor.single is not None or tensor.truth is not None:
         return True
     return figures is not None and (figures.snr_db or math.inf) < FINE_SNR_DB
 
@@ -269,8 +274,8 @@ def tensor_table(rows: Iterable[Row], columns: Sequence[Column[Row]]) -> Table[R
 def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...]:
     """Return the columns of the text: a few, or all with `wide`.
 
-    Data types are shown where the sides have different ones, single errors where there are any,
-    and the error that a tolerance is given for.
+    Data types are shown where the sides have different ones, single errors and distances from the
+    truth where there are any, and the error that a tolerance is given for.
     """
     tensors = comparison.tensors
     shown = {"operator", "type", "entire", "SNR dB"}
@@ -281,10 +286,12 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
         shown.add("data type")
     if any(it.single is not None or it.single_problem for it in tensors):
         shown.add("single")
+    if comparison.truth is not None:
+        shown |= TRUTH_COLUMNS
     if comparison.tolerance.max_error is not None:
         shown.add("error")
     if wide:
-        shown |= {column.title for column in COLUMNS} - {"single", *ITEM_COLUMNS}
+        shown |= {column.title for column in COLUMNS} - {"single", *ITEM_COLUMNS, *TRUTH_COLUMNS}
     if comparison.items:
         shown = {*shown, *ITEM_COLUMNS} - {"SNR dB"}
         if not wide:
@@ -392,6 +399,24 @@ def format_relative(figures: Figures, error: float | None) -> str:
     return "equal" if figures.identical else format_number(error)
 
 
+def truth_column(title: str, figures_of: Callable[[TruthErrors], Figures | None]) -> Column[Row]:
+    """Return a column of the distance of one side from the truth."""
+
+    def cell(row: Row) -> float | None:
+        figures = None if row.tensor.truth is None else figures_of(row.tensor.truth)
+        if figures is None:
+            return None
+        return 0.0 if figures.identical else figures.relative_l2
+
+    def text(row: Row) -> str:
+        figures = None if row.tensor.truth is None else figures_of(row.tensor.truth)
+        if figures is not None and figures.max_absolute == 0.0 and not figures.nonfinite_mismatches:
+            return "equal"  # in float64 the bits are others
+        return "" if figures is None else format_relative(figures, figures.relative_l2)
+
+    return Column(title, cell, text, rank=1, digits=ANY_DIGITS)
+
+
 def ulps_of(row: Row) -> int | None:
     """Return the distance of a pair in ULPs where it is small enough to say something."""
     figures, dtype = row.tensor.figures, row.tensor.expected.dtype
@@ -469,6 +494,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
     Column("entire", entire_of, format_entire, rank=0, digits=ANY_DIGITS),
     Column("single", single_of, format_single, rank=0, digits=ANY_DIGITS),
+    truth_column("A to truth", lambda it: it.actual),
+    truth_column("B to truth", lambda it: it.expected),
     figure_column(
         "SNR dB",
         lambda it: it.snr_db,
@@ -508,6 +535,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     element_column("expected", lambda it: it.expected),
 )
 ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
+TRUTH_COLUMNS = {"A to truth", "B to truth"}
 ROLE_IN_TEXT = replace(ROLE, title="")  # the text has no heading above it
 
 
@@ -616,7 +644,29 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
             "rounding": "different; no operator stands out, the errors grow gradually",
             "different": "different",
         }[comparison.finding]
+        + (f"; by the truth {describe_truth(comparison.truth)}" if comparison.truth else "")
     )
+
+
+def describe_truth(truth: Truth) -> str:
+    """Return which side is off, or that both are what they must be."""
+    one, other = truth.actual, truth.expected
+    if one.is_off or other.is_off or one.finding != other.finding:
+        return f"A {describe_against(one)}, and B {describe_against(other)}"
+    if one.finding == "rounding":
+        return "no operator of A or B stands out, and the errors of both grow gradually"
+    return "both round as they must"
+
+
+def describe_against(against: AgainstTruth) -> str:
+    """Return what one side is beside the truth; operators are those of the truth, if it has any."""
+    if against.finding == "same":
+        return "rounds as it must"
+    if against.finding == "rounding":
+        return "has errors that grow gradually"
+    names = [describe_operators(it.expected or it.actual) for it in against.culprits]
+    more = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"is off in {'; '.join(names[:MOST_NAMED])}{more}" if names else "is off"
 
 
 def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB") -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
 from lar.comparison.items import CollectedItems, collect_runs
+from lar.comparison.truth import judge_by_truth
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -33,6 +34,7 @@ from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
     from lar.records.run import RunSpec
+    from lar.running.truth import TruthModel
 
 # Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
 TENSOR_HEAD = (7).to_bytes(4, "little")
@@ -91,6 +93,7 @@ def compare(
     case: int | None = None,
     isolate: bool = False,
     only: Only = "common",
+    truth: bool | str | os.PathLike[str] = False,
     progress: Progress = ignore,
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
     **options: Any,
@@ -111,6 +114,8 @@ def compare(
             interrupt then ends with what is known (`Comparison.interrupted`).
         only: what the verdict rests on: "common", every tensor that both sides have, or "outputs",
             what the models give.
+        truth: also compute what the model should give, and how far each side is from it: True for
+            the .onnx of a side, or the one beside its model; else the model's file.
         progress: is called with a few words on what is being done, again and again.
         name_map: names of tensors in `actual` with those of the same ones in `expected`, or a
             file with them, as `--map` takes it.
@@ -124,7 +129,7 @@ def compare(
         from lar.running.plan import parse_values  # two dumps need none
 
         known: tuple[str, ...] = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only")
-        known += ("progress", "name_map")
+        known += ("truth", "progress", "name_map")
         parse_values(options, known)
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
@@ -139,10 +144,14 @@ def compare(
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")
         if name_map:
             raise UsageError("has the names of two sides", "give two", flag="--map")
+        if truth:
+            raise UsageError("judges one side and one other", "give two", flag="--truth")
         return compare_several(sides, tolerance, options, case or 0, progress, only, raw=raw)
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
-    if isinstance(sides[0], Dump) and isinstance(sides[1], Dump) and alone is None:
+    exact = truth_model_for(truth, sides) if truth else None
+    plain = alone is None and exact is None
+    if plain and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         found = compare_dumps(
             sides[0],
             sides[1],
@@ -179,6 +188,23 @@ def compare(
                 only=only,
                 name_map=names,
             )
+            if exact is not None:
+                third = run_truth(exact, dumps, place, progress)
+
+                def compare_two(one: Dump, other: Dump, twins: Mapping[str, str]) -> Comparison:
+                    return compare_dumps(
+                        one,
+                        other,
+                        tolerance,
+                        kinds_of=operator_kinds_of,
+                        raw=raw,
+                        progress=progress,
+                        only=only,
+                        name_map=twins,
+                    )
+
+                nearest = 0 if model_of(sides[0]) == exact.path != model_of(sides[1]) else 1
+                found = judge_by_truth(found, dumps, third, compare_two, nearest=nearest)
             notes = (*join_notes(fed), *left_out, *found.notes)
             return replace(found, notes=notes)
 
@@ -265,6 +291,52 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
         "compare the folders",
         subject=side.text if isinstance(side, ModelRun) else "",
     )
+
+
+def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side]) -> TruthModel:
+    """Return the model whose truth judges two sides: what B should compute comes first.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from lar.running.truth import find_truth_model  # few comparisons need it
+
+    named = "" if isinstance(asked, bool) else os.fspath(asked)
+    return find_truth_model(named, filter(None, map(model_of, reversed(sides))))
+
+
+def model_of(side: Side) -> str:
+    """Return the path of a side's model, empty if it is not known."""
+    return side.index.model if isinstance(side, Dump) else side.model
+
+
+def run_truth(
+    model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: Progress = ignore
+) -> Dump:
+    """Compute what a model should give of what two dumps were made of.
+
+    Raises:
+        UsageError: neither dump holds its inputs, or the model takes others.
+        LarError: the model cannot be computed.
+    """
+    from lar.running.truth import rename_inputs
+
+    side = ModelRun(model.path, model.path, {"engine": model.engine.name})
+    sources = (
+        inputs_in(dump) if dump.index.operators else inputs_among_arrays(side, dump)
+        for dump in reversed(dumps)
+    )
+    fed = next(filter(None, sources), None)
+    if fed is None:
+        raise UsageError(
+            "neither side holds what it was fed with",
+            "give a model, or a dump with its inputs, as A or B",
+            flag="--truth",
+        )
+    progress(f"computing what {model.path} should give")
+    items = items_in(rename_inputs(fed, model), folder / "truth_inputs")
+    dump, _ = run_side(side, {"input": items}, folder / "truth", 0)
+    return dump
 
 
 def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tuple[str, ...]]:
@@ -595,18 +667,24 @@ def inputs_of_dump(dump: Dump, place: Path) -> list[str]:
     Raises:
         UsageError: the dump does not record it.
     """
-    graph = Graph(dump, operator_kinds_of(dump.index.engine))
-    inputs = [node for node in graph.nodes if node.is_input and node.operator]
-    fed = {
-        node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
-    }
-    if not inputs or len(fed) < len(inputs):
+    fed = inputs_in(dump)
+    if not fed:
         raise UsageError(
             "the dump does not hold what its run was fed with",
             "give --input, with the same data",
             subject=dump.source,
         )
     return items_in(fed, place)
+
+
+def inputs_in(dump: Dump) -> dict[str, Array]:
+    """Return what the run was fed with that made a dump, empty if the dump does not hold it all."""
+    graph = Graph(dump, operator_kinds_of(dump.index.engine))
+    inputs = [node for node in graph.nodes if node.is_input and node.operator]
+    fed = {
+        node.tensor.name: dump.read(node.tensor.key) for node in inputs if node.tensor is not None
+    }
+    return fed if len(fed) == len(inputs) else {}
 
 
 def items_in(fed: Mapping[str, Array], place: Path) -> list[str]:

@@ -29,6 +29,7 @@ class Reference(Engine):
     name = "reference"
     title = "ONNX's reference evaluator"
     distribution = "onnx"
+    is_exact = True
     formats = (ONNX,)
     drivers = (DriverEntry("evaluator", "onnx.reference, in float64", evaluator_driver),)
 

@@ -1,0 +1,153 @@
+"""`lar compare --truth`: how far both sides are from what the model should give, and who is off."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import lar
+from lar.engines import engine_named
+from lar.errors import UsageError
+from lar.records.comparison import Comparison
+from lar.records.run import record_to_json
+from lar.reports.compare_csv import format_csv
+from lar.reports.compare_text import format_comparison
+from lar.running.truth import find_truth_model
+
+RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = str(ROOT / "models" / "digits_cnn.onnx")
+SEVEN = str(ROOT / "inputs" / "digit_7.npy")
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that has a wrong channel in the weights of its second convolution."""
+    model = onnx.load(DIGITS)
+    weight = next(it for it in model.graph.initializer if it.name == "conv2.weight")
+    array = numpy_helper.to_array(weight).copy()
+    array[3] = -array[3]
+    weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    path = tmp_path_factory.mktemp("faulty") / "faulty.onnx"
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def judged(faulty: str) -> Comparison:
+    """The faulty model beside the right one, whose truth is computed."""
+    return lar.compare(faulty, DIGITS, truth=True, input=SEVEN)
+
+
+def test_the_side_with_the_fault_is_off_and_the_operator_is_named(judged: Comparison) -> None:
+    assert judged.truth is not None
+    assert judged.truth.side.model == DIGITS
+    assert judged.truth.side.engine == "reference"
+    assert judged.truth.actual.is_off
+    assert not judged.truth.expected.is_off
+    (culprit,) = judged.truth.actual.culprits
+    assert {it.type for it in culprit.expected} & {"Conv", "Relu"}
+    *_, result = format_comparison(judged)
+    assert result.startswith("result: different; ")
+    assert "; by the truth A is off in " in result
+    assert result.endswith(", and B rounds as it must")
+
+
+def test_each_operator_has_the_error_of_both_sides(judged: Comparison) -> None:
+    (logits,) = (it for it in judged.tensors if it.expected.name == "logits")
+    assert logits.truth is not None
+    assert logits.truth.tensor.dtype == "float64"
+    errors = logits.truth.actual, logits.truth.expected
+    far, near = (each.relative_l2 for each in errors if each is not None)
+    assert far is not None
+    assert near is not None
+    assert near < 1e-5 < 1e-2 < far
+    assert judged.culprits[0].output.truth is not None
+    header = next(line for line in format_comparison(judged) if line.startswith("operator"))
+    assert "A to truth  B to truth" in header
+    first, *rows = format_csv(judged).splitlines()
+    assert first.endswith(",truth_relative_l2_actual,truth_relative_l2_expected")
+    assert any(row.split(",")[-1] for row in rows)
+
+
+def test_the_other_side_is_off_where_its_model_is_named(faulty: str) -> None:
+    found = lar.compare(DIGITS, faulty, truth=DIGITS, input=SEVEN)
+    assert found.truth is not None
+    assert (found.truth.actual.is_off, found.truth.expected.is_off) == (False, True)
+
+
+def test_a_comparison_with_truth_survives_json(judged: Comparison) -> None:
+    assert lar.read_comparison(record_to_json(judged)) == judged
+
+
+@pytest.mark.skipif(not engine_named("megengine").is_installed, reason="needs MegEngine")
+def test_a_quantised_model_and_its_twin_of_megengine_round_as_they_must(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    for name in ("int8.onnx", "int8.mge"):
+        (tmp_path / name).write_bytes((ROOT / "models" / name).read_bytes())
+    done = run_lar(
+        "compare", "int8.mge", "int8.mge --cpu", "--truth", "--input", SEVEN, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\ntruth: int8.onnx (" in done.stdout
+    *_, result = done.stdout.splitlines()
+    assert result == "result: the same within the tolerance; by the truth both round as they must"
+
+
+def test_inputs_of_other_names_are_fed_in_their_order(tmp_path: Path) -> None:
+    model = onnx.load(DIGITS)
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = "image" if name == "data" else name
+    model.graph.input[0].name = "image"
+    path = tmp_path / "renamed.onnx"
+    onnx.save(model, path)
+    found = lar.compare(DIGITS, DIGITS, truth=str(path), input=SEVEN)
+    assert found.truth is not None
+    assert not found.truth.actual.is_off
+
+
+def test_dumps_are_judged_too(run_lar: RunLar, tmp_path: Path) -> None:
+    dump = str(tmp_path / "dump")
+    assert lar.run(DIGITS, SEVEN, bin_io_dump=dump, iter=1, warmup_iter=0).status == "ok"
+    found = lar.compare(dump, dump, truth=True)
+    assert found.truth is not None
+    assert found.truth.side.model == DIGITS
+    assert not found.truth.actual.is_off
+
+
+def test_the_truth_is_that_of_the_expected_side_or_of_a_twin_beside_a_model(
+    tmp_path: Path,
+) -> None:
+    for name in ("a.mge", "a.onnx", "b.onnx", "c.mge"):
+        (tmp_path / name).write_bytes((ROOT / "models" / f"int8{name[1:]}").read_bytes())
+    here = [str(tmp_path / name) for name in ("a.mge", "b.onnx", "c.mge")]
+    assert find_truth_model("", here).path == str(tmp_path / "a.onnx")
+    assert find_truth_model("", here[1:]).path == str(tmp_path / "b.onnx")
+    assert find_truth_model(here[1], here).path == here[1]
+    with pytest.raises(UsageError) as caught:
+        find_truth_model("", here[2:])
+    assert caught.value.message.startswith("--truth: no .onnx is among the sides")
+    assert caught.value.hint.endswith("--truth MODEL.onnx")
+    with pytest.raises(UsageError, match="MegEngine format"):
+        find_truth_model(here[0], ())
+
+
+def test_more_than_two_sides_are_not_judged(run_lar: RunLar) -> None:
+    done = run_lar("compare", DIGITS, DIGITS, DIGITS, "--truth")
+    assert done.returncode == 2
+    assert "--truth: judges one side and one other" in done.stderr
+
+
+def test_without_inputs_there_is_no_truth() -> None:
+    array = np.zeros(3)
+    with pytest.raises(UsageError, match="neither side holds what it was fed with"):
+        lar.compare(array, array, truth=DIGITS)
