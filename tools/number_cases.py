@@ -473,13 +473,22 @@ QUANTIZED_NETWORKS = ("plain_cnn", "residual", "inverted", "branches", "perceptr
 MODEL_FORMS = (("plain", "basic"), ("all", "basic"), ("nchw44", "all"))
 
 # Of the repository, with what they are fed with.
+FLOAT16 = "tests/data/aarch64/digits_float16"
 MODELS = {
-    "digits_cnn": ("inputs/digit_7.npy",),
-    "int8": ("inputs/digit_7.npy",),
-    "mobilenet_v2": ("inputs/cat.npy",),
-    "uint8_input": ("inputs/cat.jpg",),
-    "multi_input": ("inputs/multi_input.json",),
-    "dynamic_batch": (),
+    "models/digits_cnn": ("inputs/digit_7.npy",),
+    "models/int8": ("inputs/digit_7.npy",),
+    "models/mobilenet_v2": ("inputs/cat.npy",),
+    "models/uint8_input": ("inputs/cat.jpg",),
+    "models/multi_input": ("inputs/multi_input.json",),
+    "models/dynamic_batch": (),
+    FLOAT16: ("inputs/digit_7.npy",),
+}
+
+# Folders that were dumped on another processor, with what they are of.
+OTHER_CPU = {
+    "tests/data/aarch64/digits_cnn": "models/digits_cnn",
+    "tests/data/aarch64/int8": "models/int8",
+    "tests/data/aarch64/float16": FLOAT16,
 }
 
 # Folders that C++ `load_and_run` wrote, beside what runs here.
@@ -496,11 +505,18 @@ def healthy_cases() -> Iterator[Case]:
             yield from pairs_of(name, "int8", INT8_FORMS)
     yield from pairs_of("int8_cnn", "int8", (("plain", "basic"), ("nchw44", "plain")))
     for name in MODELS:
-        yield from pairs_of(f"models/{name}", "layouts, engines, levels", MODEL_FORMS)
+        if name == FLOAT16:
+            continue
+        yield from pairs_of(name, "layouts, engines, levels", MODEL_FORMS)
     for name in ("digits_cnn", "mobilenet_v2"):
-        yield from pairs_of(f"models/{name}", "float16", HALF_FORMS)
+        yield from pairs_of(f"models/{name}", "float16", HALF_FORMS[:3])
         yield from pairs_of(f"models/{name}", "int8", INT8_FORMS[:1] + INT8_FORMS[3:])
     yield from cpp_cases()
+    for dump, name in OTHER_CPU.items():
+        for form in ("disabled", "basic", "all"):
+            sides = Side(dump), Side(name, form=form)
+            yield Case("another CPU", "", *sides)
+            yield Case("another CPU", "", *sides[::-1])
 
 
 def pairs_of(network: str, group: str, forms: Sequence[tuple[str, str]]) -> Iterator[Case]:

@@ -68,7 +68,7 @@ def make_side(folder: Path, side: Side) -> None:
 def make_model(folder: Path, side: Side) -> Path:
     """Return a side's model file, which is made if it is not there yet."""
     form = FORMS[side.form]
-    of_repository = side.network.startswith("models/")
+    of_repository = side.network in MODELS
     path = folder / side.model.replace("/", "_")
     if of_repository and not form.recipe:
         return ROOT / f"{side.network}.{form.suffix}"
@@ -120,8 +120,8 @@ def convert(recipe: str, model: Path, path: Path, feed: Mapping[str, Array]) -> 
 @cache
 def feeds_of(folder: Path, network: str) -> dict[str, Array]:
     """Return what a network is fed with, to calibrate it."""
-    if network.startswith("models/"):
-        (path,) = MODELS[network.removeprefix("models/")]
+    if network in MODELS:
+        (path,) = MODELS[network]
         return {"data": np.load(ROOT / path)}
     return planted_twins.draw_inputs(number_cases.DESCRIPTIONS[network]())
 
@@ -129,8 +129,8 @@ def feeds_of(folder: Path, network: str) -> dict[str, Array]:
 @cache
 def inputs_of(folder: Path, network: str) -> list[str]:
     """Return the `--input` items of a network."""
-    if network.startswith("models/"):
-        return [str(ROOT / path) for path in MODELS[network.removeprefix("models/")]]
+    if network in MODELS:
+        return [str(ROOT / path) for path in MODELS[network]]
     items = []
     for name, array in feeds_of(folder, network).items():
         np.save(folder / f"{network}.{name}.npy", array)

@@ -1,0 +1,58 @@
+"""Dumps of another machine, and how they are made."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lar.dumps.index import open_dump
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+DUMPS = "tests/data/aarch64"
+MODELS = {
+    "digits_cnn": "models/digits_cnn.onnx",
+    "int8": "models/int8.onnx",
+    "float16": f"{DUMPS}/digits_float16.onnx",
+}
+
+
+def test_an_index_names_the_machine(root: Path) -> None:
+    for name in MODELS:
+        index = open_dump(root / DUMPS / name).index
+        assert (index.system, index.architecture) == ("Linux 6.1.0", "aarch64")
+        assert (index.processor, index.provider) == ("ARM part 0xd0c", "CPUExecutionProvider")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_operator_is_at_fault_between_processors(name: str, root: Path, run_lar: RunLar) -> None:
+    done = run_lar("compare", f"{DUMPS}/{name}", MODELS[name], cwd=root)
+    assert done.stderr == ""
+    assert "culprit" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert "A on: Linux 6.1.0 aarch64, ARM part 0xd0c" in lines
+    assert any(line.startswith("B on: ") for line in lines)
+    if name != "float16":
+        assert done.returncode == 0
+
+
+def test_dumps_are_made_on_an_emulated_processor(root: Path, tmp_path: Path) -> None:
+    sys.path.append(str(root / "tools"))
+    import dump_on_aarch64
+
+    qemu = dump_on_aarch64.find_qemu()
+    missing = [name for name in ("apt-get", "dpkg-deb", "uv") if not shutil.which(name)]
+    if not qemu or missing:
+        pytest.skip(f"not installed: {', '.join(missing) or 'qemu-user-static'}")
+    try:
+        python = dump_on_aarch64.make_userland(tmp_path / "userland", qemu)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"packages for aarch64 cannot be had: {error}")
+    dump_on_aarch64.dump_models(python, tmp_path / "dumps", ["digits_cnn"])
+    assert open_dump(tmp_path / "dumps" / "digits_cnn").index.architecture == "aarch64"
