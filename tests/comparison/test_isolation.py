@@ -163,6 +163,15 @@ def test_operators_that_the_other_side_fused_are_run_together() -> None:
     assert len(found.culprits) == 2
 
 
+def test_an_engine_that_computes_another_thing_alone_accuses_nobody() -> None:
+    otherwise = {**TWO_FAULTS, "d": lambda x: TWO_FAULTS["d"](x) * np.float32(1.5)}
+    found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(otherwise))
+    assert culprits(found) == ["a", "c"]
+    (last,) = (each for each in found.tensors if each.actual.name == "d")
+    assert last.single is None
+    assert last.single_problem == "the engine does not compute it alone as it did in the run"
+
+
 def test_what_the_engine_fuses_is_run_together() -> None:
     together = {**TWO_FAULTS, "c": lambda x: TWO_FAULTS["c"](TWO_FAULTS["b"](x))}
     operators = Played(together, missing=["b"])
