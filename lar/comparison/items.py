@@ -6,6 +6,7 @@ Of each pair of tensors only sums, one number an item, and the worst item's comp
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 
@@ -123,6 +124,10 @@ class CollectedItems:
         """Return one comparison of all items: each pair as it is in its worst item, with its
         errors over all of them; the culprits of any."""
         assert self.main is not None
+        tensors = {key: pair.sum_up() for key, pair in self.pairs.items()}
+        culprits = [
+            max(each, key=lambda it: badness_of(it.output)) for each in self.culprits.values()
+        ]
         notes = [
             f"{each[0].output.expected.name} is a culprit's output with {len(each)} of "
             f"{len(self.items)} items"
@@ -132,12 +137,24 @@ class CollectedItems:
         return replace(
             self.main,
             items=tuple(self.items),
-            culprits=tuple(
-                max(each, key=lambda it: badness_of(it.output)) for each in self.culprits.values()
-            ),
-            tensors=tuple(pair.sum_up() for pair in self.pairs.values()),
+            culprits=tuple(with_errors(culprit, tensors) for culprit in culprits),
+            tensors=tuple(tensors.values()),
             notes=(*self.main.notes, *notes),
         )
+
+
+def with_errors(culprit: Culprit, tensors: Mapping[Key, TensorComparison]) -> Culprit:
+    """Return a culprit whose tensors have the errors over all items."""
+
+    def collected(tensor: TensorComparison) -> TensorComparison:
+        return tensors.get(key_of(tensor), tensor)
+
+    return replace(
+        culprit,
+        inputs=tuple(map(collected, culprit.inputs)),
+        output=collected(culprit.output),
+        parameters=tuple(map(collected, culprit.parameters)),
+    )
 
 
 def collect_runs(found: Comparison, actual: Dump, expected: Dump) -> Comparison:

@@ -37,7 +37,7 @@ from lar.reports.text import PAPER, Screen
 MOST_UNMATCHED = 8
 MOST_ROWS = 20
 
-# Of more culprits the last line names the first.
+# Of more culprits, and of more operators of one, a line names the first.
 MOST_NAMED = 3
 
 # Of the layers that make most of the loss the summary names the first.
@@ -92,7 +92,7 @@ def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = 
     for number, culprit in enumerate(comparison.culprits, 1):
         of = f" {number} of {len(comparison.culprits)}" if len(comparison.culprits) > 1 else ""
         body += ["", f"culprit{of}: {describe_culprit(culprit)}"]
-        body += body_of_culprit(culprit, columns)
+        body += body_of_culprit(culprit, [it for it in columns if wide or it.title not in SPARED])
     title, shown = rows_to_show(comparison.tensors, everything)
     if shown:
         body += ["", title, tensor_table(map(Row, shown), columns)]
@@ -186,10 +186,13 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
-    return " + ".join(
+    """Return the first operators of a side; below a culprit all of them stand."""
+    names = [
         printable(f"{type_of(it.type, it.name)} {it.output}") + (" (opaque)" if it.opaque else "")
-        for it in operators
-    )
+        for it in operators[:MOST_NAMED]
+    ]
+    more = len(operators) - MOST_NAMED
+    return " + ".join([*names, f"{more} more"] if more > 0 else names)
 
 
 def type_of(kind: str, name: str) -> str:
@@ -296,7 +299,7 @@ def columns_for(comparison: Comparison, *, wide: bool) -> tuple[Column[Row], ...
         shown = {*shown, *ITEM_COLUMNS} - {"SNR dB"}
         if not wide:
             shown.discard("worst item")
-        if not any(it.over_items and it.over_items.rmse_over_scale for it in tensors):
+        if not any(steps_of(Row(it)) is not None for it in tensors):
             shown.discard("RMSE/scale")
     return tuple(it for it in COLUMNS if it.in_text and it is not ROLE and it.title in shown)
 
@@ -333,7 +336,7 @@ def number_column(title: str, value: Callable[[Figures], float | None], rank: in
 
 
 def items_column(
-    title: str, value: Callable[[ErrorsOverItems], float | None], rank: int, digits: int = 1
+    title: str, value: Callable[[ErrorsOverItems], float | None], rank: int
 ) -> Column[Row]:
     """Return a column of one figure over the items of a data set."""
 
@@ -341,9 +344,20 @@ def items_column(
         return None if row.tensor.over_items is None else value(row.tensor.over_items)
 
     def text(row: Row) -> str:
-        return "" if (found := cell(row)) is None else f"{found:.{digits}f}"
+        return "" if (found := cell(row)) is None else f"{found:.1f}"
 
     return Column(title, cell, text, rank=rank, digits=ANY_DIGITS)
+
+
+def steps_of(row: Row) -> float | None:
+    """Return the error of a quantised tensor in units of its scale: that of the operator alone
+    where it was run alone, else the entire one."""
+    errors = row.tensor.single_over_items or row.tensor.over_items
+    return errors.rmse_over_scale if errors else None
+
+
+def format_steps(row: Row) -> str:
+    return "" if (steps := steps_of(row)) is None else f"{steps:.3f}"
 
 
 def element_column(title: str, value: Callable[[Element], str]) -> Column[Row]:
@@ -486,9 +500,9 @@ STORED_TYPES = {
 ROLE = Column[Row]("role", lambda row: row.role or None, rank=0)
 COLUMNS: tuple[Column[Row], ...] = (
     ROLE,
-    Column("operator", format_pair, format_pair, rank=0),
-    Column("type", format_type, format_type, rank=4, shortest=10),
-    Column("data type", format_data_type, format_data_type, rank=3, shortest=10),
+    Column("operator", format_pair, format_pair, rank=0, shortest=24),
+    Column("type", format_type, format_type, rank=3, shortest=10),
+    Column("data type", format_data_type, format_data_type, rank=5, shortest=10),
     Column("shape", format_expected_shape, format_expected_shape, rank=3),
     Column("matched by", format_matched, format_matched, rank=9),
     Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
@@ -502,15 +516,15 @@ COLUMNS: tuple[Column[Row], ...] = (
         lambda it: "" if it.snr_db is None else f"{it.snr_db:.1f}",
         1,
     ),
-    items_column("SNR mean", lambda it: it.mean_snr_db, 1),
-    items_column("SNR p99", lambda it: it.p99_snr_db, 3),
+    items_column("SNR mean", lambda it: it.mean_snr_db, 4),
+    items_column("SNR p99", lambda it: it.p99_snr_db, 6),
     items_column("SNR worst", lambda it: it.worst_snr_db, 1),
     Column(
         "worst item",
         lambda row: row.tensor.over_items.worst_item or None if row.tensor.over_items else None,
         rank=8,
     ),
-    items_column("RMSE/scale", lambda it: it.rmse_over_scale, 2, digits=3),
+    Column("RMSE/scale", steps_of, format_steps, rank=2, digits=ANY_DIGITS),
     number_column("error", lambda it: it.max_error, 2),
     number_column("max abs", lambda it: it.max_absolute, 4),
     number_column("max rel", lambda it: it.max_relative, 6),
@@ -536,6 +550,7 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 ITEM_COLUMNS = ("SNR mean", "SNR p99", "SNR worst", "worst item", "RMSE/scale")
 TRUTH_COLUMNS = {"A to truth", "B to truth"}
+SPARED = ("SNR mean", "SNR p99")  # in the table of a culprit
 ROLE_IN_TEXT = replace(ROLE, title="")  # the text has no heading above it
 
 

@@ -134,6 +134,8 @@ def compare(
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
     tolerance = Tolerance(rtol=rtol, atol=atol, max_error=max_error)
+    if len(others) > len(ascii_uppercase) - 2:
+        raise UsageError(f"{len(others) + 2} sides", f"give {len(ascii_uppercase)} at most")
     sides = [
         open_side(side, letter)
         for side, letter in zip((actual, expected, *others), ascii_uppercase, strict=False)

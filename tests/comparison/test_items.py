@@ -75,7 +75,8 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     assert found.tensors[1].figures
     assert found.tensors[1].figures.nonfinite_mismatches == 100
     (culprit,) = found.culprits
-    assert culprit.output.expected.name == "y"
+    assert culprit.output == found.tensors[1]
+    assert culprit.inputs == found.tensors[:1]
     assert "y is a culprit's output with 2 of 4 items" in found.notes
 
 

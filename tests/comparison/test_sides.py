@@ -116,6 +116,11 @@ def test_the_command_line_takes_more_sides(
     assert "--isolate" in capsys.readouterr().err
 
 
+def test_there_is_a_letter_for_each_side(folders: list[str]) -> None:
+    with pytest.raises(lar.UsageError, match="27 sides"):
+        lar.compare(folders[0], folders[1], folders[2], *folders[:1] * 24)
+
+
 def test_models_get_the_same_data(root: Path) -> None:
     model = str(root / "models/one_operator.onnx")
     found = lar.compare(model, f"{model} --graph-optimization-level basic", model, seed=3)

@@ -272,6 +272,16 @@ def test_the_result_is_told_in_words(finding: str, text: str) -> None:
     assert lines[-1] == f"result: {text}"
 
 
+def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
+    (culprit,) = comparison().culprits
+    many = replace(culprit, actual=tuple(operator(f"part{number}") for number in range(5)))
+    lines = format_comparison(comparison(culprits=(many,)))
+    words = "Conv part0 + Conv part1 + Conv part2 + 2 more in A, Conv conv<2> in B"
+    assert f"culprit: {words}" in lines
+    assert lines[-1] == f"result: different; {words}"
+    assert "  A: Conv part4 gives part4" in lines
+
+
 def test_a_missing_operator_is_told() -> None:
     one = comparison().culprits[0]
     text = text_of(comparison(culprits=(replace(one, actual=()),)))

@@ -21,17 +21,20 @@ function drawDepth(points) {
 
 // The errors of several sides, or the single beside the entire ones: a line of dots for each.
 function drawCurves(curves, label) {
-  const places = curves.flatMap(({ points }) => points.map(([place]) => place));
-  const deepest = Math.max(1, ...places);
+  const all = curves.flatMap(({ points }) => points);
+  const deepest = Math.max(1, ...all.map(([place]) => place));
+  const errors = all.map(([, error]) => error).filter((error) => error);
+  const least = 10 ** (Math.floor(Math.log10(Math.min(1, ...errors))) - 1);  // where equal ones are
+  const most = 10 ** Math.ceil(Math.log10(Math.max(least * 100, ...errors)) + 0.01);
   const { svg, atX, atY, right } = makeFrame(1180, 340, "error of each curve",
     { from: -deepest * 0.02, to: deepest * 1.02, label, whole: true },
-    { from: LEAST_ERROR, to: GREATEST_ERROR, label: "relative error", log: true,
-      format: (tick) => tick < LEAST_ERROR * 2 ? "equal" : tick.toExponential(0) }, 90);
+    { from: least, to: most, label: "relative error", log: true,
+      format: (tick) => tick < least * 2 ? "equal" : tick.toExponential(0) }, 90);
   curves.forEach(({ name, points }, number) => {
     const color = COLORS[number % COLORS.length];
     const radius = number ? 3.5 : 5.5;  // to be seen behind another in the same place
     for (const [place, error, operator] of points) {
-      const shown = Math.min(Math.max(error ?? GREATEST_ERROR, LEAST_ERROR), GREATEST_ERROR);
+      const shown = Math.min(Math.max(error ?? most, least), most);
       svg.append(
         makeShape("circle", { cx: atX(place), cy: atY(shown), r: radius, fill: color },
           makeShape("title", {},
