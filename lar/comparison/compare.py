@@ -11,14 +11,22 @@ from typing import Literal, TypeAlias
 from numpy import unravel_index
 
 from lar.comparison.alignment import Alignment, ConstantPair, align, read
-from lar.comparison.divergence import Blame, Divergence, Judge, known_side, other_side
+from lar.comparison.divergence import Blame, Divergence, Judge, after, known_side, other_side
 from lar.comparison.elements import with_bias_of
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
-from lar.comparison.metrics import bounds_of, measure
+from lar.comparison.metrics import Bounds, bounds_of, measure
+from lar.comparison.norms import Size
 from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds
 from lar.comparison.permutations import reorder
+from lar.comparison.rounding import (
+    FINE,
+    Explain,
+    Explained,
+    Rounding,
+    coarsest,
+)
 from lar.comparison.signatures import Values, leave_out_padding, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.excerpts import STATISTICS, as_printed, excerpts_of
@@ -142,6 +150,7 @@ class DumpComparison:
         self.only = only
         self.compared: dict[Node, TensorComparison] = {}
         self.originals: Mapping[Node, Node] = {}
+        self.rounding = Rounding(graphs, self.values, ())
 
     def run(self, operators: Operators | None = None) -> Comparison:
         self.progress("matching tensors")
@@ -160,6 +169,7 @@ class DumpComparison:
         unmatched = self.find_unmatched(pairs, alignment.constants)
         tensors += constants.values()
         finding = self.find_finding(tensors, divergence)
+        rounded = rounding_of(tensors) if finding == "same" else ("", None)
         blames = () if finding == "same" else divergence.blames
         return Comparison(
             actual=side_facts(self.dumps[0]),
@@ -167,6 +177,8 @@ class DumpComparison:
             tolerance=self.tolerance,
             finding=finding,
             only=self.only,
+            precision=rounded[0],
+            snr_db=rounded[1],
             culprits=tuple(self.culprit_of(blame, constants) for blame in blames),
             tensors=tuple(tensors),
             unmatched=tuple(unmatched),
@@ -210,6 +222,7 @@ class DumpComparison:
             pair.by,
             pair.expected.depth,
             apart_by_bias=pair.apart_by_bias,
+            explain=self.explain(pair, self.rounding.sources(pair, self.compared), alone=True),
         )
 
     def measure_all(
@@ -217,11 +230,13 @@ class DumpComparison:
     ) -> tuple[dict[Node, TensorComparison], dict[str, TensorComparison]]:
         """Measure every pair, one at a time; return what was found of computed tensors by their
         actual node, and of constants by the actual key."""
-        computed = {}
-        for number, pair in enumerate(alignment.pairs):
+        computed: dict[Node, TensorComparison] = {}
+        self.rounding = Rounding(self.graphs, self.values, alignment.pairs)
+        for number, pair in enumerate(sorted(alignment.pairs, key=lambda it: known_side(it).place)):
             self.progress(f"{number} of {len(alignment.pairs)} tensors compared")
             assert pair.actual.tensor
             assert pair.expected.tensor
+            sources = self.rounding.sources(pair, computed)
             computed[pair.actual] = self.compare_tensors(
                 pair.actual.tensor,
                 pair.expected.tensor,
@@ -229,9 +244,17 @@ class DumpComparison:
                 known_side(pair).depth,
                 apart_by_bias=pair.apart_by_bias,
                 is_output=is_output(known_side(pair)) or is_output(other_side(pair)),
+                explain=self.explain(pair, sources),
+                sources=sources,
             )
         constants = {
-            pair.actual.key: self.compare_tensors(pair.actual, pair.expected, pair.by, None)
+            pair.actual.key: self.compare_tensors(
+                pair.actual,
+                pair.expected,
+                pair.by,
+                None,
+                explain=self.rounding.explain_constant(pair) if self.by_default else None,
+            )
             for pair in alignment.constants
         }
         return computed, constants
@@ -291,6 +314,17 @@ class DumpComparison:
                 return replace(found, passed=True, reordered=True, figures=figures)
         return found
 
+    @property
+    def by_default(self) -> bool:
+        """Whether the user gave no tolerance."""
+        return self.tolerance == Tolerance()
+
+    def explain(
+        self, pair: Pair, sources: Sequence[TensorComparison], *, alone: bool = False
+    ) -> Explain | None:
+        """Return what says how much of a pair's difference rounding explains."""
+        return self.rounding.explain(pair, sources, alone=alone) if self.by_default else None
+
     def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
         """Compare two tensors that are not twins; return None if their values or shapes forbid
         it."""
@@ -308,8 +342,13 @@ class DumpComparison:
         *,
         apart_by_bias: bool = False,
         is_output: bool = False,
+        explain: Explain | None = None,
+        sources: Sequence[TensorComparison] = (),
     ) -> TensorComparison:
-        """Compare two tensors; `depth` is None for constants."""
+        """Compare two tensors; `depth` is None for constants.
+
+        With `explain`, the tolerance is what rounding explains; `sources` are the twins before.
+        """
         if self.dumps[0].excerpts:
             return self.compare_excerpts(actual, expected, by, depth, is_output=is_output)
         quantizations = [
@@ -324,7 +363,8 @@ class DumpComparison:
             side.elements(tensor, integers=as_integers)
             for side, tensor in zip(self.values, (actual, expected), strict=True)
         )
-        problem, figures = "", None
+        problem, figures, passed = "", None, False
+        explained: Explained | None = None
         if squeezed(one.shape) == squeezed(other.shape):
             one = one._replace(shape=other.shape)
         if one.shape != other.shape:
@@ -336,18 +376,31 @@ class DumpComparison:
             scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
             step = max(scales, default=None)
             bounds = bounds_of(self.tolerance, actual.dtype, expected.dtype, step=step)
-            figures = measure(one, other, bounds, spare_bits=spare_bits)
+
+            def settle(size: Size) -> Bounds:
+                nonlocal explained
+                if explain is None or (as_integers and any(quantizations)):
+                    return bounds
+                explained = explain(size, other)
+                return explained.bounds
+
+            figures = measure(one, other, settle, spare_bits=spare_bits)
             if scales:  # steps of a scale are no neighbours among floating-point numbers
                 figures = replace(figures, max_ulp=None)
+            passed = not figures.mismatches
+            if explained is not None:
+                passed = explained.passes(figures, [it.figures for it in sources if it.figures])
         return TensorComparison(
             actual=self.tensor_facts(0, actual),
             expected=self.tensor_facts(1, expected),
             matched_by=by,
-            passed=figures is not None and not figures.mismatches,
+            passed=passed,
             depth=depth or 0,
             constant=depth is None,
             apart_by_bias=apart_by_bias,
             is_output=is_output,
+            precision=explained.precision if explained else "",
+            explained=explained.error if explained else None,
             figures=figures,
             problem=problem,
         )
@@ -489,6 +542,14 @@ class DumpComparison:
             return "fault"
         return "rounding" if divergence.steepest and not self.wrong_inputs() else "different"
 
+    def has_more_behind(self, divergence: Divergence) -> bool:
+        """Return whether something differs behind a culprit."""
+        ends = [node for blame in divergence.blames for node in blame.expected]
+        behind = {node.key for end in ends for node in after(end)}
+        return any(
+            not found.passed and found.expected.key in behind for found in self.compared.values()
+        )
+
     def wrong_inputs(self) -> list[TensorComparison]:
         """Return what was found of inputs of the model that differ."""
         return [
@@ -521,6 +582,12 @@ class DumpComparison:
         if divergence.no_twins:
             names = ", ".join(pair.expected.name for pair in divergence.no_twins[:5])
             yield f"these pairs were dropped, since all that is computed from them agrees: {names}"
+        isolated = any(tensor.single or tensor.single_problem for tensor in tensors)
+        if self.has_more_behind(divergence) and not isolated:
+            yield (
+                "behind a culprit all errors may be its own, or there may be more culprits: "
+                "--isolate runs each operator alone"
+            )
         if divergence.steepest and not wrong_inputs:
             pair, growth = divergence.steepest
             yield (
@@ -549,6 +616,16 @@ def name_element(element: Element | None, shape: Sequence[int]) -> Element | Non
     place -= len(STATISTICS)
     index = unravel_index(place, shape) if place < prod(shape) and shape else ()
     return replace(element, index=tuple(map(int, index)))
+
+
+def rounding_of(tensors: Sequence[TensorComparison]) -> tuple[str, float | None]:
+    """Return the coarse type whose rounding explains what differs, empty if none is needed, and
+    the least ratio of signal to noise of an output."""
+    computed = [it for it in tensors if it.precision and not it.constant and it.figures]
+    if not any(it.figures and (it.figures.bulk_l2 or 0.0) > FINE for it in computed):
+        return "", None
+    noisy = [it.figures.snr_db for it in computed if it.is_output and it.figures]
+    return coarsest(it.precision for it in computed), min(filter(None, noisy), default=None)
 
 
 def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:

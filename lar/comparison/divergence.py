@@ -159,6 +159,10 @@ class Judge:
         found = self.compared[pair.actual]
         if known_side(pair).is_input or known_side(pair).operator is None:
             return False
+        if found.precision:
+            # What is past its tolerance is more than rounding and the errors of its inputs.
+            sources = [self.compared[each.actual] for each in self.around(pair, sources_of)]
+            return not found.passed and all(source.passed for source in sources)
         if found.passed:
             types = found.actual.dtype, found.expected.dtype
             suspect = SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)

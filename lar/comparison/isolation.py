@@ -264,6 +264,8 @@ def is_past_tolerance(found: TensorComparison) -> bool:
 
 def is_suspect(found: TensorComparison) -> bool:
     types = found.actual.dtype, found.expected.dtype
+    if found.precision:
+        return False
     return error_of(found)[0] > SUSPECT * max(DEFAULT_RTOL.get(each, math.inf) for each in types)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Bounds(NamedTuple):
     is set; `max_error`, if given, decides alone.
 
     With `symmetric` the larger of two elements counts and the smaller of the tensors' sizes, so
-    that it does not matter which side is the expected one.
+    that it does not matter which side is the expected one. `atol` is at least `least`.
     """
 
     rtol: float = 0.0
@@ -62,6 +63,7 @@ class Bounds(NamedTuple):
     scaled: bool = False
     max_error: float | None = None
     symmetric: bool = False
+    least: float = 0.0
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
@@ -118,9 +120,15 @@ class Sums:
 
 
 def measure(
-    actual: Array | Elements, expected: Array | Elements, bounds: Bounds, *, spare_bits: int = 0
+    actual: Array | Elements,
+    expected: Array | Elements,
+    bounds: Bounds | Callable[[Size], Bounds],
+    *,
+    spare_bits: int = 0,
 ) -> Figures:
     """Return all figures of a pair of one shape, of any numeric types.
+
+    The tolerance may depend on the size of the expected tensor.
 
     `spare_bits` are the lowest bits of each number that its own type lacks: 16 of a BFloat16,
     which comes as float32.
@@ -138,6 +146,7 @@ def measure(
     equal = hold_the_same(one, other)
     with np.errstate(all="ignore"):
         size = Size(0.0, 0) if equal else size_of(other)
+        bounds = bounds if isinstance(bounds, Bounds) else bounds(size)
         pair = PairOfBlocks(one, other, bounds, size)
         for blocks in zip(one.blocks(), other.blocks(), strict=True):
             pair.add_block(*blocks, equal)
@@ -154,7 +163,7 @@ class PairOfBlocks:
         self.leaves_out = self.fill < math.inf and size.scale > 0
         self.bounds = bounds
         if bounds.scaled:
-            self.bounds = bounds._replace(atol=bounds.atol * size.scale)
+            self.bounds = bounds._replace(atol=max(bounds.atol * size.scale, bounds.least))
         # The size of the actual tensor is needed only where an error is of the tolerance's order.
         self.unsized = actual if bounds.scaled and bounds.symmetric else None
         self.relative_atol = bounds.atol
@@ -310,7 +319,8 @@ class PairOfBlocks:
         """Return the tolerance of a block with a largest error."""
         if self.unsized is not None and largest > self.bounds.atol / 2:
             scale = size_of(self.unsized).scale * self.relative_atol
-            self.bounds = self.bounds._replace(atol=min(self.bounds.atol, scale))
+            atol = max(min(self.bounds.atol, scale), self.bounds.least)
+            self.bounds = self.bounds._replace(atol=atol)
             self.unsized = None
         return self.bounds
 
@@ -418,6 +428,7 @@ def figures_of(sums: Sums, shape: tuple[int, ...], size: Size, ulps: int | None)
         scale=finite(scale) if known else None,
         bulk_l2=bulk[0],
         bulk_peak=bulk[1],
+        bulk_scale=finite(scale if size.fill == math.inf else size.scale) if known else None,
         gain=finite(1 + sums.shift / sums.expected) if sums.expected > 0 else None,
         max_ulp=ulps if known else None,
         cosine=cosine_of(sums),

@@ -22,7 +22,9 @@ class OperatorKinds(NamedTuple):
     stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
     names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
     does, and none for any other. Those in `opaque` compute graphs of their own, or what another
-    library holds: no dump shows what goes on within.
+    library holds: no dump shows what goes on within. `rounded` has the beginnings of names that an
+    engine gives to tensors which it computes in a wider type than the model has, with the model's
+    type.
     """
 
     kinds: Mapping[str, str] = {}
@@ -30,6 +32,11 @@ class OperatorKinds(NamedTuple):
     may_fuse: frozenset[str] = frozenset()
     steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: ()
     opaque: frozenset[str] = frozenset()
+    rounded: Mapping[str, str] = {}
+
+    def rounded_type_of(self, name: str) -> str:
+        """Return the model's type of a tensor that is computed in a wider one, else nothing."""
+        return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     @classmethod
     def of(
@@ -40,10 +47,11 @@ class OperatorKinds(NamedTuple):
         may_fuse: frozenset[str] = frozenset(),
         steps_by_mode: Callable[[DumpedOperator], Steps] = lambda operator: (),
         opaque: frozenset[str] = frozenset(),
+        rounded: Mapping[str, str] | None = None,
     ) -> OperatorKinds:
         """Make a table from the types of each kind, with spaces between them."""
         kinds = {each: kind for kind, text in names.items() for each in text.split()}
-        return cls(kinds, biased, may_fuse, steps_by_mode, opaque)
+        return cls(kinds, biased, may_fuse, steps_by_mode, opaque, rounded or {})
 
     @classmethod
     def union(cls, tables: Iterable[OperatorKinds]) -> OperatorKinds:
@@ -59,6 +67,7 @@ class OperatorKinds(NamedTuple):
             frozenset().union(*(table.may_fuse for table in each)),
             steps_by_mode,
             frozenset().union(*(table.opaque for table in each)),
+            {start: name for table in each for start, name in table.rounded.items()},
         )
 
 

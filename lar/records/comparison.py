@@ -60,7 +60,8 @@ class Figures:
     -1e9 in a mask, beside which nothing else would count; default tolerances are without them too.
     `bulk_l2` and `bulk_peak` are what culprits are found by: the length of the difference and its
     largest element, in units of the length and the root mean square of the expected tensor, these
-    without any fill. `gain` is the factor of the expected tensor that is nearest to the actual one.
+    without any fill, `bulk_scale` that root mean square. `gain` is the factor of the expected
+    tensor that is nearest to the actual one.
     `max_ulp` counts the floating-point numbers in between, None for other types. `cosine` is None
     where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the elements past the
     tolerance, those that are NaN or infinite on one side alone among them
@@ -78,6 +79,7 @@ class Figures:
     scale: float | None = None
     bulk_l2: float | None = None
     bulk_peak: float | None = None
+    bulk_scale: float | None = None
     gain: float | None = None
     max_ulp: int | None = None
     cosine: float | None = None
@@ -154,6 +156,9 @@ class TensorComparison:
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
     `is_output`: nothing is computed from it, on either side.
+    `precision` is the type coarser than float32 that a side computes in, empty if there is none;
+    `explained` is the error of the whole that its rounding explains, in units of the tensor's
+    length, as `bulk_l2` is.
     """
 
     actual: TensorFacts
@@ -165,6 +170,8 @@ class TensorComparison:
     apart_by_bias: bool = False
     reordered: bool = False
     is_output: bool = False
+    precision: str = ""
+    explained: float | None = None
     figures: Figures | None = None
     single: Figures | None = None
     problem: str = ""
@@ -290,6 +297,10 @@ class Comparison:
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which
     were compared. `truth` is what the model should give, if that was asked for;
     the finding does not rest on it.
+
+    Where a finding "same" rests on what the rounding of a type coarser than float32 explains,
+    `precision` is that type, as "float16" or "int8", and `snr_db` the least ratio of signal to
+    noise of an output.
     """
 
     actual: SideFacts
@@ -298,6 +309,8 @@ class Comparison:
     finding: Finding
     format: str = COMPARISON_FORMAT
     only: Only = "common"
+    precision: str = ""
+    snr_db: float | None = None
     culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()

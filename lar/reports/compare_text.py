@@ -654,7 +654,7 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     yield (
         "result: "
         + {
-            "same": "the same within the tolerance",
+            "same": describe_agreement(comparison),
             "fault": f"different; {describe_culprits(comparison.culprits)}",
             "rounding": "different; no operator stands out, the errors grow gradually",
             "different": "different",
@@ -682,6 +682,17 @@ def describe_against(against: AgainstTruth) -> str:
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     more = f"; and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"is off in {'; '.join(names[:MOST_NAMED])}{more}" if names else "is off"
+
+
+def describe_agreement(comparison: Comparison) -> str:
+    """Return within what two sides are the same."""
+    if not comparison.precision:
+        return "the same within the tolerance"
+    if comparison.precision.startswith("int"):
+        snr = comparison.snr_db
+        at = "" if snr is None else f": {snr:.0f} dB at the output"
+        return f"the same as {comparison.precision} rounds{at}"
+    return f"the same within {comparison.precision}'s rounding"
 
 
 def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB") -> str:

@@ -1,0 +1,344 @@
+"""What rounding explains of the difference between two tensors.
+
+What an operator adds to the error of its inputs depends on the coarser of the two computations: on
+the relative rounding u of a floating-point type or the step s of a quantised one, and on the
+length K of the sums that a convolution or a matrix product makes:
+
+- storing adds u of each element, or s / 2 at most and s / sqrt(12) on average;
+- a sum of K products in precision u adds about sqrt(K) u;
+- weights that are stored so add as much of their own.
+
+Errors of the inputs are passed on: an addition or a maximum adds them up, what else an operator
+does may make several times as much of them. All errors are lengths of the difference over that of
+the tensor. An operator that gives much more than that is at fault.
+
+Only where a side computes in a type coarser than float32 is this the measure: between two float32
+runs a fixed tolerance shows less than what any cast adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from lar.comparison.alignment import ConstantPair
+from lar.comparison.elements import Elements
+from lar.comparison.graph import Graph, Node, region_of, sources_of
+from lar.comparison.matching import Pair
+from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
+from lar.comparison.norms import Size
+from lar.comparison.operator_kinds import GROUPS, HEAVY
+from lar.comparison.signatures import Values
+from lar.dumps.dump import DumpedTensor
+from lar.records.comparison import Figures, TensorComparison
+
+# The relative rounding of coarse floating-point types.
+UNITS = {"float16": 2.0**-11, "BFloat16": 2.0**-8}
+FINE_UNIT = 2.0**-24
+
+# An error that float32 explains.
+FINE = 1e-5
+
+# The bits of quantised types; wider ones, as of sums, are as good as floating-point numbers.
+BITS = {
+    **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
+    **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
+    **dict.fromkeys(("int16", "uint16"), 16),
+}
+
+# How much of a side's tensors are of a coarse type if the side as a whole computes in it; a cast
+# between float32 operators is a fault.
+COARSE_SHARE = 0.25
+
+# An error may be that many times what is expected of rounding.
+SLACK = 4.0
+
+# What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
+# their errors do not: a sum of others makes the least of it.
+GROWTH = 3.0
+LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
+
+# What weights of eight bits, one scale for all, usually add; each bit less doubles it.
+WEIGHTS_OF_8_BITS = 0.02
+
+# A scale may be that many times the one that would do for the values of this run: it was chosen
+# for those of others too.
+LOOSE_SCALE = 4.0
+
+# Where no graph is known, what rounding adds up to in a deep network.
+WITHOUT_GRAPH = {"float16": 0.03, "bfloat16": 0.1, "int16": 0.03, "int8": 0.3, "int4": 1.0}
+
+# The largest error of elements, in units of the error of the whole.
+PEAK = 2.0
+# An element's error may be that many times the largest of its inputs.
+PEAK_GROWTH = 12.0
+
+# Operators that add up the errors of their inputs, or keep the largest.
+KEEPING = {
+    *("add", "sum", "sub", "move", "cast", "concat", "pool", "input"),
+    *("tanh", "sigmoid", "leakyrelu", "hardsigmoid", "identity", "split", "slice", "pad", "gather"),
+    *GROUPS["activation"],
+}
+
+
+class Explained(NamedTuple):
+    """What rounding explains: the type that it is of, the error of the whole, and the step of a
+    quantised type."""
+
+    precision: str
+    error: float
+    step: float = 0.0
+
+    @property
+    def bounds(self) -> Bounds:
+        """The tolerance of an element."""
+        limit = PEAK * self.limit
+        return Bounds(limit, limit, scaled=True, symmetric=True, least=self.step * SLIGHTLY_MORE)
+
+    @property
+    def limit(self) -> float:
+        """The largest error of the whole that is still rounding."""
+        usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
+        return max(SLACK * self.error, usual)
+
+    def passes(self, figures: Figures, sources: Iterable[Figures]) -> bool:
+        """Return whether the error of a tensor is rounding, beside the errors of its inputs."""
+        if figures.nonfinite_mismatches:
+            return False
+        if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
+            return True
+        if figures.bulk_l2 is None or figures.bulk_l2 > self.limit * shrinking_of(figures):
+            return False
+        before = max((each.bulk_peak or 0.0 for each in sources), default=0.0)
+        return not figures.mismatches or (figures.bulk_peak or 0.0) <= PEAK_GROWTH * before
+
+
+class Step(NamedTuple):
+    """What two neighbours of a quantised type are apart, and how many bits it has."""
+
+    size: float
+    bits: int
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+Explain = Callable[[Size, Elements], Explained]
+
+
+def shrinking_of(figures: Figures) -> float:
+    """Return the length of an actual tensor in units of the expected one's, 1 if it is longer: that
+    of the shorter one is what errors are measured by, whichever side it is on."""
+    if not figures.cosine or not figures.gain or figures.cosine < 0.1:
+        return 1.0
+    return min(figures.gain / figures.cosine, 1.0)
+
+
+def precision_of(tensor: DumpedTensor) -> str:
+    """Return the name of a coarse floating-point type, empty for any other."""
+    return tensor.dtype.lower() if tensor.dtype in UNITS else ""
+
+
+def type_named(precision: str) -> str:
+    return "BFloat16" if precision == "bfloat16" else precision
+
+
+def coarsest(precisions: Iterable[str]) -> str:
+    """Return the coarsest of some types; empty if none is coarse."""
+    order = ("", "int16", "float16", "bfloat16", "int8", "int4")
+    return max(precisions, key=order.index, default="")
+
+
+class Rounding:
+    """What rounding explains of the pairs of two graphs; `pairs` are all of them."""
+
+    def __init__(
+        self, graphs: tuple[Graph, Graph], values: tuple[Values, Values], pairs: Iterable[Pair]
+    ) -> None:
+        self.graphs, self.values = graphs, values
+        self.by_node: dict[Node, Pair] = {}
+        for pair in pairs:
+            self.by_node[pair.actual] = self.by_node[pair.expected] = pair
+        self.whole = precision_of_sides(graphs)
+        self.shapes = [{tensor.key: tensor.shape for tensor in graph.dump} for graph in graphs]
+
+    def sources(
+        self, pair: Pair, compared: Mapping[Node, TensorComparison]
+    ) -> list[TensorComparison]:
+        """Return what is known of the twins that a pair is computed from."""
+        nodes = [it for side in pair[:2] for it in sources_of(side, self.by_node)]
+        found = {id(self.by_node[it]): self.by_node[it] for it in nodes}
+        return [compared[it.actual] for it in found.values() if it.actual in compared]
+
+    def explain(
+        self, pair: Pair, sources: Sequence[TensorComparison], *, alone: bool = False
+    ) -> Explain | None:
+        """Return what says how much rounding explains, None where the types are as fine as
+        float32.
+
+        An operator that is run `alone` has the errors of its inputs' types only.
+        """
+        regions = [region_of(node, self.by_node) for node in pair[:2]]
+        nodes = [node for region in regions for node in region]
+        own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
+        by_side = [
+            [found for node in region if node.tensor and (found := self.step_of(side, node.tensor))]
+            for side, region in enumerate(regions)
+        ]
+        steps = [*by_side[0], *by_side[1]]
+        quantised = [f"int{step.bits}" for step in steps if step.bits <= 16]
+        before = [it.precision for it in sources]
+        precision = coarsest([*own, *quantised, *before, self.whole])
+        if not precision:
+            return None
+        summed = max((sum_length(*each) for each in self.heavy(regions)), default=0)
+        kinds = {step for node in nodes for step in node.steps}
+        lonely = not any(graph.makers for graph in self.graphs)
+
+        def explained(size: Size, elements: Elements) -> Explained:
+            if lonely:
+                return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
+            step = step_for(steps, elements) if steps else 0.0
+            unit = UNITS.get(type_named(precision), FINE_UNIT)
+            growth = self.growth_of(pair) if kinds & set(HEAVY) else GROWTH
+            added = [unit, inherited(sources, kinds, size.scale, growth, alone=alone)]
+            if size.scale:
+                added.append(step / math.sqrt(12) / size.scale)
+            if summed:
+                added.append(unit * math.sqrt(summed))
+                # Where both sides are quantised, both have the same weights.
+                if precision.startswith("int") and not all(by_side):
+                    added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            return Explained(precision, math.hypot(*added), step)
+
+        return explained
+
+    def explain_constant(self, pair: ConstantPair) -> Explain | None:
+        """Return what says how much rounding explains of two constants, None where none is
+        quantised."""
+        found = [self.step_of(side, tensor) for side, tensor in enumerate(pair[:2])]
+        steps = [step for step in found if step]
+        if not steps:
+            return None
+        largest, precision = max(it.size for it in steps), f"int{min(it.bits for it in steps)}"
+
+        def explained(size: Size, elements: Elements) -> Explained:
+            error = largest / math.sqrt(12) / size.scale if size.scale else 0.0
+            return Explained(precision, error, largest)
+
+        return explained
+
+    def step_of(self, side: int, tensor: DumpedTensor) -> Step | None:
+        """Return the step of a quantised tensor, the largest of several; None for any other
+        tensor."""
+        quantization = self.values[side].quantizations.get(tensor.key)
+        bits = BITS.get(tensor.dtype.partition("(")[0], 32)
+        return Step(max(quantization.scale), bits) if quantization else None
+
+    def growth_of(self, pair: Pair) -> float:
+        """Return what a sum of products makes of its inputs' errors: more of numbers that are much
+        alike."""
+        found = [LEAST_GROWTH]
+        for node in sources_of(pair.expected, self.by_node):
+            if node.tensor is None:
+                continue
+            count, total, square = 0, 0.0, 0.0
+            for block in self.values[1].elements(node.tensor).blocks():
+                finite = block[np.isfinite(block)].astype(np.float64)
+                count += finite.size
+                total += float(finite.sum())
+                square += float(finite @ finite)
+            varying = square - total**2 / count if count else 0.0
+            found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
+        return min(max(found), MOST_GROWTH)
+
+    def heavy(self, regions: Sequence[Sequence[Node]]) -> Iterable[tuple[Node, Shapes]]:
+        """Yield the operators that add up products, with the shapes of their side's tensors."""
+        for side, region in enumerate(regions):
+            for node in region:
+                if node.steps[0] in HEAVY:
+                    yield node, self.shapes[side]
+
+
+def precision_of_sides(graphs: Sequence[Graph]) -> str:
+    """Return the coarse floating-point type that one of two sides computes in.
+
+    Where both have its weights and compute in a wider type, nothing is rounded to it but once.
+    """
+    stored = [share_of_types(graph, stored=True) for graph in graphs]
+    named = [share_of_types(graph, stored=False) for graph in graphs]
+    return stored[0] or stored[1] or (coarsest(named) if named[0] != named[1] else "")
+
+
+def share_of_types(graph: Graph, *, stored: bool) -> str:
+    """Return the coarse type that a good part of a side's tensors are of, as they are `stored` or
+    by names that an engine gives where it computes in a wider type than the model has."""
+    names = [
+        node.tensor.dtype
+        if stored
+        else graph.kinds.rounded_type_of(node.tensor.name) or node.tensor.dtype
+        for node in graph.nodes
+        if node.tensor
+    ]
+    floats = [name for name in names if "float" in name.lower()]
+    for name in UNITS:
+        if floats and floats.count(name) >= COARSE_SHARE * len(floats):
+            return name.lower()
+    return ""
+
+
+def sum_length(node: Node, shapes: Shapes) -> int:
+    """Return how many products an operator adds up for an element; 0 if that is not known."""
+    for _, key in node.constants:
+        weight = shapes.get(key, ())
+        channels = node.tensor.shape[1] if node.tensor and len(node.tensor.shape) > 1 else 0
+        if len(weight) > 1 and channels:
+            return max(prod(weight) // channels, 1)
+    taken = node.parents[0].tensor if node.parents else None
+    if taken is None or not taken.shape:
+        return 0
+    kernel = node.operator.parameters.get("kernel_shape") if node.operator else None
+    if isinstance(kernel, (list, tuple)):
+        group = node.operator.parameters.get("group", 1) if node.operator else 1
+        channels = taken.shape[1] if len(taken.shape) > 1 else 1
+        return max(prod(kernel) * channels // max(int(group), 1), 1)
+    return taken.shape[-1]
+
+
+def step_for(steps: Iterable[Step], elements: Elements) -> float:
+    """Return the largest of some steps, as far as it suits the elements."""
+    largest = 0.0
+    for block in elements.blocks():
+        finite = np.abs(block[np.isfinite(block)])
+        largest = max(largest, float(finite.max(initial=0.0)))
+    return max(min(step, LOOSE_SCALE * 2 * largest / 2.0**bits) for step, bits in steps)
+
+
+def inherited(
+    sources: Sequence[TensorComparison],
+    kinds: set[str],
+    scale: float,
+    growth: float,
+    *,
+    alone: bool,
+) -> float:
+    """Return what the errors of its inputs make of a tensor of a size."""
+    errors = []
+    for source in sources:
+        figures = source.figures
+        if figures is None:
+            continue
+        measured = figures.bulk_l2 if source.passed else source.explained
+        error = measured or 0.0
+        if alone:
+            error = UNITS.get(type_named(source.precision), 0.0)
+        errors.append((error, figures.bulk_scale or 0.0))
+    most = max((error for error, _ in errors), default=0.0)
+    growing = growth * most
+    if kinds <= KEEPING and scale:
+        return min(math.hypot(*(error * size for error, size in errors)) / scale, 4 * growing)
+    if kinds & {"softmax", "exp"}:
+        return max(growing, *(2 * error * size for error, size in errors), 0.0)
+    return growing

@@ -1,0 +1,189 @@
+"""What the rounding of a coarse type explains, on a small network computed in several types."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lar.dumps.dump import Dump
+from lar.records.comparison import Comparison, Quantization
+from lar.reports.compare_text import format_comparison
+from tests.comparison.known_engines import compare_dumps
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.comparison.handmade import Step, dump_of
+
+Array = npt.NDArray[Any]
+Fault = Callable[[str, Array], Array]
+
+LAYERS = 12
+DATA = np.random.default_rng(0).standard_normal((24, 64)).astype(np.float32)
+WEIGHTS = [
+    np.random.default_rng(1 + layer).standard_normal((64, 64)).astype(np.float32) / np.float32(5.5)
+    for layer in range(LAYERS)
+]
+
+
+def no_fault(name: str, array: Array) -> Array:
+    return array
+
+
+def quantised(array: Array, scale: float) -> Array:
+    integers: Array = np.clip(np.rint(array / scale), -128, 127).astype(np.float32)
+    return integers
+
+
+def network(kind: str, fault: Fault = no_fault) -> Dump:
+    """Matrix products and activations one behind the other, in a type; a fault alters what an
+    operator gives."""
+    x = DATA
+    steps = [Step("data", "Input", (), x)]
+
+    def add(name: str, operator: str, array: Array) -> Array:
+        # The engine computes in float32, and stores in its type.
+        array = fault(name, array)
+        quantization, dtype = None, ""
+        if kind in ("float16", "float64"):
+            with np.errstate(over="ignore"):
+                stored = array.astype(kind)
+            array = stored.astype(np.float32)
+        elif kind == "BFloat16":
+            bits = (array.view(np.uint32) + 0x8000) & np.uint32(0xFFFF0000)
+            array = stored = bits.view(np.float32)
+            dtype = kind
+        elif kind == "int8":
+            scale = float(np.abs(array).max()) / 127
+            stored = quantised(array, scale).astype(np.int8)
+            array = stored.astype(np.float32) * np.float32(scale)
+            quantization = Quantization(scale=(scale,))
+        else:
+            stored = array
+        steps.append(
+            Step(name, operator, (steps[-1].name,), stored, dtype=dtype, quantization=quantization)
+        )
+        return array
+
+    x = add("stem", "Tanh", x)
+    for layer, weight in enumerate(WEIGHTS):
+        if kind == "int8":
+            scale = float(np.abs(weight).max()) / 127
+            weight = quantised(weight, scale) * np.float32(scale)
+        elif kind == "float16":
+            weight = weight.astype(np.float16).astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            product = x @ weight
+        x = add(f"dense{layer}", "MatMul", product)
+        x = add(f"relu{layer}", "Relu", np.maximum(x, 0))
+    add("out", "MatMul", x @ WEIGHTS[0])
+    return dump_of(*steps, prefix=kind[0])
+
+
+@pytest.fixture(scope="module")
+def healthy() -> dict[str, Dump]:
+    return {kind: network(kind) for kind in ("float64", "float32", "float16", "BFloat16", "int8")}
+
+
+def verdict_of(comparison: Comparison) -> str:
+    return format_comparison(comparison)[-1]
+
+
+@pytest.mark.parametrize("kinds", [*itertools.permutations(("float32", "float16"), 2)])
+def test_a_float16_run_is_the_same_within_its_rounding(
+    healthy: dict[str, Dump], kinds: tuple[str, str]
+) -> None:
+    found = compare_dumps(healthy[kinds[0]], healthy[kinds[1]])
+    assert (found.finding, found.culprits, found.precision) == ("same", (), "float16")
+    assert verdict_of(found) == "result: the same within float16's rounding"
+
+
+@pytest.mark.parametrize("other", ["float64", "float32", "float16"])
+def test_coarser_types_round_more(healthy: dict[str, Dump], other: str) -> None:
+    for sides in (("BFloat16", other), (other, "BFloat16")):
+        found = compare_dumps(*(healthy[side] for side in sides))  # type: ignore[arg-type]
+        assert verdict_of(found) == "result: the same within bfloat16's rounding"
+    for sides in (("int8", other), (other, "int8")):
+        found = compare_dumps(*(healthy[side] for side in sides))  # type: ignore[arg-type]
+        assert (found.finding, found.culprits, found.precision) == ("same", (), "int8")
+        assert found.snr_db is not None
+        assert 15 < found.snr_db < 40
+        assert verdict_of(found) == (
+            f"result: the same as int8 rounds: {found.snr_db:.0f} dB at the output"
+        )
+
+
+def test_fine_types_have_their_fixed_tolerance(healthy: dict[str, Dump]) -> None:
+    found = compare_dumps(healthy["float32"], healthy["float64"])
+    assert (found.finding, found.precision) == ("same", "")
+    assert all(each.explained is None for each in found.tensors)
+    assert verdict_of(found) == "result: the same within the tolerance"
+
+
+def test_a_tolerance_that_is_given_decides_alone(healthy: dict[str, Dump]) -> None:
+    from lar.records.comparison import Tolerance
+
+    sides = healthy["float16"], healthy["float32"]
+    assert compare_dumps(*sides, Tolerance(rtol=1e-6)).finding == "fault"
+    assert compare_dumps(*sides, Tolerance(rtol=0.2)).precision == ""
+
+
+def altered(name: str, change: Callable[[Array], Array]) -> Fault:
+    return lambda each, array: change(array) if each == name else array
+
+
+FAULTS = {
+    "scale": lambda array: array * np.float32(2),
+    "half scale": lambda array: array / 2,
+    "shift": lambda array: array + np.float32(0.7),
+    "channels": lambda array: np.roll(array, 1, axis=1),
+    "clipped": lambda array: np.clip(array, -np.abs(array).max() / 4, np.abs(array).max() / 4),
+    "infinite": lambda array: np.where(array == array.max(), np.float32(1e6), array),
+    "one channel": lambda array: np.where(np.arange(64) == 5, 0, array),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("layer", [0, 6, 11])
+@pytest.mark.parametrize("kinds", ["float16-float32", "float16-float16", "int8-float32"])
+def test_a_fault_in_a_coarse_type_is_named(
+    healthy: dict[str, Dump], kinds: str, layer: int, fault: str
+) -> None:
+    kind, expected = kinds.split("-")
+    name = f"dense{layer}"
+    if kind == "int8" and (fault == "infinite" or (fault == "one channel" and layer)):
+        pytest.skip("int8 has no infinity, and one of 64 channels is not more than its rounding")
+    wrong = network(kind, altered(name, FAULTS[fault]))
+    found = compare_dumps(wrong, healthy[expected])
+    assert found.finding == "fault"
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == [name]
+    # Seen from the other side it is the same.
+    found = compare_dumps(healthy[expected], wrong)
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == [name]
+
+
+def test_there_may_be_more_behind_a_culprit(healthy: dict[str, Dump]) -> None:
+    def wrong(name: str, array: Array) -> Array:
+        return array * np.float32(1.5) if name in ("dense3", "dense8") else array
+
+    found = compare_dumps(network("float32", wrong), healthy["float32"])
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == ["dense3"]
+    (note,) = found.notes
+    assert "there may be more culprits: --isolate" in note
+    # Behind the last operator there is nothing.
+    last = compare_dumps(network("float32", altered("out", lambda x: x * 2)), healthy["float32"])
+    assert last.notes == ()
+
+
+def test_a_cast_between_float32_operators_is_a_fault(healthy: dict[str, Dump]) -> None:
+    def cast(array: Array) -> Array:
+        return array.astype(np.float16).astype(np.float32)
+
+    found = compare_dumps(network("float32", altered("dense5", cast)), healthy["float32"])
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == ["dense5"]
