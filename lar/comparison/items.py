@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import fmean
 
 from lar.dumps.dump import Dump, DumpIndex
 from lar.records.comparison import (
@@ -68,7 +67,7 @@ class Errors:
             relative_l2=math.sqrt(self.noise / self.signal) if self.signal else None,
             worst_snr_db=finite(ordered[0]),
             p99_snr_db=finite(ordered[place]),
-            mean_snr_db=fmean(known) if known else None,
+            mean_snr_db=math.fsum(known) / len(known) if known else None,
             rmse_over_scale=rms / step if step else None,
         )
 

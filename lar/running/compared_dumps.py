@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,6 +230,8 @@ def compare_items(
     Raises:
         LarError: a run did not end well.
     """
+    import shutil  # slow to import, and few comparisons are of a data set
+
     collected = CollectedItems()
     place = folder / "item"
     for number, name in enumerate(items):
