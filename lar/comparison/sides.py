@@ -32,19 +32,15 @@ def compare_sides(
                     it.actual.key: it for it in across.tensors if it.passed or across.same
                 }
     passed = [found.same for found in against_first]
-    keys = dict.fromkeys(it.expected.key for found in against_first for it in in_order(found))
+    keys = dict.fromkeys(it.expected.key for found in against_first for it in found.tensors)
     rows = ([found.get(key) for found in by_key] for key in keys)
+    tensors = (tensor_of_sides(row, passed, between) for row in rows)
     return ComparisonOfSides(
         sides=(against_first[0].expected, *(found.actual for found in against_first)),
         tolerance=against_first[0].tolerance,
         comparisons=tuple(against_first),
-        tensors=tuple(tensor_of_sides(row, passed, between) for row in rows),
+        tensors=tuple(sorted(tensors, key=lambda it: (it.constant, it.depth))),
     )
-
-
-def in_order(found: Comparison) -> list[TensorComparison]:
-    """Return the tensors of a comparison in the order of execution, constants last."""
-    return sorted(found.tensors, key=lambda it: (it.constant, it.depth))
 
 
 def tensor_of_sides(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
@@ -85,7 +85,7 @@ def report_of(comparison: Comparison, *, everything: bool = False, wide: bool = 
     """Return the text of a comparison in its parts."""
     columns = columns_for(comparison, wide=wide)
     body: list[str | AnyTable] = [
-        *describe_sides(comparison),
+        *describe_sides({"A": comparison.actual, "B": comparison.expected}),
     ]
     if comparison.truth is not None:
         body.append(f"truth: {describe_side(comparison.truth.side)}")
@@ -138,13 +138,14 @@ def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
     return (not tensor.passed, error)
 
 
-def describe_sides(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines about both sides: where each comes from, and the machines that ran them."""
-    sides = {"A": comparison.actual, "B": comparison.expected}
+def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
+    """Yield the lines about the sides by letter: where each comes from, and the machines that ran
+    them."""
     yield from (f"{letter}: {describe_side(side)}" for letter, side in sides.items())
     machines = {letter: describe_machine(side) for letter, side in sides.items()}
     if len(set(machines.values())) == 1:
-        yield from (f"both on: {machine}" for machine in filter(None, set(machines.values())))
+        on = "both on" if len(sides) == 2 else "all on"
+        yield from (f"{on}: {machine}" for machine in filter(None, set(machines.values())))
     else:
         yield from (
             f"{letter} on: {machine or 'a machine that the dump does not name'}"

@@ -10,11 +10,18 @@ from string import ascii_uppercase as LETTERS
 from typing import Any
 
 from lar.errors import printable
-from lar.records.comparison import ComparisonOfSides, Culprit, Figures, TensorFacts, TensorOfSides
+from lar.records.comparison import (
+    ComparisonOfSides,
+    Culprit,
+    Figures,
+    SideFacts,
+    TensorFacts,
+    TensorOfSides,
+)
 from lar.reports.compare_text import (
     MOST_ROWS,
     describe_culprits,
-    describe_side,
+    describe_sides,
     format_number,
     shorten,
     type_of,
@@ -33,7 +40,7 @@ def build_report(
     """Return the report: the sides, the worst tensors or all, and the odd one out; and a page of
     all tensors if that is wanted."""
     columns = columns_of(found)
-    body: list[str | AnyTable] = [*describe_sides(found)]
+    body: list[str | AnyTable] = [*describe_sides(sides_of(found))]
     title, shown = rows_to_show(found.tensors, everything)
     if shown:
         body += ["", title, table_of(columns, shown)]
@@ -126,10 +133,9 @@ def describe_groups(row: TensorOfSides) -> str:
     return " | ".join(groups)
 
 
-def describe_sides(found: ComparisonOfSides) -> Iterator[str]:
-    """Yield a line for each side."""
-    for letter, side in zip(LETTERS, found.sides, strict=False):
-        yield f"{letter}: {describe_side(side)}"
+def sides_of(found: ComparisonOfSides) -> dict[str, SideFacts]:
+    """Return the sides by letter."""
+    return dict(zip(LETTERS, found.sides, strict=False))
 
 
 def rows_to_show(
@@ -214,7 +220,8 @@ def page_of(found: ComparisonOfSides, columns: Sequence[Column[TensorOfSides]]) 
     """Return a page: the verdict, the errors of each side over depth, and all tensors."""
     verdict = "same" if found.same else "different"
     *notes, result = format_summary(found)
-    facts = [(line[0], line[3:]) for line in describe_sides(found)]
+    lines = (line.partition(": ") for line in describe_sides(sides_of(found)))
+    facts = [(name, text) for name, _, text in lines]
     words = (
         f'<p class="result {verdict}">{escape(result.partition(": ")[2])}</p>'
         + format_facts(facts)
