@@ -75,13 +75,17 @@ def names_by_way_of(
     found: Comparison, against: Comparison, dumps: Sequence[Dump], truth: Dump, nearest: int
 ) -> dict[str, str]:
     """Return the names of the other side's tensors with those of their twins' twins in the truth;
-    names that occur twice are left out."""
-    twins = {it.actual.key: it.expected.key for it in against.tensors if not it.constant}
+    names that occur twice are left out, and so are tensors to which one side adds a bias later."""
+    twins = {
+        it.actual.key: it.expected.key
+        for it in against.tensors
+        if not (it.constant or it.apart_by_bias)
+    }
     names: dict[str, str] = {}
     taken: set[str] = set()
     for pair in found.tensors:
         other, near = (pair.actual, pair.expected)[:: 1 if nearest else -1]
-        if pair.constant or near.key not in twins:
+        if pair.constant or pair.apart_by_bias or near.key not in twins:
             continue
         name = dumps[1 - nearest].tensor(other.key).name
         there = truth.tensor(twins[near.key]).name

@@ -1,0 +1,109 @@
+"""The truth as a third side of dumps that are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lar.comparison.compare import compare_dumps
+from lar.comparison.truth import judge_by_truth, names_by_way_of
+from lar.dumps.dump import Dump
+from lar.engines import operator_kinds_of
+from lar.records.comparison import Comparison
+from lar.reports.compare_text import describe_truth
+from tests.comparison.handmade import Step, dump_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+DATA = np.random.RandomState(0).randn(1, 4, 6, 6)
+WRONG = np.where(np.arange(DATA.size).reshape(DATA.shape) % 7, 1.0, 1.5)
+
+
+def network(prefix: str, *, middle: Array | float = 1.0, names: str = "abc") -> Dump:
+    """A dump of three operators in a row, the second one off by a factor."""
+    one = DATA * 2 + 1
+    two = np.tanh(one) * middle
+    three = np.maximum(two, 0.1)
+    wide = np.float64 if prefix == "truth" else np.float32
+    return dump_of(
+        Step("data", "Input", (), DATA.astype(wide)),
+        Step(names[0], "Mul", ("data",), one.astype(wide)),
+        Step(names[1], "Tanh", (names[0],), two.astype(wide)),
+        Step(names[2], "Relu", (names[1],), three.astype(wide)),
+        prefix=prefix,
+    )
+
+
+def judge(actual: Dump, expected: Dump, nearest: int = 1) -> Comparison:
+    def compare(one: Dump, other: Dump, names: Mapping[str, str]) -> Comparison:
+        return compare_dumps(one, other, kinds_of=operator_kinds_of, name_map=names)
+
+    truth = network("truth")
+    return judge_by_truth(
+        compare(actual, expected, {}), (actual, expected), truth, compare, nearest=nearest
+    )
+
+
+@pytest.mark.parametrize("nearest", [0, 1])
+@pytest.mark.parametrize(
+    ("actual", "expected", "words"),
+    [
+        (1.0, 1.0, "both round as they must"),
+        (WRONG, 1.0, "A is off in Tanh b, and B rounds as it must"),
+        (1.0, WRONG, "A rounds as it must, and B is off in Tanh b"),
+        (WRONG, WRONG, "A is off in Tanh b, and B is off in Tanh b"),
+    ],
+)
+def test_the_side_that_is_off_is_named(
+    actual: Any, expected: Any, words: str, nearest: int
+) -> None:
+    sides = network("one", middle=actual), network("other", middle=expected)
+    found = judge(*sides, nearest=nearest)
+    assert found.truth is not None
+    assert describe_truth(found.truth) == words
+    assert found.same == (actual is expected)
+
+
+def test_errors_are_those_of_each_side() -> None:
+    found = judge(network("one", middle=WRONG), network("other"))
+    errors = {it.expected.name: it.truth for it in found.tensors}
+    assert {name: it.tensor.name for name, it in errors.items() if it} == {
+        name: name for name in ("data", "a", "b", "c")
+    }
+    both = errors["b"]
+    assert both is not None
+    assert both.actual is not None
+    assert both.expected is not None
+    assert (both.actual.relative_l2 or 0) > 0.01 > 1e-6 > (both.expected.relative_l2 or 0)
+    assert found.culprits[0].output.truth == both
+
+
+def test_a_side_has_the_twin_in_the_truth_that_its_twin_has() -> None:
+    """A calls two tensors by the names that the truth gives to others."""
+    found = judge(network("one", names="bax"), network("other", names="pqr"))
+    twins = dict(zip("pqr", "abc", strict=True))
+    assert len(found.tensors) == 4
+    for tensor in found.tensors:
+        truth = tensor.truth
+        assert truth is not None
+        name = tensor.expected.name
+        assert truth.tensor.name == twins.get(name, name)
+        for errors in (truth.actual, truth.expected):
+            assert errors is not None
+            assert errors.relative_l2 is not None
+            assert errors.relative_l2 < 1e-6
+
+
+def test_tensors_to_which_one_side_adds_a_bias_later_are_matched_with_the_truth_alone() -> None:
+    """Their twins have another value."""
+    one, other, truth = network("one"), network("other"), network("truth")
+    found = compare_dumps(one, other, kinds_of=operator_kinds_of)
+    against = compare_dumps(other, truth, kinds_of=operator_kinds_of)
+    names = names_by_way_of(found, against, (one, other), truth, 1)
+    assert names == {name: name for name in ("data", "a", "b", "c")}
+    apart = replace(found, tensors=tuple(replace(it, apart_by_bias=True) for it in found.tensors))
+    assert names_by_way_of(apart, against, (one, other), truth, 1) == {}
