@@ -6,16 +6,18 @@ import csv
 import io
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lar.comparison.compare import compare_dumps
+from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.engines import operator_kinds_of
 from lar.records.comparison import Comparison, Quantization, Tolerance, read_comparison
 from lar.reports.compare_csv import format_csv
 from lar.reports.compare_text import format_comparison, format_json
+from lar.running.compared_dumps import Side, compare_items
 from tests.comparison.handmade import Step, dump_of
 
 ONES = np.ones(100, np.float32)
@@ -106,3 +108,24 @@ def test_every_report_has_the_errors_over_items() -> None:
     assert "2 items of a data set" in text
     assert "SNR mean  SNR p99  SNR worst" in text
     assert "items" not in format_csv(compare_item(0.1)).splitlines()[0]
+
+
+def test_an_interrupt_ends_with_the_items_before(tmp_path: Path) -> None:
+    def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
+        progress("running")
+        if len(said) == interrupted_at:
+            raise KeyboardInterrupt
+        return compare_item(0.1)
+
+    said: list[str] = []
+    interrupted_at = 3
+    found = compare_items([], "abcd", compare_once, tmp_path, said.append)
+    assert found.interrupted
+    assert found.items == ("a", "b")
+    assert found.notes[-1] == "interrupted: 2 of 4 items were compared"
+    assert said[-1] == "item 3 of 4: running"
+    said.clear()
+    interrupted_at = 1
+    (tmp_path / "item").rmdir()
+    with pytest.raises(KeyboardInterrupt):
+        compare_items([], "abcd", compare_once, tmp_path, said.append)
