@@ -126,7 +126,7 @@ def is_coarse(tensor: TensorComparison) -> bool:
     figures = tensor.figures
     if tensor.single is not None or tensor.truth is not None:
         return True
-    return figures is not None and (figures.snr_db or math.inf) < FINE_SNR_DB
+    return bool(figures and figures.snr_db is not None and figures.snr_db < FINE_SNR_DB)
 
 
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
