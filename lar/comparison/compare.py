@@ -207,9 +207,33 @@ class DumpComparison:
             left if len(alone) < count else "",
         )
 
-    def compare_alone(self, pair: Pair, array: Array) -> TensorComparison:
-        """Compare what the operator of a pair gave alone, as it is stored, with the expected
-        tensor."""
+    def compare_alone(
+        self, pair: Pair, array: Array, fed: Mapping[Pair, Array]
+    ) -> TensorComparison:
+        """Compare what the operator of a pair gave alone with the expected tensor; all that it was
+        fed with is known too, as it was stored.
+
+        What its values lost when they were brought into the actual types is explained.
+        """
+        there = copy.copy(self)
+        there.rounding = Rounding(self.graphs, self.values, (*fed, pair))
+        sources = [
+            replace(
+                self.compare_array(source, value), precision=self.compared[source.actual].precision
+            )
+            for source, value in fed.items()
+        ]
+        sources = [replace(source, passed=True) for source in sources]
+        return there.compare_array(pair, array, there.explain(pair, sources), sources)
+
+    def compare_array(
+        self,
+        pair: Pair,
+        array: Array,
+        explain: Explain | None = None,
+        sources: Sequence[TensorComparison] = (),
+    ) -> TensorComparison:
+        """Compare an array in the place of the actual tensor of a pair, as that is stored."""
         assert pair.actual.tensor
         assert pair.expected.tensor
         actual = Dump(self.dumps[0].source, self.dumps[0].index, lambda _: array)
@@ -222,7 +246,8 @@ class DumpComparison:
             pair.by,
             pair.expected.depth,
             apart_by_bias=pair.apart_by_bias,
-            explain=self.explain(pair, self.rounding.sources(pair, self.compared), alone=True),
+            explain=explain,
+            sources=sources,
         )
 
     def measure_all(
@@ -319,11 +344,9 @@ class DumpComparison:
         """Whether the user gave no tolerance."""
         return self.tolerance == Tolerance()
 
-    def explain(
-        self, pair: Pair, sources: Sequence[TensorComparison], *, alone: bool = False
-    ) -> Explain | None:
+    def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
         """Return what says how much of a pair's difference rounding explains."""
-        return self.rounding.explain(pair, sources, alone=alone) if self.by_default else None
+        return self.rounding.explain(pair, sources) if self.by_default else None
 
     def compare_nodes(self, actual: Node, expected: Node) -> TensorComparison | None:
         """Compare two tensors that are not twins; return None if their values or shapes forbid

@@ -39,8 +39,9 @@ from lar.records.comparison import Quantization, TensorComparison, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-Compare = Callable[[Pair, Array], TensorComparison]
-"""Compares what an operator gave alone, as it is stored, with the expected tensor of its pair."""
+Compare = Callable[[Pair, Array, Mapping[Pair, Array]], TensorComparison]
+"""Compares what an operator gave alone with the expected tensor of its pair; with it comes what it
+was fed with. All is as the actual side stores it."""
 
 
 class Operators(Protocol):
@@ -123,7 +124,8 @@ def run_one(
     """
     try:
         before = values_before(pair.actual, twins, values)
-        found = compare(pair, operators.compute(tensor_of(pair.actual), before))
+        named = {tensor_of(each.actual).name: array for each, array in before.items()}
+        found = compare(pair, operators.compute(tensor_of(pair.actual), named), before)
         if not (found.passed or is_repeated(pair.actual, twins, values[0].dump, operators)):
             return Alone(problem="the engine does not compute it alone as it did in the run")
     except DumpError:
@@ -159,8 +161,8 @@ def tensor_of(node: Node) -> DumpedTensor:
 
 def values_before(
     node: Node, twins: Mapping[Node, Pair], values: tuple[Values, Values]
-) -> dict[str, Array]:
-    """Return what a node is computed from, by name: the expected values, stored as actual ones.
+) -> dict[Pair, Array]:
+    """Return what a node is computed from: the expected values, stored as actual ones.
 
     Raises:
         LarError: some of it has no twin on the expected side, or is of a type that cannot be fed.
@@ -169,9 +171,9 @@ def values_before(
     for each in region_of(node, twins):
         if each.is_input or each.operator is None:
             raise LarError("what it is computed from has no twin in B", subject=each.name)
+    pairs = [twins[each] for each in sources_of(node, twins)]
     return {
-        tensor_of(each).name: stored_as(tensor_of(each), tensor_of(twins[each].expected), values)
-        for each in sources_of(node, twins)
+        pair: stored_as(tensor_of(pair.actual), tensor_of(pair.expected), values) for pair in pairs
     }
 
 

@@ -172,14 +172,9 @@ class Rounding:
         found = {id(self.by_node[it]): self.by_node[it] for it in nodes}
         return [compared[it.actual] for it in found.values() if it.actual in compared]
 
-    def explain(
-        self, pair: Pair, sources: Sequence[TensorComparison], *, alone: bool = False
-    ) -> Explain | None:
+    def explain(self, pair: Pair, sources: Sequence[TensorComparison]) -> Explain | None:
         """Return what says how much rounding explains, None where the types are as fine as
-        float32.
-
-        An operator that is run `alone` has the errors of its inputs' types only.
-        """
+        float32."""
         regions = [region_of(node, self.by_node) for node in pair[:2]]
         nodes = [node for region in regions for node in region]
         own = [precision_of(it.tensor) for it in pair[:2] if it.tensor]
@@ -203,7 +198,7 @@ class Rounding:
             step = step_for(steps, elements) if steps else 0.0
             unit = UNITS.get(type_named(precision), FINE_UNIT)
             growth = self.growth_of(pair) if kinds & set(HEAVY) else GROWTH
-            added = [unit, inherited(sources, kinds, size.scale, growth, alone=alone)]
+            added = [unit, inherited(sources, kinds, size.scale, growth)]
             if size.scale:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
@@ -317,12 +312,7 @@ def step_for(steps: Iterable[Step], elements: Elements) -> float:
 
 
 def inherited(
-    sources: Sequence[TensorComparison],
-    kinds: set[str],
-    scale: float,
-    growth: float,
-    *,
-    alone: bool,
+    sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
     """Return what the errors of its inputs make of a tensor of a size."""
     errors = []
@@ -331,10 +321,7 @@ def inherited(
         if figures is None:
             continue
         measured = figures.bulk_l2 if source.passed else source.explained
-        error = measured or 0.0
-        if alone:
-            error = UNITS.get(type_named(source.precision), 0.0)
-        errors.append((error, figures.bulk_scale or 0.0))
+        errors.append((measured or 0.0, figures.bulk_scale or 0.0))
     most = max((error for error, _ in errors), default=0.0)
     growing = growth * most
     if kinds <= KEEPING and scale:

@@ -172,6 +172,13 @@ def test_megengine_finds_a_fault_behind_another(root: Path, faulty: str, options
     assert not {"relu2", "logits"} & {*right}
 
 
+def test_what_quantising_the_inputs_adds_is_no_fault(run_lar: RunLar, root: Path) -> None:
+    words = ["--input", "inputs/digit_7.npy", "--isolate"]
+    done = run_lar("compare", "models/int8.onnx", "models/digits_cnn.onnx", *words, cwd=root)
+    assert done.returncode == 0
+    assert "result: the same as int8 rounds" in done.stdout
+
+
 def test_an_interrupt_ends_with_what_is_known(
     run_lar: RunLar, root: Path, faulty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
