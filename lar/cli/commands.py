@@ -12,7 +12,7 @@ COMMANDS: Mapping[str, str] = {
     "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
     "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
     "pack": "write a model with testcases: inputs, and the outputs computed here",
-    "compare": "compare two dumps or models, and name the operator at fault",
+    "compare": "compare two or more dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
     "results": "print results of any machines, models and engines side by side",
     "history": "list, plot and check stored results for regressions, add and remove some",

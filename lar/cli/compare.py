@@ -148,7 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the form of a report whose name has none (default markdown for -)",
     )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    group = parser.add_argument_group("input of models, on both sides")
+    group = parser.add_argument_group("input of models, on all sides")
     group.add_argument(
         "--case",
         type=int,
