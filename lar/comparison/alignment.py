@@ -10,8 +10,9 @@ import numpy as np
 
 from lar.comparison.elements import dequantized, elements_of
 from lar.comparison.graph import Graph, Node, region_of
-from lar.comparison.matching import Matching, Pair, is_generic
+from lar.comparison.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.comparison.operator_kinds import GROUPS
+from lar.comparison.quantities import names_of_constants
 from lar.comparison.signatures import Values, squeezed
 from lar.dumps.dump import DumpedTensor
 from lar.records.comparison import MatchedBy
@@ -101,12 +102,13 @@ def pair_constants(
 ) -> list[ConstantPair]:
     """Pair constants by name, or by their place among the inputs of an operator or of all operators
     between a pair and the pairs before it, which the other side may have fused."""
+    names = [names_of_constants(graph) for graph in (actual, expected)]
     stores = [
-        {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
-        for graph in (actual, expected)
+        {tensor.key: tensor for tensor in graph.dump if tensor.key in known}
+        for graph, known in zip((actual, expected), names, strict=True)
     ]
-    counts = [Counter(tensor.name for tensor in store.values()) for store in stores]
-    named = {tensor.name: tensor for tensor in stores[1].values()}
+    counts = [Counter(known.values()) for known in names]
+    named = {name: stores[1][key] for key, name in names[1].items()}
     found: dict[str, ConstantPair] = {}
     used: set[str] = set()
 
@@ -117,19 +119,23 @@ def pair_constants(
             used.add(other.key)
 
     for one in stores[0].values():
+        name = names[0][one.key]
         if name_map.get(one.name) in named:
             add(one, named[name_map[one.name]], "name")
-        if not is_generic(one.name) and counts[0][one.name] == counts[1][one.name] == 1:
-            add(one, named[one.name], "name")
+        if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
+            add(one, named[name], "name")
     for pair in pairs:
-        places = dict(pair.expected.constants)
-        for place, key in pair.actual.constants:
-            other_key = places.get(place, "")
+        places = {place: expected.integers_of(key) for place, key in pair.expected.constants}
+        for place, taken in pair.actual.constants:
+            key, other_key = actual.integers_of(taken), places.get(place, "")
             if key in stores[0] and other_key in stores[1]:
                 add(stores[0][key], stores[1][other_key], "graph")
     twins = {node for pair in pairs for node in pair[:2]}
     for pair in pairs if not actual.dump.excerpts else ():
-        sides = [parameters_of(node, twins) for node in pair[:2]]
+        sides = [
+            [*map(graph.integers_of, parameters_of(node, twins))]
+            for graph, node in zip((actual, expected), pair[:2], strict=True)
+        ]
         free = [
             [store[key] for key in side if key in store and key not in known]
             for side, store, known in zip(sides, stores, (found, used), strict=True)
@@ -155,7 +161,7 @@ def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
 def pair_parameters(
     free: Sequence[Sequence[DumpedTensor]], values: tuple[Values, Values], *, by_shape: bool
 ) -> Iterator[ConstantPair]:
-    """Pair constants that hold the same values, in plain axes or in blocks.
+    """Pair constants that hold the same values, in plain axes or in blocks, or rounded to integers.
 
     With `by_shape`, also pair two whose values differ, if no other constant on either side has
     their shape and type.
@@ -164,7 +170,7 @@ def pair_parameters(
     lonely: list[tuple[DumpedTensor, list[DumpedTensor]]] = []
     for one in free[0] if left else ():
         array = read(values[0], one, [values[1].shape_of(it) for it in left])
-        fitting = []
+        fitting, nearest = [], None
         for other in left:
             there = read(values[1], other, [array.shape])
             if squeezed(there.shape) != squeezed(array.shape):
@@ -174,13 +180,26 @@ def pair_parameters(
                 left.remove(other)
                 break
             fitting.append(other)
+            rounded = one.key in values[0].quantizations or other.key in values[1].quantizations
+            if rounded and is_near(array.ravel(), there.ravel()):
+                nearest = other
         else:
+            if nearest is not None:
+                yield ConstantPair(one, nearest, "content")
+                left.remove(nearest)
+                continue
             lonely.append((one, fitting))
     for one, fitting in lonely:
         others = [it for it in fitting if it in left and it.dtype == one.dtype]
         rivals = [it for it, theirs in lonely if it is not one and set(theirs) & set(others)]
         if by_shape and len(others) == 1 and not rivals:
             yield ConstantPair(one, others[0], "graph")
+
+
+def is_near(one: Array, other: Array) -> bool:
+    """Return whether two arrays are as near as rounding to integers leaves them."""
+    lengths = float(np.linalg.norm(one)), float(np.linalg.norm(other))
+    return float(np.linalg.norm(np.subtract(one, other))) <= NEAR_QUANTIZED * max(lengths)
 
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:

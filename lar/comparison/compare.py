@@ -483,7 +483,8 @@ class DumpComparison:
 
     def culprit_of(self, blame: Blame, constants: dict[str, TensorComparison]) -> Culprit:
         """Return the record of a culprit, with those of its own weights that differ."""
-        taken = [key for node in blame.actual for _, key in node.constants]
+        integers_of = self.graphs[0].integers_of
+        taken = [integers_of(key) for node in blame.actual for _, key in node.constants]
         return Culprit(
             actual=tuple(self.operator_facts(0, node) for node in blame.actual),
             expected=tuple(self.operator_facts(1, node) for node in blame.expected),
@@ -534,7 +535,13 @@ class DumpComparison:
             for tensor in graph.dump:
                 if tensor.key in graph.constants and tensor.key not in known[side]:
                     facts = self.tensor_facts(side, tensor)
-                    reason = "a constant that the other side holds in another form, or not at all"
+                    integers = graph.integers_of(tensor.key)
+                    if integers != tensor.key and integers in known[side]:
+                        reason = f"the data of {graph.dump.tensor(integers).name}"
+                    else:
+                        reason = (
+                            "a constant that the other side holds in another form, or not at all"
+                        )
                     found.append(
                         UnmatchedTensor(
                             side=name, tensor=facts, fused=True, reason=reason, constant=True

@@ -61,6 +61,7 @@ class Graph:
         self.named_constants = constants
         self.makers = {key: each for each in dump.index.operators for key in each.outputs}
         self.constants = self.find_constants()
+        self.dequantized = self.find_dequantized()
         self.nodes_by_key = self.make_nodes()
         self.nodes = self.put_in_order()
 
@@ -87,6 +88,21 @@ class Graph:
             grown = not found <= constants
             constants |= found
         return constants | data
+
+    def find_dequantized(self) -> dict[str, str]:
+        """Return the keys of constants that are the real numbers of other constants, each with the
+        key of the integers."""
+        quantized = {it.key for it in self.dump if it.quantization} & self.constants
+        return {
+            key: self.makers[key].inputs[0]
+            for key in self.constants
+            if key in self.makers and key not in quantized
+            if not quantized.isdisjoint(self.makers[key].inputs[:1])
+        }
+
+    def integers_of(self, key: str) -> str:
+        """Return the key of the integers whose real numbers a constant has, else its own."""
+        return self.dequantized.get(key, key)
 
     def make_nodes(self) -> dict[str, Node]:
         tensors = {tensor.key: tensor for tensor in self.dump}

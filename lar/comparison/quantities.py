@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lar.comparison.graph import Node
+from lar.comparison.graph import Graph, Node
 from lar.comparison.operator_kinds import HEAVY, UNKNOWN, Steps
 from lar.dumps.dump import DumpedTensor
 
@@ -92,6 +92,23 @@ def names_of(
             more.append(node.parents[0].name)
         named[node] = (*names, *(name for name in dict.fromkeys(more) if not taken[name]))
     return named
+
+
+def names_of_constants(graph: Graph) -> dict[str, str]:
+    """Return the names of constants by key, as the float model has them, without those that are the
+    real numbers of other constants."""
+    tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
+    names = {key: it.name for key, it in tensors.items() if key not in graph.dequantized}
+    for key, integers in graph.dequantized.items():
+        if key in tensors and integers in names:
+            names[integers] = tensors[key].name
+    return {key: name_before(name) for key, name in names.items()}
+
+
+def name_before(name: str) -> str:
+    """Return a name without what a quantiser appended."""
+    found = APPENDED.fullmatch(name)
+    return found["name"] if found else name
 
 
 def is_rounded_only(node: Node) -> bool:

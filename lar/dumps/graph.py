@@ -18,7 +18,7 @@ from lar.dumps.tensor_layouts import layouts_of
 # Operators that hold a value; all others compute one, or take in the model's input.
 CONSTANT = re.compile(
     r"ImmutableTensor|(Volatile)?SharedDeviceTensor(WithFormat)?|"
-    r"MultipleDeviceTensor(WithFormat)?Holder|Constant"
+    r"MultipleDeviceTensor(WithFormat)?Holder|Constant|Initializer"
 )
 OUTPUT_FILE = re.compile(r"run(\d{1,9})-var ?\d+")
 

@@ -105,6 +105,9 @@ def layout_of_format(text: str) -> str:
         return "nhwcd4"
     if found := re.fullmatch(r"NCHWC\{(\d{1,3})\}", text):
         return f"nchw{found[1]}c"
+    if found := re.fullmatch(r"OIHWC\{(\d{1,3})(?:,(\d{1,3}))?\}", text):
+        block = found[1]
+        return f"OIhw{block}i{block}o" if found[2] else f"Oihw{block}o"
     return ""
 
 

@@ -76,6 +76,10 @@ def test_the_culprit_between_models_is_named_in_every_report(
     (culprit,) = json.loads(text)["culprits"]
     assert culprit["actual"][0]["output"] == "conv2"
     assert "conv2.weight" in culprit["expected"][0]["name"]
+    (parameter,) = culprit["parameters"]
+    assert parameter["expected"]["name"] == "conv2.weight"
+    assert parameter["figures"]["max_absolute"] == pytest.approx(0.5)
+    assert "  parameter  conv2.weight" in done.stdout
     assert ",relu2," in table
     algorithm = culprit["expected"][0]["algorithm"]
     assert algorithm

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,6 +119,7 @@ Array = np.ndarray[Any, Any]
 PARTS = 4
 LEAST_TENSORS = 8
 OPERATORS = ".operators.json"
+FLOATS = (1, 10, 11)  # float, float16 and double among ONNX's data types
 QUANTIZATIONS = ".quantizations.json"
 
 
@@ -160,7 +162,8 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
         for outputs, parameters in graph.operators()
     ]
     Path(str(folder) + OPERATORS).write_text(json.dumps(facts))
-    for variable, inputs, array in graph.tensors(kept=wanted_names(graph.scales)):
+    computed = graph.tensors(kept=wanted_names(graph.scales))
+    for variable, inputs, array in chain(graph.weights(), computed):
         write_tensor(folder / f"{variable.id:06x}", array, format_name(variable, inputs))
     if found := graph.quantizations():
         kept = {name: asdict(quantization) for name, quantization in found.items()}
@@ -284,6 +287,40 @@ class Graph:
         }
         return quantizations_of(self.scales, {**constants, **self.arrays})
 
+    def weights(self) -> Iterator[Dumped]:
+        """Yield the weights and biases that operators take, one at a time, in plain axes or in
+        blocks; not the scales of quantised tensors, nor shapes and the like."""
+        from onnx import numpy_helper
+
+        block = block_size(self.driver.onnxruntime) if self.blocked else 1
+        in_blocks = dict(self.filters_in_blocks())
+        scales, quantized = wanted_names(self.scales), {each.tensor for each in self.scales}
+        for each in self.model.graph.initializer:
+            if each.name in scales or each.name not in self.variables:
+                continue
+            if each.data_type not in FLOATS and each.name not in quantized:
+                continue
+            array = numpy_helper.to_array(each, str(self.saved.folder))
+            if array.dtype.name not in BY_DTYPE:
+                continue
+            blocks = [block] * in_blocks.get(each.name, 0)
+            yield self.dumped_as(each.name, (), *filter_in_blocks(array, blocks))
+
+    def filters_in_blocks(self) -> Iterator[tuple[str, int]]:
+        """Yield the names of the filters whose output channels stand in blocks, and in how many of
+        their axes there are blocks."""
+        for node, known in zip(self.nodes, self.parameters, strict=True):
+            if node.domain == DOMAIN.decode() and node.operator == "Conv":
+                shape = self.shapes.get(node.inputs[1], ())
+                by_channel = known.get("group", 1) > 1 and shape[1:2] == (1,)
+                takes_blocks = node.inputs[0] in self.blocked and not by_channel
+                yield node.inputs[1], 2 if takes_blocks else 1
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the weights."""
+        return {each.name: tuple(each.dims) for each in self.model.graph.initializer}
+
     def tensors(self, kept: Container[str] = ()) -> Iterator[Dumped]:
         """Yield the inputs, then all tensors that are arrays of numbers, in the graph's order.
 
@@ -315,6 +352,10 @@ class Graph:
             batch, channels, *sizes = array.shape
             array = array.reshape(batch, channels // block, *sizes, block)
             kind = f"NCHWC{{{block}}}"
+        return self.dumped_as(name, inputs, array, kind)
+
+    def dumped_as(self, name: str, inputs: Sequence[str], array: Array, kind: str) -> Dumped:
+        """Return a tensor that is stored in a format, with its names."""
         element = BY_DTYPE[array.dtype.name]
         variable = self.variables[name] = replace(
             self.variables[name],
@@ -325,6 +366,17 @@ class Graph:
             dtype=element.name,
         )
         return Dumped(variable, tuple(self.variables[each] for each in inputs if each), array)
+
+
+def filter_in_blocks(array: Array, blocks: Sequence[int]) -> tuple[Array, str]:
+    """Return the filters of a convolution with the axes in which they are stored, and the format:
+    blocks of output channels alone, or within those of input channels."""
+    if not blocks or array.ndim != 4:
+        return array, ""
+    outputs, inputs, *sizes = array.shape
+    inner = inputs // blocks[-1] if len(blocks) > 1 else inputs
+    shape = (outputs // blocks[0], inner, *sizes, *blocks)
+    return array.reshape(shape), f"OIHWC{{{','.join(map(str, blocks))}}}"
 
 
 def read_parameters(model: Any) -> list[dict[str, Any]]:
