@@ -16,6 +16,7 @@ from typing import Any
 from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.graph import index_of
+from lar.dumps.tensor_layouts import has_channels_last, layouts_of
 from lar.errors import DumpError, check_keywords
 from lar.records.run import record_from_json, record_to_json
 
@@ -51,7 +52,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
     """
     place = index_place(folder)
     if place.exists():
-        index, files = read_index(place), set(tensor_files(folder))
+        index, files = with_channels_last(read_index(place)), set(tensor_files(folder))
         missing = tuple(tensor.key for tensor in index.tensors if tensor.key not in files)
         kept = tuple(tensor for tensor in index.tensors if tensor.key in files)
         if len(kept) == len(files) and (not missing or is_index_of(kept, folder)):
@@ -65,6 +66,16 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             "holds no dumped tensors", "give the folder that a dump wrote", subject=folder
         )
     return index_of(headers), ()
+
+
+def with_channels_last(index: DumpIndex) -> DumpIndex:
+    """Return an index with the layouts of tensors whose channels come last, which the first
+    versions of lar left out."""
+    if not any(map(has_channels_last, index.operators)):
+        return index
+    found = layouts_of(index.tensors, index.operators, {})
+    tensors = (replace(it, layout=it.layout or found.get(it.key, "")) for it in index.tensors)
+    return replace(index, tensors=tuple(tensors))
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:

@@ -175,3 +175,24 @@ def test_integers_with_their_scales_are_what_the_engine_makes_of_them(
         assert np.allclose(np.concatenate(blocks), dump.read(real).ravel(), rtol=1e-6, atol=0)
         count += 1
     assert count >= {"qdq": 8, "qoperator": 2, "dynamic": 5}[form]
+
+
+def test_weights_are_the_twins_of_those_that_were_quantised(dumps: Dumps) -> None:
+    """Whatever they are called, in blocks on the other side or not."""
+    for form, level, other in (
+        ("qdq", "disable", "disable"),
+        ("qdq", "all", "all"),
+        ("qoperator", "disable", "all"),
+    ):
+        comparison = compare_dumps(dumps(form, level), dumps("float", other))
+        constants = [it for it in comparison.tensors if it.constant]
+        assert len(constants) == 10
+        assert all(it.passed and it.actual.quantization for it in constants)
+        filters = [it for it in constants if len(it.actual.shape) == 4]
+        assert len(filters) == 4
+        for each in filters:
+            assert each.actual.quantization
+            assert each.actual.quantization.axis == 0
+            assert each.figures
+            assert each.figures.snr_db is not None
+            assert each.figures.snr_db > 30
