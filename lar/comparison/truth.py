@@ -67,6 +67,12 @@ def judge_by_truth(
     )
 
 
+def has_coarse_tensors(dump: Dump) -> bool:
+    """Return whether a dump has quantised tensors, or some of half precision: the model that it was
+    made from may have the same of another one."""
+    return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)
+
+
 def against_truth(found: Comparison) -> AgainstTruth:
     return AgainstTruth(finding=found.finding, culprits=found.culprits)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 from lar.comparison.compare import Progress, compare_dumps, ignore
 from lar.comparison.graph import Graph
 from lar.comparison.items import CollectedItems, collect_runs
-from lar.comparison.truth import judge_by_truth
+from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.index import SUFFIX, open_dump
@@ -150,9 +150,9 @@ def compare(
         return compare_several(sides, tolerance, options, case or 0, progress, only, raw=raw)
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
-    exact = truth_model_for(truth, sides) if truth else None
-    plain = alone is None and exact is None
-    if plain and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
+    if truth:
+        truth_model_for(truth, sides)  # there is one, before anything is run
+    if not truth and alone is None and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         found = compare_dumps(
             sides[0],
             sides[1],
@@ -189,8 +189,7 @@ def compare(
                 only=only,
                 name_map=names,
             )
-            if exact is not None:
-                third = run_truth(exact, dumps, place, progress)
+            if truth:
 
                 def compare_two(one: Dump, other: Dump, twins: Mapping[str, str]) -> Comparison:
                     return compare_dumps(
@@ -204,7 +203,11 @@ def compare(
                         name_map=twins,
                     )
 
-                nearest = 0 if model_of(sides[0]) == exact.path != model_of(sides[1]) else 1
+                # The finer side first, else the expected one.
+                order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
+                exact = truth_model_for(truth, [sides[number] for number in order])
+                nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
+                third = run_truth(exact, [dumps[number] for number in order], place, progress)
                 found = judge_by_truth(found, dumps, third, compare_two, nearest=nearest)
             notes = (*join_notes(fed), *left_out, *found.notes)
             return replace(found, notes=notes)
@@ -297,7 +300,8 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
 
 
 def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side]) -> TruthModel:
-    """Return the model whose truth judges two sides: what B should compute comes first.
+    """Return the model whose truth judges two sides: the one that is asked for, else that of the
+    first side that has one.
 
     Raises:
         UsageError: there is none.
@@ -305,7 +309,7 @@ def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side])
     from lar.running.truth import find_truth_model  # few comparisons need it
 
     named = "" if isinstance(asked, bool) else os.fspath(asked)
-    return find_truth_model(named, filter(None, map(model_of, reversed(sides))))
+    return find_truth_model(named, filter(None, map(model_of, sides)))
 
 
 def model_of(side: Side) -> str:
@@ -316,7 +320,7 @@ def model_of(side: Side) -> str:
 def run_truth(
     model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: Progress = ignore
 ) -> Dump:
-    """Compute what a model should give of what two dumps were made of.
+    """Compute what a model should give of what one of the dumps was made of, the first first.
 
     Raises:
         UsageError: neither dump holds its inputs, or the model takes others.
@@ -327,7 +331,7 @@ def run_truth(
     side = ModelRun(model.path, model.path, {"engine": model.engine.name})
     sources = (
         inputs_in(dump) if dump.index.operators else inputs_among_arrays(side, dump)
-        for dump in reversed(dumps)
+        for dump in dumps
     )
     fed = next(filter(None, sources), None)
     if fed is None:

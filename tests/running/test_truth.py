@@ -102,6 +102,21 @@ def test_a_quantised_model_and_its_twin_of_megengine_round_as_they_must(
     assert result == "result: the same within the tolerance; by the truth both round as they must"
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_quantised_model_is_judged_by_the_truth_of_its_original(is_first: bool) -> None:
+    int8 = DIGITS.replace("digits_cnn", "int8")
+    one, other = (int8, DIGITS) if is_first else (DIGITS, int8)
+    found = lar.compare(one, other, truth=True, input=SEVEN)
+    assert found.truth is not None
+    assert found.truth.side.model == DIGITS
+    errors = next(it.truth for it in found.tensors if it.expected.name == "logits")
+    assert errors is not None
+    of_int8, of_floats = (errors.actual, errors.expected)[:: 1 if is_first else -1]
+    assert of_int8 is not None
+    assert of_floats is not None
+    assert (of_int8.relative_l2 or 0) > 1e-3 > 1e-5 > (of_floats.relative_l2 or 0)
+
+
 def test_inputs_of_other_names_are_fed_in_their_order(tmp_path: Path) -> None:
     model = onnx.load(DIGITS)
     for node in model.graph.node:
