@@ -22,6 +22,7 @@ from lar.comparison.operator_kinds import (
     do_same,
     kind_score,
 )
+from lar.comparison.rounding import SLACK
 from lar.comparison.signatures import NEAR
 from lar.records.comparison import TensorComparison
 
@@ -45,6 +46,9 @@ ALIKE = 1e-3
 # Of what is a multiple of another tensor, the cosine and the gain are as near to 1 and to another.
 ONE_DIRECTION = 1 - 1e-5
 SAME_GAIN = 1e-3
+
+# An error that has become that much smaller behind it was none: the pair was of two quantities.
+HEALED = 0.2
 
 Compare = Callable[[Node, Node], TensorComparison | None]
 
@@ -128,8 +132,14 @@ class Judge:
         kind = kind_score(pair.actual.steps, pair.expected.steps)
         if kind and error_of(found)[0] <= (NEAR if kind > 1 else ALIKE):
             return False
-        following = self.around(pair, results_of)
-        return bool(following) and all(self.compared[each.actual].passed for each in following)
+        following = [self.compared[each.actual] for each in self.around(pair, results_of)]
+        if found.precision:
+            # Of an error in a coarse type, what follows may make one that rounding explains.
+            whole, peak = error_of(found)
+            place = 1 if whole <= SLACK * (found.explained or 0.0) else 0
+            if any(error_of(it)[place] > HEALED * (whole, peak)[place] for it in following):
+                return False
+        return bool(following) and all(it.passed for it in following)
 
     def is_multiple(self, pair: Pair) -> bool:
         """Return whether a pair is one quantity except for a factor that one side applies later:

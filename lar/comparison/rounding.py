@@ -67,7 +67,7 @@ WEIGHTS_OF_8_BITS = 0.02
 
 # A scale may be that many times the one that would do for the values of this run: it was chosen
 # for those of others too.
-LOOSE_SCALE = 4.0
+LOOSE_SCALE = 2.0
 
 # Where no graph is known, what rounding adds up to in a deep network.
 WITHOUT_GRAPH = {"float16": 0.03, "bfloat16": 0.1, "int16": 0.03, "int8": 0.3, "int4": 1.0}
@@ -195,7 +195,9 @@ class Rounding:
         def explained(size: Size, elements: Elements) -> Explained:
             if lonely:
                 return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
-            step = step_for(steps, elements) if steps else 0.0
+            step = max((it.size for it in steps), default=0.0)
+            if steps and not all(by_side):
+                step = step_for(steps, elements)
             unit = UNITS.get(type_named(precision), FINE_UNIT)
             growth = self.growth_of(pair) if kinds & set(HEAVY) else GROWTH
             added = [unit, inherited(sources, kinds, size.scale, growth)]
@@ -215,15 +217,22 @@ class Rounding:
         quantised."""
         found = [self.step_of(side, tensor) for side, tensor in enumerate(pair[:2])]
         steps = [step for step in found if step]
-        if not steps:
+        if not steps and not any(map(self.is_dequantized, (0, 1), pair[:2])):
             return None
-        largest, precision = max(it.size for it in steps), f"int{min(it.bits for it in steps)}"
 
         def explained(size: Size, elements: Elements) -> Explained:
-            error = largest / math.sqrt(12) / size.scale if size.scale else 0.0
-            return Explained(precision, error, largest)
+            # Of integers that the dump lacks, the scale is not known.
+            known = steps or [Step(range_of(elements) / 2.0**8, 8)]
+            step = max(it.size for it in known)
+            error = step / math.sqrt(12) / size.scale if size.scale else 0.0
+            return Explained(f"int{min(it.bits for it in known)}", error, step)
 
         return explained
+
+    def is_dequantized(self, side: int, tensor: DumpedTensor) -> bool:
+        """Return whether a tensor holds what integers stand for."""
+        maker = self.graphs[side].makers.get(tensor.key)
+        return maker is not None and "dequantize" in maker.type.lower()
 
     def step_of(self, side: int, tensor: DumpedTensor) -> Step | None:
         """Return the step of a quantised tensor, the largest of several; None for any other
@@ -304,11 +313,18 @@ def sum_length(node: Node, shapes: Shapes) -> int:
 
 def step_for(steps: Iterable[Step], elements: Elements) -> float:
     """Return the largest of some steps, as far as it suits the elements."""
-    largest = 0.0
+    extent = range_of(elements)
+    return max(min(step, LOOSE_SCALE * extent / 2.0**bits) for step, bits in steps)
+
+
+def range_of(elements: Elements) -> float:
+    """Return how far apart the finite elements are, and 0 is from them."""
+    low = high = 0.0
     for block in elements.blocks():
-        finite = np.abs(block[np.isfinite(block)])
-        largest = max(largest, float(finite.max(initial=0.0)))
-    return max(min(step, LOOSE_SCALE * 2 * largest / 2.0**bits) for step, bits in steps)
+        finite = block[np.isfinite(block)]
+        low = min(low, float(finite.min(initial=0.0)))
+        high = max(high, float(finite.max(initial=0.0)))
+    return high - low
 
 
 def inherited(
