@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.elements import dequantized, elements_of
-from lar.comparison.graph import Graph, Node, region_of
+from lar.comparison.graph import Graph, Node, name_of, region_of
 from lar.comparison.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
 from lar.comparison.operator_kinds import GROUPS
 from lar.comparison.quantities import names_of_constants
@@ -85,7 +85,7 @@ def pair_in_step(actual: Graph, expected: Graph) -> Alignment:
     """Pair the tensors of two dumps of one graph."""
     pairs, constants = [], []
     for one, other in zip(actual.dump, expected.dump, strict=True):
-        by: MatchedBy = "name" if one.name == other.name else "graph"
+        by: MatchedBy = "name" if name_of(one) == name_of(other) else "graph"
         if one.key in actual.constants or other.key in expected.constants:
             constants.append(ConstantPair(one, other, by))
         else:
@@ -120,8 +120,9 @@ def pair_constants(
 
     for one in stores[0].values():
         name = names[0][one.key]
-        if name_map.get(one.name) in named:
-            add(one, named[name_map[one.name]], "name")
+        mapped = name_map.get(name_of(one), "")
+        if mapped in named:
+            add(one, named[mapped], "name")
         if not is_generic(name) and counts[0][name] == counts[1][name] == 1:
             add(one, named[name], "name")
     for pair in pairs:

@@ -100,7 +100,7 @@ def check_name_map(name_map: Mapping[str, str], actual: Dump, expected: Dump) ->
         UsageError: naming it, and the nearest that there is.
     """
     for letter, dump, wanted in (("A", actual, name_map), ("B", expected, name_map.values())):
-        names = {tensor.name for tensor in dump}
+        names = set(map(name_of, dump))
         for name in wanted:
             if name not in names:
                 near = nearest_spelling(name, names)
@@ -120,9 +120,13 @@ def make_graphs(
     for side, graph in enumerate(graphs):
         other = graphs[1 - side]
         if not graph.has_operators and other.has_operators:
-            names = {it.name for it in other.dump if it.key in other.constants}
+            names = {name_of(it) for it in other.dump if it.key in other.constants}
             graphs[side] = Graph(graph.dump, graph.kinds, names)
     return graphs[0], graphs[1]
+
+
+# Why a tensor has no twin that an engine made of one that has.
+MOVED = "the same data in other axes"
 
 
 class DumpComparison:
@@ -476,6 +480,7 @@ class DumpComparison:
             dtype=tensor.dtype,
             shape=self.values[side].shape_of(tensor),
             layout=tensor.layout,
+            engine_name=tensor.name if tensor.origin else "",
             operator=maker.name if maker else "",
             operator_type=maker.type if maker else "",
             quantization=self.values[side].quantizations.get(tensor.key, tensor.quantization),
@@ -507,6 +512,7 @@ class DumpComparison:
             algorithm=node.operator.algorithm,
             output=node.name,
             layout=node.tensor.layout if node.tensor else "",
+            origin=node.operator.origin,
             opaque=node.operator.type.lower() in self.graphs[side].kinds.opaque,
         )
 
@@ -553,11 +559,14 @@ class DumpComparison:
         """Return which tensor's data a tensor holds or helps to move, empty for any other
         tensor."""
         if node in self.originals:
-            return f"the data of {self.originals[node].name}"
+            name = self.originals[node].name
+            return MOVED if name == node.name else f"the data of {name}"
         copies = results_of(node, self.originals) if node.steps == ("move",) else []
         for each in copies:
             original = self.originals[each]
             if original in sources_of(node, {original}):
+                if original.name == node.name == each.name:
+                    return MOVED
                 return f"between {original.name} and {each.name}, which holds its data"
         return ""
 

@@ -41,8 +41,10 @@ class Node:
 
 
 def name_of(tensor: DumpedTensor) -> str:
-    """Return a tensor's name, with its run if the dump holds the outputs of several runs."""
-    return f"{tensor.name} run {tensor.run}" if tensor.run else tensor.name
+    """Return the model's name of a tensor, else the engine's, with its run if the dump holds the
+    outputs of several runs."""
+    name = tensor.origin or tensor.name
+    return f"{name} run {tensor.run}" if tensor.run else name
 
 
 class Graph:
@@ -69,7 +71,7 @@ class Graph:
         """Return the keys of constants and of what is computed from nothing else."""
         operators = self.dump.index.operators
         if not self.has_operators:
-            return {each.key for each in self.dump if each.name in self.named_constants}
+            return {each.key for each in self.dump if name_of(each) in self.named_constants}
         constants = {key for each in operators if each.constant for key in each.outputs}
         # What has no operator and no values is most likely data of the model: the dump lacks
         # weights.

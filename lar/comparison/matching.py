@@ -27,13 +27,15 @@ from lar.comparison.operator_kinds import (
 )
 from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
+from lar.dumps.origins import PART
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Names that engines make up: they count tensors, quote operands or name the operator's type.
+# Names that engines make up: they count tensors, quote operands or name the operator's type. A part
+# of a tensor may be any part.
 GENERIC = re.compile(
-    r"[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
+    rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
 
 # What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
@@ -163,7 +165,7 @@ class Matching:
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
         """Return the nodes by those of their names that identify them."""
-        named = [(self.comparable(name), node) for node in nodes for name in self.names_of[node]]
+        named = {(self.comparable(name), node) for node in nodes for name in self.names_of[node]}
         counts = Counter(name for name, _ in named)
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lar.comparison.graph import Graph, Node
+from lar.comparison.graph import Graph, Node, name_of
 from lar.comparison.operator_kinds import HEAVY, UNKNOWN, Steps
 from lar.dumps.dump import DumpedTensor
 
@@ -98,10 +98,10 @@ def names_of_constants(graph: Graph) -> dict[str, str]:
     """Return the names of constants by key, as the float model has them, without those that are the
     real numbers of other constants."""
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
-    names = {key: it.name for key, it in tensors.items() if key not in graph.dequantized}
+    names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
     for key, integers in graph.dequantized.items():
         if key in tensors and integers in names:
-            names[integers] = tensors[key].name
+            names[integers] = name_of(tensors[key])
     return {key: name_before(name) for key, name in names.items()}
 
 

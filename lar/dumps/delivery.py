@@ -7,6 +7,7 @@ import errno
 import os
 import platform
 import re
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,18 @@ UNFINISHED = b"not complete: the run ended before\n"
 
 
 def finish_dump(
-    folder: Path, facts: DumpFacts, pattern: str, spec: RunSpec, result: RunResult
+    folder: Path,
+    facts: DumpFacts,
+    pattern: str,
+    spec: RunSpec,
+    result: RunResult,
+    name: Callable[[DumpIndex], DumpIndex] = lambda index: index,
 ) -> DumpIndex:
     """Write the index beside a folder of tensors, and remove those that a pattern leaves out.
 
     The graph stays whole. Of a run that did not end well, tensors that were cut off are removed.
-    Names are made readable to MegEngine's own tool. Returns the index.
+    Names are made readable to MegEngine's own tool. `name` adds the model's names to an index.
+    Returns the index.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
@@ -47,11 +54,11 @@ def finish_dump(
     """
     complete, engine = result.status == "ok", result.engine
     headers = read_headers(folder, damaged=not complete)
-    index = filter_tensors(index_of(headers, facts), pattern)
+    index = filter_tensors(name(index_of(headers, facts)), pattern)
     kept = {tensor.key for tensor in index.tensors}
     check_left(kept, pattern, complete)
-    for name in set(tensor_files(folder)) - kept:
-        (folder / name).unlink()
+    for file in set(tensor_files(folder)) - kept:
+        (folder / file).unlink()
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
             make_readable(header.path)
@@ -128,7 +135,8 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 
 
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
-    """Return an index of those tensors whose name, or operator's name, a pattern is found in."""
+    """Return an index of those tensors whose name, or operator's name, a pattern is found in; the
+    names are the engine's and the model's."""
     names = {operator.key: operator.name for operator in index.operators}
     wanted = re.compile(pattern)
     return replace(
@@ -136,7 +144,7 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
         tensors=tuple(
             tensor
             for tensor in index.tensors
-            if wanted.search(tensor.name) or wanted.search(names.get(tensor.operator, ""))
+            if any(map(wanted.search, (tensor.name, tensor.origin, names.get(tensor.operator, ""))))
         ),
     )
 

@@ -30,7 +30,8 @@ class DumpedTensor:
     operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
     counts the iterations, the warm-up's included, where a dump keeps the outputs of each.
     `quantization` says which real numbers the stored integers stand for; None where they are
-    the numbers themselves, or nothing says it.
+    the numbers themselves, or nothing says it. `origin` is what the model file calls the tensor,
+    empty where that is its `name` or unknown.
     """
 
     key: str
@@ -42,6 +43,7 @@ class DumpedTensor:
     slot: int = 0
     run: int = 0
     quantization: Quantization | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,8 @@ class DumpedOperator:
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
     An input whose tensor is not in the dump has a key all the same. `constant` marks weights and
-    other values that were not computed.
+    other values that were not computed. `origin` has what the model file calls the results of its
+    own operators that this one stands for, empty where it is one of them or that is unknown.
     """
 
     key: str
@@ -60,6 +63,7 @@ class DumpedOperator:
     parameters: dict[str, Any] = field(default_factory=dict)
     algorithm: str = ""
     constant: bool = False
+    origin: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from lar.options.option import flag_of
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
+    from lar.dumps.origins import ModelOperator
     from lar.profiles.recommendations import Recommendation
     from lar.records.profile import Profile
 
@@ -119,6 +120,18 @@ def engines_for(model_format: Format) -> list[Engine]:
     """Return the engines that read a format, the default first."""
     own = [engine for engine in ENGINES if model_format in engine.formats]
     return own or [engine for engine in all_engines() if model_format in engine.formats]
+
+
+def read_operators(model: Path) -> tuple[ModelOperator, ...]:
+    """Read the operators of a model file with the names of their tensors; none where no engine
+    reads them.
+
+    Raises:
+        ValueError, OSError, LarError: the file cannot be read, or is damaged.
+    """
+    found = format_in(read_head(model)) or format_named(model)
+    engines = engines_for(found) if found else []
+    return next(filter(None, (engine.read_operators(model) for engine in engines)), ())
 
 
 def engine_for(model: Path, asked: str | None) -> Engine:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
+    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.option_rows import OptionRow
@@ -370,6 +371,15 @@ class Engine(abc.ABC):
             LarError: it does not load.
         """
         raise NotImplementedError(f"{self.title} computes no part of a graph alone")
+
+    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        """Read the operators of a model file with the names of their tensors, in their order; in
+        any process. None where the file's format does not say them.
+
+        Raises:
+            ValueError, OSError, LarError: the file cannot be read, or is damaged.
+        """
+        return ()
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""

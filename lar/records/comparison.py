@@ -96,7 +96,9 @@ class Figures:
 class TensorFacts:
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
-    With a `quantization` its elements are integers of `dtype` that stand for real numbers.
+    With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
+    is the model's; `engine_name` is what the engine calls it, empty where that is the same or the
+    model's is not known.
     """
 
     key: str
@@ -104,6 +106,7 @@ class TensorFacts:
     dtype: str
     shape: tuple[int, ...]
     layout: str = ""
+    engine_name: str = ""
     operator: str = ""
     operator_type: str = ""
     quantization: Quantization | None = None
@@ -202,6 +205,8 @@ class OperatorFacts:
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
     An `opaque` one computes a graph of its own, as If and Loop do, of which nothing is dumped.
+    `origin` has what the model calls the results of its own operators that this one stands for,
+    empty where it is one of them or that is not known.
     """
 
     key: str
@@ -212,6 +217,7 @@ class OperatorFacts:
     output: str = ""
     layout: str = ""
     opaque: bool = False
+    origin: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,6 +183,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("algorithm_expected", within(CULPRIT, lambda it: algorithms_of(it.expected))),
     truth_column("truth_relative_l2_actual", lambda it: it.actual),
     truth_column("truth_relative_l2_expected", lambda it: it.expected),
+    fact_column("engine_name_actual", lambda it: it.engine_name, "actual"),
+    fact_column("engine_name_expected", lambda it: it.engine_name, "expected"),
 )
 
 

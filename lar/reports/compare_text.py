@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,9 @@ from lar.reports.text import PAPER, Screen
 # are left out of the table, the best first.
 MOST_UNMATCHED = 8
 MOST_ROWS = 20
+
+# Of more operators that were fused into one, the first and the last are named.
+MOST_FUSED = 4
 
 # Of more culprits, and of more operators of one, a line names the first.
 MOST_NAMED = 3
@@ -187,13 +191,36 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
-    """Return the first operators of a side; below a culprit all of them stand."""
+    """Return the first operators of a side as the model has them, and how the engine runs those
+    that it changed; below a culprit all of them stand."""
     names = [
-        printable(f"{type_of(it.type, it.name)} {it.output}") + (" (opaque)" if it.opaque else "")
+        printable(" ".join(filter(None, words_of(it)))) + (" (opaque)" if it.opaque else "")
         for it in operators[:MOST_NAMED]
     ]
     more = len(operators) - MOST_NAMED
     return " + ".join([*names, f"{more} more"] if more > 0 else names)
+
+
+def words_of(operator: OperatorFacts) -> tuple[str, str, str]:
+    """Return the type of an operator, the model's names for it, and the engine's form."""
+    kind = type_of(operator.type, operator.name)
+    return kind, describe_origin(operator) or operator.output, describe_form(operator)
+
+
+def describe_origin(operator: OperatorFacts) -> str:
+    """Return the model's operators that one stands for, empty where it is one of them."""
+    names = operator.origin
+    if len(names) > MOST_FUSED:
+        return f"{names[0]} + {len(names) - 2} more + {names[-1]}"
+    return " + ".join(names)
+
+
+def describe_form(operator: OperatorFacts) -> str:
+    """Return how the engine calls an operator that it made of the model's, and its layout."""
+    if not operator.origin:
+        return ""
+    name = re.sub(r"\[\d+\]$", "", operator.name.partition("(")[0])
+    return f"(run as {', '.join(filter(None, (name, operator.layout)))})"
 
 
 def type_of(kind: str, name: str) -> str:
@@ -248,6 +275,7 @@ def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) 
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
     facts += [f"layout {operator.layout}"] if operator.layout else []
     facts += ["opaque: no tensor within it is dumped"] if operator.opaque else []
+    facts += [f"the model's {describe_origin(operator)}"] if operator.origin else []
     text = f"{operator.type} {operator.name} gives {operator.output}"
     return printable(f"{text}; {', '.join(facts)}" if facts else text)
 
@@ -561,6 +589,12 @@ def name_of_pair(actual: TensorFacts, expected: TensorFacts) -> str:
     return printable(" = ".join(shorten(name) for name in names))
 
 
+def name_with_form(tensor: TensorFacts) -> str:
+    """Return the model's name of a tensor, and the engine's where it is another one."""
+    form = f" (run as {shorten(tensor.engine_name)})" if tensor.engine_name else ""
+    return shorten(tensor.name) + form
+
+
 def shorten(name: str) -> str:
     return name if len(name) <= 48 else f"{name[:30]}...{name[-15:]}"
 
@@ -601,7 +635,7 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str]:
         computed = [it for it in listed if not it.constant]
         shown = sorted(computed, key=lambda it: it.fused)
         shown = shown if everything else shown[:MOST_UNMATCHED]
-        yield from (f"  {printable(f'{shorten(it.tensor.name)}: {it.reason}')}" for it in shown)
+        yield from (f"  {printable(f'{name_with_form(it.tensor)}: {it.reason}')}" for it in shown)
         if len(shown) < len(computed):
             yield f"  and {len(computed) - len(shown)} more, which --all lists"
         constants = [shorten(it.tensor.name) for it in listed if it.constant]

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lar.engines import engine_named
@@ -238,7 +239,10 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     pattern = str(spec.settings.get("dump_filter", ""))
     facts = engine_named(spec.engine).describe_dump(source)
     if key in TENSORS:
-        index = finish_dump(source, facts, pattern, spec, result)
+        from lar.running.model_names import name_by_model
+
+        name = partial(name_by_model, model=Path(spec.model), engine=spec.engine)
+        index = finish_dump(source, facts, pattern, spec, result, name)
         return "" if key == "bin_out_dump" else name_of_run(spec, index.iteration)
     finish_text(source, pattern, result.status == "ok")
     # An engine that does not say which iteration it was has dumped them all, one after the other.

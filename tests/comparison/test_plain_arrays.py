@@ -93,7 +93,7 @@ def test_the_operator_at_fault_is_found_by_the_graph_of_the_other_side(wrong: st
 
 
 def test_a_wrong_input_is_no_fault_of_an_operator() -> None:
-    arrays = {**layers(), "data": DATA[..., ::-1]}
+    arrays = {**layers(), "data": 2 * DATA - 1}
     for sides in ((dump_of_arrays(arrays), network()), (network(), dump_of_arrays(arrays))):
         found = compare_dumps(*sides)
         assert found.culprits == ()

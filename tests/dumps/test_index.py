@@ -175,5 +175,6 @@ def test_the_index_is_plain_json(folder: Path) -> None:
         "operator": "opr0",
         "slot": 0,
         "run": 0,
+        "origin": "",
         "quantization": None,
     }

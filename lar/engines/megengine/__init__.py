@@ -32,6 +32,7 @@ from lar.options.table import (
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
+    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Defect, Isolation
     from lar.engines.option_rows import OptionRow
@@ -227,6 +228,11 @@ class MegEngine(Engine):
         from lar.engines.megengine.isolation import GraphIsolation
 
         return GraphIsolation(GraphDriver(spec, self.rows, context))
+
+    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        from lar.engines.megengine.graph_operators import read_operators
+
+        return read_operators(path)
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.megengine.dumps import describe_dump

@@ -25,8 +25,10 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from lar.dumps.origins import ModelOperator
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.testcases.packed_file import (
     GRAPH_HEAD,
@@ -49,6 +51,10 @@ class Places(NamedTuple):
 
 
 VARIABLES, INPUTS, OUTPUTS, CONVERSION = 3, 7, 8, 67
+# Of the newer format: the tensors of the root, and of an operator its type, its name, and the
+# places of what it takes and gives among the tensors.
+TENSORS, TYPE, NAME, TAKEN, GIVEN = 3, 0, 2, 7, 8
+
 FIELDS = {NEW_IDENTIFIER: Places(2, 3, 4, 10, 11), OLD_IDENTIFIER: Places(3, 1, 2, 6, 7)}
 
 
@@ -175,6 +181,33 @@ def sort_inputs(names: Sequence[str], model: str) -> list[str]:
     """
     places = {name: place for place, name in enumerate(tensors_in(graph_in(model)))}
     return sorted(names, key=lambda name: places.get(name.encode(), len(places)))
+
+
+def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
+    """Read the operators of a model file with the names of their tensors; none of one in the older
+    format, whose operators have no types in words.
+
+    Raises:
+        ValueError, OSError, LarError: the file is damaged, or cannot be read.
+    """
+    try:
+        opened = open_graph(graph_in(str(path)))
+        if opened is None or not opened.is_new:
+            return ()
+        names = [tensor.text(0) for tensor in tables_in(opened.root, TENSORS)]
+        return tuple(
+            ModelOperator(
+                operator.text(TYPE),
+                operator.text(NAME),
+                *(
+                    tuple(names[operator.number("<I", place)] for place in vector(operator, field))
+                    for field in (TAKEN, GIVEN)
+                ),
+            )
+            for operator in opened.operators()
+        )
+    except (struct.error, IndexError) as error:
+        raise ValueError(str(error)) from None
 
 
 def tensors_in(graph: memoryview) -> Iterator[bytes]:

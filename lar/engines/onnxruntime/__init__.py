@@ -27,6 +27,7 @@ from lar.options.table import (
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
     from lar.dumps.facts import DumpFacts
+    from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
     from lar.engines.engine import Arrays, CacheFiles, Isolation
     from lar.engines.option_rows import OptionRow
@@ -150,6 +151,18 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.session import SessionDriver
 
         return SessionIsolation(SessionDriver(spec, self.rows, context))
+
+    def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
+        from lar.dumps.origins import ModelOperator
+        from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, nodes_in
+
+        with mapped(path) as data:
+            if is_ort_format(data):
+                return ()
+            return tuple(
+                ModelOperator(each.operator, each.name, each.inputs, each.outputs)
+                for each in nodes_in(data)
+            )
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.onnxruntime.dumps import describe_dump

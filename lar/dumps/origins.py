@@ -1,0 +1,329 @@
+"""The model file's own names for what an engine's optimised graph computes.
+
+Engines fuse operators, bring tensors into blocks of channels and name what is new themselves:
+`reorder_token_9` is what the model calls `stage4/relu`. The optimised graph is gone through beside
+the model's, from the inputs on. A tensor that has kept its name is certain. Another one is found by
+the name of its operator, which engines make from the model's (`stage4/conv_nchwc`), and by what it
+is computed from: what the operator stands for reaches from the model's tensors that it takes to the
+one that it gives. Operators that merely move or cast data give the tensor that they take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lar.dumps.dump import DumpedOperator, DumpIndex
+
+# What engines put behind the name of an operator that they change, and behind all of them.
+SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
+NUMBER = re.compile(r"\[\d+\]$")
+
+# Operators whose result depends on shapes alone; engines compute it in advance.
+OF_SHAPES = ("shape", "size", "getvarshape", "getvarshapev1")
+
+# How the name of a tensor begins that the model does not have: of fused operators an engine may
+# compute a sum in another order.
+PART = "part of "
+
+# How many operators of the model may stand behind the one that an operator is named after.
+MOST_STEPS = 4
+
+
+class ModelOperator(NamedTuple):
+    """An operator of a model file: its type, its name, the names of what it takes and gives."""
+
+    type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def name_origins(
+    index: DumpIndex, model: Sequence[ModelOperator], moves: Collection[str]
+) -> DumpIndex:
+    """Return an index with the model's names; of what the engine left as it was there are none.
+
+    `moves` are the types, in small letters, of operators that merely move or cast data.
+    """
+    if not model or not index.operators:
+        return index
+    return Alignment(index, ModelGraph(model, index), moves).named_index()
+
+
+class ModelGraph:
+    """The operators of a model file: who gives and takes each tensor, and what is no data."""
+
+    def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
+        self.operators = operators
+        self.makers = {name: each for each in operators for name in each.outputs if name}
+        self.takers: dict[str, list[ModelOperator]] = defaultdict(list)
+        for each in operators:
+            for name in dict.fromkeys(each.inputs):
+                self.takers[name].append(each)
+        self.by_name = {each.name: each for each in operators if each.name}
+        self.order = {id(each): place for place, each in enumerate(operators)}
+        inputs = {
+            tensor.name
+            for tensor, maker in zip(index.tensors, makers_of(index), strict=True)
+            if maker is not None and not maker.inputs and not maker.constant
+        }
+        self.data = {name for name in inputs if self.is_source(name)}
+        for each in operators:
+            if each.type.lower() in OF_SHAPES:
+                continue
+            if any(name in self.data for name in each.inputs):
+                self.data.update(filter(None, each.outputs))
+
+    def is_source(self, name: str) -> bool:
+        maker = self.makers.get(name)
+        return (maker is None or not maker.inputs) and (maker is not None or name in self.takers)
+
+    def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
+        """Return the operators between tensors and one that is computed from them, and which of
+        the tensors it needs; an input of the model that is none of them is among these as well."""
+        found: dict[int, ModelOperator] = {}
+        needed: set[str] = set()
+        stack = [end]
+        while stack:
+            name = stack.pop()
+            maker = self.makers.get(name)
+            if name in begin or maker is None or not maker.inputs:
+                needed.add(name)
+            elif id(maker) not in found:
+                found[id(maker)] = maker
+                stack += [each for each in maker.inputs if each in self.data]
+        return sorted(found.values(), key=lambda each: self.order[id(each)]), needed
+
+    def only_taker(self, name: str) -> ModelOperator | None:
+        takers = self.takers.get(name, [])
+        return takers[0] if len(takers) == 1 else None
+
+
+class Alignment:
+    """What is known of each tensor of an optimised graph: the model's tensor that it is."""
+
+    def __init__(self, index: DumpIndex, model: ModelGraph, moves: Collection[str]) -> None:
+        self.index, self.model, self.moves = index, model, moves
+        self.names = {tensor.key: tensor.name for tensor in index.tensors}
+        self.kept = {name for name in self.names.values() if name in model.data}
+        self.constants = constants_in(index)
+        self.origins: dict[str, str] = {}
+        self.regions: dict[str, list[ModelOperator]] = {}
+        for operator in index.operators:
+            for slot, key in enumerate(operator.outputs):
+                if key in self.constants:
+                    continue
+                origin = self.origin_of(operator, key, slot)
+                if origin:
+                    self.origins[key] = origin
+        self.drop_parts()
+        self.find_regions()
+
+    def taken(self, operator: DumpedOperator) -> list[str]:
+        """Return the keys of the data that an operator takes."""
+        return [key for key in dict.fromkeys(operator.inputs) if key not in self.constants]
+
+    def weights_of(self, operator: DumpedOperator) -> list[str]:
+        """Return the keys of the constants that an operator takes."""
+        return [key for key in operator.inputs if key in self.constants]
+
+    def weights_in(self, region: Iterable[ModelOperator]) -> list[str]:
+        """Return the names of the constants that operators of the model take, in their order."""
+        return [
+            name for each in region for name in each.inputs if name and name not in self.model.data
+        ]
+
+    def is_move(self, operator: DumpedOperator) -> bool:
+        return operator.type.lower() in self.moves and len(self.taken(operator)) == 1
+
+    def origin_of(self, operator: DumpedOperator, key: str, slot: int) -> str:
+        """Return the model's name of what an operator gives, empty where it is unknown."""
+        name = self.names.get(key, "")
+        if name in self.model.data:
+            return name
+        taken = self.taken(operator)
+        if not taken or not all(each in self.origins for each in taken):
+            return self.named_after(operator, slot)
+        sources = {self.origins[each] for each in taken}
+        if named := self.named_after(operator, slot):
+            return self.advance(operator, named, sources)
+        if len(sources) == 1:
+            return self.alike(operator, *sources)
+        found = self.covering(sources)
+        if not found:
+            return ""
+        # An engine may add what comes from two branches before a bias that one of them has.
+        weights = self.weights_in(self.model.region(found, sources)[0])
+        return found if len(weights) <= len(self.weights_of(operator)) else ""
+
+    def named_after(self, operator: DumpedOperator, slot: int) -> str:
+        """Return what the operator of the model gives whose name is in that of an operator."""
+        name = NUMBER.sub("", operator.name)
+        for each in (name, SUFFIXES.sub("", name)):
+            if found := self.model.by_name.get(each):
+                output = found.outputs[min(slot, len(found.outputs) - 1)]
+                return output if output in self.model.data else ""
+            if each in self.model.data:
+                return each
+        return ""
+
+    def advance(self, operator: DumpedOperator, name: str, sources: Collection[str]) -> str:
+        """Return the tensor that an operator gives that is named after one further ahead: behind
+        all that it takes, and behind its activation."""
+        known = {each for each in sources if each in self.model.data}
+        taken = [key for key in operator.inputs if key not in self.constants]
+        for _ in range(MOST_STEPS):
+            region, needed = self.model.region(name, known)
+            # A block's input may be added to what is computed from it.
+            uses = sum(it in known for each in region for it in each.inputs)
+            if known <= needed and uses >= len(taken):
+                break
+            following = self.model.only_taker(name)
+            if following is None:
+                break
+            name = following.outputs[0]
+        parameters = {key.lower(): value for key, value in operator.parameters.items()}
+        mode = str(parameters.get("activation", "")).lower()
+        following = self.model.only_taker(name)
+        maker = self.model.makers.get(name)
+        done = maker is not None and maker.type.lower() == mode
+        if mode and not done and following and following.type.lower() == mode:
+            return following.outputs[0]
+        return name
+
+    def alike(self, operator: DumpedOperator, source: str) -> str:
+        """Return what the model's operator of the same type makes of a tensor, or the tensor itself
+        behind an operator that the engine added to move it."""
+        found = [
+            each.outputs[0]
+            for each in self.model.takers.get(source, ())
+            if plain_type(each.type) == plain_type(operator.type)
+            and each.outputs[0] not in self.kept
+            and len(self.weights_in([each])) == len(self.weights_of(operator))
+        ]
+        if len(found) == 1:
+            return found[0]
+        return source if self.is_move(operator) else ""
+
+    def covering(self, sources: Collection[str]) -> str:
+        """Return the first tensor of the model that is computed from all of some tensors."""
+        reached: dict[str, frozenset[str]] = {name: frozenset({name}) for name in sources}
+        for each in self.model.operators:
+            if each.outputs[:1] and each.outputs[0] not in reached:
+                parts = [reached.get(it) for it in each.inputs if it in self.model.data]
+                if parts and None not in parts:
+                    found = frozenset().union(*(part for part in parts if part is not None))
+                    reached[each.outputs[0]] = found
+                    if found == frozenset(sources):
+                        return each.outputs[0]
+        return ""
+
+    def drop_parts(self) -> None:
+        """Forget the origin of a tensor from which another one of that origin is computed: it is
+        only a part of it."""
+        for operator in reversed(self.index.operators):
+            if self.is_move(operator):
+                continue
+            for key in operator.outputs:
+                origin = self.origins.get(key)
+                if origin is None:
+                    continue
+                for each in self.taken(operator):
+                    if self.origins.get(each) == origin and self.names.get(each) != origin:
+                        self.forget(each, origin)
+
+    def forget(self, key: str, origin: str) -> None:
+        """Forget the origin of a tensor, and of those that hold its data."""
+        makers = {output: each for each in self.index.operators for output in each.outputs}
+        while self.origins.get(key) == origin and self.names.get(key) != origin:
+            del self.origins[key]
+            maker = makers.get(key)
+            if maker is None or not self.is_move(maker):
+                break
+            (key,) = self.taken(maker)
+
+    def find_regions(self) -> None:
+        """Find what each operator stands for; name its weights by their order."""
+        for operator in self.index.operators:
+            first = operator.outputs[0] if operator.outputs else ""
+            if first not in self.origins or first in self.constants:
+                continue
+            sources = {self.origins[key] for key in self.taken(operator) if key in self.origins}
+            if not sources or self.origins[first] in sources:
+                continue
+            region, needed = self.model.region(self.origins[first], sources)
+            if not needed <= sources:
+                continue
+            self.regions[operator.key] = region
+            held, used = self.weights_in(region), self.weights_of(operator)
+            known = {self.names.get(key) for key in used}
+            free = [key for key in used if key in self.names and self.names[key] not in held]
+            left = [name for name in held if name not in known]
+            # Where there are fewer, some may have been folded into others.
+            if len(free) == len(left):
+                for key, name in zip(free, left, strict=True):
+                    self.origins.setdefault(key, name)
+
+    def named_index(self) -> DumpIndex:
+        """Return the index with the model's names."""
+        names = self.origins | dict(self.name_parts())
+        return replace(
+            self.index,
+            tensors=tuple(
+                replace(tensor, origin=names[tensor.key])
+                if names.get(tensor.key, tensor.name) != tensor.name
+                else tensor
+                for tensor in self.index.tensors
+            ),
+            operators=tuple(
+                replace(operator, origin=self.origin_of_operator(operator))
+                for operator in self.index.operators
+            ),
+        )
+
+    def name_parts(self) -> Iterator[tuple[str, str]]:
+        """Yield names for tensors that the model does not have, after what is computed of them."""
+        following = dict[str, str]()
+        for operator in reversed(self.index.operators):
+            outputs = [key for key in operator.outputs if key not in self.constants]
+            whole = [self.origins.get(key) or following.get(key) for key in outputs]
+            found = next(filter(None, whole), None)
+            for key in outputs:
+                if key not in self.origins and key in following:
+                    yield key, PART + following[key]
+            if found:
+                for key in self.taken(operator):
+                    following.setdefault(key, found)
+
+    def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
+        """Return what the model's operators give that one stands for; none if it is one of them."""
+        region = self.regions.get(operator.key, [])
+        names = tuple(each.outputs[0] for each in region)
+        kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
+        return () if kept else names
+
+
+def plain_type(kind: str) -> str:
+    """Return the type of an operator without what versions and engines add to it."""
+    return re.sub(r"(forward|v\d)$", "", kind.lower())
+
+
+def makers_of(index: DumpIndex) -> Iterator[DumpedOperator | None]:
+    """Yield the operator of each tensor of an index."""
+    operators = {operator.key: operator for operator in index.operators}
+    return (operators.get(tensor.operator) for tensor in index.tensors)
+
+
+def constants_in(index: DumpIndex) -> set[str]:
+    """Return the keys of constants, of what is computed from nothing else, and of what no operator
+    gives."""
+    given = {key for each in index.operators for key in each.outputs}
+    constants = {key for each in index.operators for key in each.inputs if key not in given}
+    for each in index.operators:
+        if each.constant or (each.inputs and constants.issuperset(each.inputs)):
+            constants.update(each.outputs)
+    return constants

@@ -1,0 +1,173 @@
+"""The model's names for what engines make of it, in indices made by hand as engines write them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps.origins import ModelOperator, name_origins
+
+MOVES = {"reorderoutput", "reorderinput", "transpose", "reshape", "dimshuffle", "cast"}
+
+# A stem, and a block of two convolutions with a sum around them, as a model file has them.
+MODEL = (
+    ModelOperator("Conv", "c1", ("data", "w1", "b1"), ("stage1/conv",)),
+    ModelOperator("Relu", "r1", ("stage1/conv",), ("stage1/relu",)),
+    ModelOperator("Conv", "c2", ("stage1/relu", "w2", "b2"), ("stage2/conv",)),
+    ModelOperator("Add", "a2", ("stage2/conv", "stage1/relu"), ("stage2/sum",)),
+    ModelOperator("Relu", "r2", ("stage2/sum",), ("stage2/relu",)),
+    ModelOperator("Flatten", "", ("stage2/relu",), ("flat",)),
+)
+
+
+class Made(NamedTuple):
+    """An operator of the engine: what it gives, its name and type, what it takes."""
+
+    output: str
+    name: str
+    type: str
+    inputs: tuple[str, ...]
+    activation: str = ""
+
+
+def index_of(
+    *made: Made, constants: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
+) -> DumpIndex:
+    operators = [
+        DumpedOperator(
+            key=f"op {each.output}",
+            name=each.name,
+            type=each.type,
+            inputs=each.inputs,
+            outputs=(each.output,),
+            parameters={"activation": each.activation} if each.activation else {},
+            constant=each.output in constants,
+        )
+        for each in made
+    ]
+    tensors = [
+        DumpedTensor(
+            key=each.output,
+            name=each.output,
+            dtype="float32",
+            shape=(1,),
+            operator=f"op {each.output}",
+        )
+        for each in made
+        if each.output not in hidden
+    ]
+    return DumpIndex(tensors=tuple(tensors), operators=tuple(operators))
+
+
+def names_in(index: DumpIndex) -> dict[str, str]:
+    return {each.name: each.origin for each in index.tensors if each.origin}
+
+
+def origins_in(index: DumpIndex) -> dict[str, tuple[str, ...]]:
+    return {each.outputs[0]: each.origin for each in index.operators if each.origin}
+
+
+DATA = Made("data", "data[0]", "Input", ())
+
+
+def test_blocked_operators_have_the_names_of_those_they_are_made_of() -> None:
+    """As ONNX Runtime names them: after the last that was fused first, and tokens."""
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("reorder_token_0", "r1_nchwc[6]", "Conv", ("data", "w", "b"), "Relu"),
+            Made(
+                "reorder_token_3",
+                "c2_nchwc[9]",
+                "Conv",
+                ("reorder_token_0", "v", "b", "reorder_token_0"),
+                "Relu",
+            ),
+            Made("stage2/relu", "ReorderOutput[11]", "ReorderOutput", ("reorder_token_3",)),
+            Made("flat", "Flatten[13]", "Flatten", ("stage2/relu",)),
+        ),
+        MODEL,
+        MOVES,
+    )
+    assert names_in(named) == {
+        "reorder_token_0": "stage1/relu",
+        "reorder_token_3": "stage2/relu",
+    }
+    assert origins_in(named) == {
+        "reorder_token_0": ("stage1/conv", "stage1/relu"),
+        "reorder_token_3": ("stage2/conv", "stage2/sum", "stage2/relu"),
+    }
+
+
+def test_what_an_engine_adds_to_move_data_holds_what_it_takes() -> None:
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("Transpose_out", "Transpose[3]", "Transpose", ("data",)),
+            Made("cast_7", "InsertedCast_data[4]", "Cast", ("Transpose_out",)),
+            Made("x", "c1_token_4[5]", "Conv", ("cast_7", "w")),
+        ),
+        MODEL,
+        MOVES,
+    )
+    assert names_in(named) == {"Transpose_out": "data", "cast_7": "data", "x": "stage1/conv"}
+
+
+def test_a_sum_in_another_order_is_a_part_of_what_the_model_has() -> None:
+    """MegEngine adds the other branch to a convolution before its bias."""
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("stage1/relu", "conv_bias(data,w)[3]", "ConvBiasForward", ("data", "w", "b")),
+            Made(
+                "conv_bias(x)[8]",
+                "conv_bias(stage1/relu,v,stage1/relu)[8]",
+                "ConvBiasForward",
+                ("stage1/relu", "v", "data"),
+            ),
+            Made("stage2/relu", "FUSE_ADD_RELU[9]", "Elemwise", ("conv_bias(x)[8]", "b2")),
+        ),
+        MODEL,
+        MOVES,
+    )
+    assert names_in(named) == {"conv_bias(x)[8]": "part of stage2/relu"}
+
+
+def test_weights_that_were_rearranged_keep_their_names() -> None:
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("fuse(w)", "fuse(w)[1]", "ImmutableTensor", ()),
+            Made("const[2]", "const[2]", "ImmutableTensor", ()),
+            Made("stage1/relu", "conv_bias[3]", "ConvBiasForward", ("data", "fuse(w)", "const[2]")),
+            Made("const[5]", "const[5]", "ImmutableTensor", ()),
+            Made("stage2/conv", "conv_bias[6]", "ConvBiasForward", ("stage1/relu", "const[5]")),
+            constants=("fuse(w)", "const[2]", "const[5]"),
+        ),
+        MODEL,
+        MOVES,
+    )
+    # Of the second one's two weights, one may have been folded into the other.
+    assert names_in(named) == {"fuse(w)": "w1", "const[2]": "b1"}
+
+
+def test_tensors_that_a_dump_lacks_are_gone_through() -> None:
+    whole = (
+        DATA,
+        Made("reorder_token_0", "r1_nchwc[6]", "Conv", ("data", "w", "b"), "Relu"),
+        Made("reorder_token_3", "c2_nchwc[9]", "Conv", ("reorder_token_0", "v", "b")),
+    )
+    named = name_origins(index_of(*whole, hidden=("reorder_token_0",)), MODEL, MOVES)
+    assert names_in(named) == {"reorder_token_3": "stage2/conv"}
+
+
+def test_an_unchanged_graph_and_one_of_another_model_stay_as_they_are() -> None:
+    same = index_of(
+        DATA,
+        *(Made(each.outputs[0], each.name, each.type, each.inputs) for each in MODEL),
+    )
+    assert name_origins(same, MODEL, MOVES) == same
+    other = index_of(Made("x", "x", "Input", ()), Made("y", "y", "Tanh", ("x",)))
+    assert name_origins(other, MODEL, MOVES) == other
+    assert name_origins(same, (), MOVES) == same
+    assert name_origins(DumpIndex(tensors=(), operators=()), MODEL, MOVES).tensors == ()
