@@ -124,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=False,
         metavar="MODEL",
-        help="also compute in float64 what the model should give, and how far A and B are from it: "
+        help="compute in float64 what the model should give too, and how far A and B are from it: "
         "the .onnx of a side, or the one beside its model, or MODEL",
     )
     group = parser.add_argument_group("report")
