@@ -110,7 +110,9 @@ def main_facts_of(row: TensorOfSides) -> TensorFacts:
 
 
 def name_of(row: TensorOfSides) -> str:
-    return printable(shorten(main_facts_of(row).name))
+    """Return the names that a tensor has on any side."""
+    names = dict.fromkeys(tensor.name for tensor in row.tensors if tensor)
+    return printable(" = ".join(map(shorten, names)))
 
 
 def format_type(row: TensorOfSides) -> str:
