@@ -12,7 +12,8 @@ from numpy import unravel_index
 
 from lar.comparison.alignment import Alignment, ConstantPair, align, read
 from lar.comparison.divergence import Blame, Divergence, Judge, after, known_side, other_side
-from lar.comparison.elements import with_bias_of
+from lar.comparison.elements import whole, with_bias_of
+from lar.comparison.fault_kinds import find_kind
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
@@ -500,7 +501,28 @@ class DumpComparison:
                 for key in dict.fromkeys(taken)
                 if key in constants and not is_identical(constants[key])
             ),
+            kind=self.kind_of(blame.output),
         )
+
+    def kind_of(self, output: TensorComparison) -> str:
+        """Return what is wrong with what a culprit gives, where its elements show it."""
+        if output.figures is None or output.apart_by_bias or self.dumps[0].excerpts:
+            return ""
+        keys = output.actual.key, output.expected.key
+        if any(key not in dump for key, dump in zip(keys, self.dumps, strict=True)):
+            return ""
+        sides = [
+            values.elements(dump.tensor(key))
+            for values, dump, key in zip(self.values, self.dumps, keys, strict=True)
+        ]
+        if squeezed(sides[0].shape) != squeezed(sides[1].shape):
+            return ""
+        shape = output.expected.shape
+        one, other = (whole(side).reshape(shape) for side in sides)
+        found = [
+            values.quantizations.get(key) for values, key in zip(self.values, keys, strict=True)
+        ]
+        return find_kind(one, other, max((max(it.scale) for it in found if it), default=0.0))
 
     def operator_facts(self, side: int, node: Node) -> OperatorFacts:
         assert node.operator

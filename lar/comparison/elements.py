@@ -137,6 +137,12 @@ def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype.itemsize <= 2 or dtype.kind == "f" else np.float64)
 
 
+def whole(elements: Elements) -> Array:
+    """Return all elements of a tensor as an array."""
+    blocks = [block.copy() for block in elements.blocks()]
+    return np.concatenate(blocks or [np.zeros(0, elements.dtype)]).reshape(elements.shape)
+
+
 def with_bias_of(actual: Elements, expected: Elements) -> Elements:
     """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
     channels, pixels = expected.shape[1], prod(expected.shape[2:])

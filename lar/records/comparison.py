@@ -226,7 +226,8 @@ class Culprit:
 
     Several operators of a side stand together where no tensor between them has a twin; the one
     that does most of the computing comes first. A side without any lacks what the other has.
-    `parameters` are weights and other constants of theirs that differ.
+    `parameters` are weights and other constants of theirs that differ. `kind` says what is wrong
+    with the output, as a scale or an overflow, where its elements show it.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -234,6 +235,7 @@ class Culprit:
     inputs: tuple[TensorComparison, ...]
     output: TensorComparison
     parameters: tuple[TensorComparison, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

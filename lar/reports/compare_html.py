@@ -127,7 +127,8 @@ def format_culprit(culprit: Culprit) -> str:
         for operator in operators
     )
     what = escape(describe_culprit(culprit))
-    return f"<div class=culprit><p><strong>{what}</strong></p><ul>{items}</ul></div>"
+    kind = f"<p>{escape(culprit.kind)}</p>" if culprit.kind else ""
+    return f"<div class=culprit><p><strong>{what}</strong></p>{kind}<ul>{items}</ul></div>"
 
 
 def describe_tolerance(comparison: Comparison) -> str:

@@ -238,6 +238,8 @@ def body_of_culprit(culprit: Culprit, columns: Sequence[Column[Row]]) -> Iterato
     ):
         for operator in operators:
             yield f"  {side}: {describe_operator(operator, others)}"
+    if culprit.kind:
+        yield f"  {printable(culprit.kind)}"
     yield replace(tensor_table(rows_of_culprit(culprit), columns), layout=INDENTED)
     if (figures := culprit.output.figures) is not None and figures.worst is not None:
         yield f"  {describe_worst(figures, figures.worst)}"

@@ -149,6 +149,16 @@ FAULTS = {
 }
 
 
+KINDS = {
+    "scale": "scale: ",
+    "half scale": "scale: ",
+    "shift": "zero point: ",
+    "clipped": "saturation: ",
+    "infinite": "overflow to infinity: ",
+    "one channel": "one wrong channel: number 5",
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("layer", [0, 6, 11])
 @pytest.mark.parametrize("kinds", ["float16-float32", "float16-float16", "int8-float32"])
@@ -163,6 +173,7 @@ def test_a_fault_in_a_coarse_type_is_named(
     found = compare_dumps(wrong, healthy[expected])
     assert found.finding == "fault"
     assert [it.output for culprit in found.culprits for it in culprit.actual] == [name]
+    assert found.culprits[0].kind.startswith(KINDS.get(fault, ""))
     # Seen from the other side it is the same.
     found = compare_dumps(healthy[expected], wrong)
     assert [it.output for culprit in found.culprits for it in culprit.actual] == [name]

@@ -1,0 +1,172 @@
+"""What is wrong with a culprit's output, where its elements show it: a scale, a zero point, ...
+
+Each kind is a way to make one side of the other. Where what it leaves is a small part of the
+difference, it is named; rounding and other errors may be the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# The part of the difference's energy that a kind may leave.
+LEFT = 0.05
+
+# A factor or a share nearer to 1 than this is none.
+SAME = 0.02
+
+# Steps nearer to a whole number than this are one.
+WHOLE = 0.1
+
+
+def find_kind(actual: Array, expected: Array, step: float = 0.0) -> str:
+    """Return what one side's elements are beside the other's, in words; empty if nothing simple is
+    found.
+
+    Both are of one shape, in plain axes. `step` is that of a quantised type, 0 for any other.
+    """
+    one, other = (np.asarray(side, np.float64) for side in (actual, expected))
+    if text := describe_nonfinite(one, other):
+        return text
+    difference = one - other
+    energy = float(np.square(difference).sum())
+    if not energy or not np.isfinite(energy):
+        return ""
+    for find in KINDS:
+        if text := find(one, other, LEFT * energy, step):
+            return text
+    return ""
+
+
+def describe_nonfinite(one: Array, other: Array) -> str:
+    """Return which side alone has infinite numbers or NaN."""
+    for letter, side, twin in (("A", one, other), ("B", other, one)):
+        finite = np.isfinite(twin)
+        for what, bad in (("infinite", np.isinf(side)), ("NaN", np.isnan(side))):
+            count = int(np.count_nonzero(bad & finite))
+            if count:
+                kind = "overflow to infinity" if what == "infinite" else "no number"
+                return f"{kind}: {count} of {side.size} elements are {what} in {letter}"
+    return ""
+
+
+def find_scale(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect a factor of the whole tensor."""
+    factor = slope(one, other)
+    if abs(factor - 1) > SAME and left_by(one - factor * other) <= most:
+        return f"scale: A is {factor:.4g} times B"
+    return ""
+
+
+def find_zero_point(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect a number that is added to all elements but those that are clipped."""
+    inside = is_inside(one) & is_inside(other)
+    if np.count_nonzero(inside) < one.size / 8:
+        return ""
+    difference = one - other
+    shift = float(np.median(difference[inside]))
+    energy, share = left_by(difference[inside]), np.count_nonzero(inside) / one.size
+    # What is clipped differs less than the others, not more.
+    if energy < left_by(difference) * share / 2:
+        return ""
+    if shift and left_by(difference[inside] - shift) <= LEFT * energy:
+        steps = abs(shift / step) if step else 0.0
+        number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
+        return f"zero point: A is B {'plus' if shift > 0 else 'minus'} {abs(shift):.4g}{number}"
+    return ""
+
+
+def find_saturation(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect a side whose elements end at a number that the other's exceed; where that is 0, an
+    activation is missing on the other side."""
+    for letter, side, twin in (("A", one, other), ("B", other, one)):
+        low, high = float(side.min()), float(side.max())
+        clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
+        ends = [
+            f"{end:.4g}" for end in (low, high) if np.count_nonzero(clipped & (side == end)) > 1
+        ]
+        if ends and low < high and left_by((one - other)[~clipped]) <= most:
+            count = int(np.count_nonzero(clipped))
+            kind = "activation" if ends == ["0"] else "saturation"
+            return f"{kind}: {count} elements of {letter} end at {' and '.join(ends)}"
+    return ""
+
+
+def find_wrapping(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect sums that were too large for their type and began again at its other end."""
+    difference = one - other
+    size = float(np.abs(difference).max())
+    wrong = np.abs(difference) > size / 2
+    sizes = np.abs(difference[wrong])
+    if (
+        0 < np.count_nonzero(wrong) < one.size / 2
+        and float(np.ptp(sizes)) <= SAME * size
+        and np.count_nonzero(wrong) > 1
+        and size > np.abs(other).max()
+        and left_by(difference[~wrong]) <= most
+    ):
+        return f"overflow of a sum: {np.count_nonzero(wrong)} elements are off by {size:.4g}"
+    return ""
+
+
+def find_channels(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect factors of the channels: one wrong channel, or the scales of another axis."""
+    axis = 1 if one.ndim > 3 else one.ndim - 1
+    if one.ndim > 1 and one.shape[axis] > 1:
+        rows = [np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (one, other)]
+        energies = np.square(rows[0] - rows[1]).sum(axis=1)
+        worst = int(energies.argmax())
+        if energies.sum() - energies[worst] <= most and rows[0].shape[1] > 1:
+            return f"one wrong channel: number {worst} of axis {axis}"
+        if rows[0].shape[1] < 4:
+            return ""
+        squares = np.square(rows[1]).sum(axis=1)
+        products = (rows[0] * rows[1]).sum(axis=1)
+        factors = np.divide(products, squares, out=np.ones_like(products), where=squares > 0)
+        if left_by(rows[0] - factors[:, None] * rows[1]) <= most:
+            known = factors[squares > 0]
+            return (
+                f"scales of channels: A is {known.min():.3g} to {known.max():.3g} times B along "
+                f"axis {axis}"
+            )
+    return ""
+
+
+def find_border(one: Array, other: Array, most: float, step: float) -> str:
+    """Detect a difference at the borders of images alone."""
+    if one.ndim != 4 or min(one.shape[2:]) < 5:
+        return ""
+    if left_by((one - other)[:, :, 1:-1, 1:-1]) <= most:
+        return "padding: A and B differ at the border alone"
+    return ""
+
+
+Find = Callable[[Array, Array, float, float], str]
+KINDS: tuple[Find, ...] = (
+    find_scale,
+    find_zero_point,
+    find_saturation,
+    find_wrapping,
+    find_border,
+    find_channels,
+)
+
+
+def slope(one: Array, other: Array) -> float:
+    """Return the factor of one array that is nearest to another."""
+    square = float(np.square(other).sum())
+    return float((one * other).sum()) / square if square else 1.0
+
+
+def left_by(rest: Array) -> float:
+    return float(np.square(rest).sum())
+
+
+def is_inside(side: Array) -> Array:
+    """Return which elements are neither the least nor the greatest."""
+    inside: Array = (side > side.min()) & (side < side.max())
+    return inside

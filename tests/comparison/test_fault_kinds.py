@@ -1,0 +1,88 @@
+"""What is wrong with a tensor, where its elements show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from lar.comparison.fault_kinds import find_kind
+
+Array = npt.NDArray[Any]
+EXPECTED = np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)
+FACTORS = np.linspace(0.5, 2, 8, dtype=np.float32).reshape(1, 8, 1, 1)
+
+
+def wrap(array: Array) -> Array:
+    """Sums beyond +-2 begin again at the other end."""
+    wrapped: Array = array - 4 * np.rint(array / 4)
+    return wrapped
+
+
+def shuffle(array: Array) -> Array:
+    return np.random.default_rng(1).permutation(array.reshape(-1)).reshape(array.shape)
+
+
+def replaced(places: tuple[Any, ...], value: float) -> Callable[[Array], Array]:
+    def change(array: Array) -> Array:
+        array = array.copy()
+        array[places] = value
+        return array
+
+    return change
+
+
+def at_the_border(array: Array) -> Array:
+    array = array.copy()
+    array[..., 0] += 1
+    return array
+
+
+CASES: list[tuple[str, Callable[[Array], Array]]] = [
+    ("scale: A is 1.5 times B", lambda array: array * 1.5),
+    ("scale: A is -1 times B", lambda array: -array),
+    ("zero point: A is B plus 0.3, 3 steps", lambda array: array + 0.3),
+    ("zero point: A is B minus 0.25", lambda array: np.clip(array - 0.25, -1.5, 1.5)),
+    ("saturation: 364 elements of A end at -1 and 1", lambda array: np.clip(array, -1, 1)),
+    ("activation: 601 elements of A end at 0", lambda array: np.maximum(array, 0)),
+    ("overflow of a sum: 43 elements are off by 4", wrap),
+    ("scales of channels: A is 0.5 to 2 times B along axis 1", lambda array: array * FACTORS),
+    ("one wrong channel: number 3 of axis 1", replaced((0, 3), 0.0)),
+    ("padding: A and B differ at the border alone", at_the_border),
+    ("overflow to infinity: 1 of 1152 elements are infinite in A", replaced((0, 3, 4, 5), np.inf)),
+    ("no number: 1 of 1152 elements are NaN in A", replaced((0, 3, 4, 5), np.nan)),
+    ("", lambda array: array),
+    (
+        "",
+        lambda array: np.random.default_rng(1).permutation(array.reshape(-1)).reshape(array.shape),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "change"), CASES, ids=[kind for kind, _ in CASES])
+@pytest.mark.parametrize("rounding", [0.0, 0.01])
+def test_the_kind_is_named(kind: str, change: Callable[[Array], Array], rounding: float) -> None:
+    noise = np.random.default_rng(2).standard_normal(EXPECTED.shape) * rounding
+    found = find_kind(change(EXPECTED), EXPECTED + noise, 0.1)
+    if rounding and not kind:
+        return
+    if rounding:  # numbers may be rounded otherwise
+        assert found.partition(":")[0] == kind.partition(":")[0]
+    else:
+        assert found == kind
+
+
+def test_the_side_is_named() -> None:
+    clipped = np.clip(EXPECTED, -1, 1)
+    assert find_kind(EXPECTED, clipped) == "saturation: 364 elements of B end at -1 and 1"
+    infinite = replaced((0, 3, 4, 5), np.inf)(EXPECTED)
+    assert "infinite in B" in find_kind(EXPECTED, infinite)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (7,), (2, 5)])
+def test_any_shape_will_do(shape: tuple[int, ...]) -> None:
+    find_kind(np.ones(shape), np.zeros(shape))
+    find_kind(np.full(shape, 2), np.full(shape, 3))
