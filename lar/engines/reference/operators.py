@@ -390,6 +390,15 @@ class SimplifiedLayerNormalization(OpRun):  # type: ignore[misc]
         return x * inverse * scale, inverse
 
 
+class Scatter(OpRun):  # type: ignore[misc]
+    """What ScatterElements was called before opset 11."""
+
+    def _run(
+        self, data: Array, indices: Array, updates: Array, axis: int = 0, **rest: Any
+    ) -> tuple[Array]:
+        return (compute("ScatterElements", data, indices, updates, axis=axis),)
+
+
 class QGemm(OpRun):  # type: ignore[misc]
     """A matrix product of quantised tensors with a bias; without a scale, its result is real."""
 
@@ -705,7 +714,7 @@ class SkipSimplifiedLayerNormalization(OpRun):  # type: ignore[misc]
 
 # In the domain of ONNX itself.
 ONNX_OPERATORS: tuple[type[OpRun], ...] = (
-    *(Cast, Conv, MaxPool, SimplifiedLayerNormalization, MatMulInteger, ConvInteger),
+    *(Cast, Conv, MaxPool, Scatter, SimplifiedLayerNormalization, MatMulInteger, ConvInteger),
     *(QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, QLinearConv, QLinearMatMul),
 )
 

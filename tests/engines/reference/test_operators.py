@@ -80,6 +80,7 @@ CASES = (
         {"auto_pad": "SAME_UPPER", "strides": [2]},
         "",
     ),
+    Case("Scatter", (draw(3, 3), np.array([[2, 0, 1]]), draw(1, 3)), F, {"axis": 0}, "", 10),
     Case("QuantizeLinear", (draw(4, 6), *q(*X)), U, {}, ""),
     Case("QuantizeLinear", (draw(4, 6), *per_channel(4)), S, {"axis": 0}, ""),
     Case("QuantizeLinear", (draw(4, 6), *q(*X)), U),
