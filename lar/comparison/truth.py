@@ -30,7 +30,7 @@ def judge_by_truth(
         DumpError: a tensor is missing or damaged.
     """
     against = {nearest: compare(dumps[nearest], truth, {})}
-    names = names_by_way_of(found, against[nearest], dumps, truth, nearest)
+    names = names_by_way_of(found, against[nearest], nearest)
     against[1 - nearest] = compare(dumps[1 - nearest], truth, names)
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
@@ -77,25 +77,20 @@ def against_truth(found: Comparison) -> AgainstTruth:
     return AgainstTruth(finding=found.finding, culprits=found.culprits)
 
 
-def names_by_way_of(
-    found: Comparison, against: Comparison, dumps: Sequence[Dump], truth: Dump, nearest: int
-) -> dict[str, str]:
+def names_by_way_of(found: Comparison, against: Comparison, nearest: int) -> dict[str, str]:
     """Return the names of the other side's tensors with those of their twins' twins in the truth;
     names that occur twice are left out, and so are tensors to which one side adds a bias later."""
     twins = {
-        it.actual.key: it.expected.key
+        it.actual.key: it.expected
         for it in against.tensors
         if not (it.constant or it.apart_by_bias)
     }
     names: dict[str, str] = {}
-    taken: set[str] = set()
     for pair in found.tensors:
         other, near = (pair.actual, pair.expected)[:: 1 if nearest else -1]
-        if pair.constant or pair.apart_by_bias or near.key not in twins:
+        there = twins.get(near.key)
+        if there is None or pair.constant or pair.apart_by_bias:
             continue
-        name = dumps[1 - nearest].tensor(other.key).name
-        there = truth.tensor(twins[near.key]).name
-        if name not in names and there not in taken:
-            names[name] = there
-            taken.add(there)
+        if other.name not in names and there.name not in names.values():
+            names[other.name] = there.name
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -72,9 +73,10 @@ def test_each_operator_has_the_error_of_both_sides(judged: Comparison) -> None:
     assert judged.culprits[0].output.truth is not None
     header = next(line for line in format_comparison(judged) if line.startswith("operator"))
     assert "A to truth  B to truth" in header
-    first, *rows = format_csv(judged).splitlines()
-    assert first.endswith(",truth_relative_l2_actual,truth_relative_l2_expected")
-    assert any(row.split(",")[-1] for row in rows)
+    rows = csv.DictReader(format_csv(judged).splitlines())
+    row = next(it for it in rows if it["expected"] == "logits")
+    assert float(row["truth_relative_l2_actual"]) == far
+    assert float(row["truth_relative_l2_expected"]) == near
 
 
 def test_the_other_side_is_off_where_its_model_is_named(faulty: str) -> None:
