@@ -107,6 +107,7 @@ def format_result(comparison: Comparison) -> str:
     facts = (
         ("A, actual", describe_side(comparison.actual)),
         ("B, expected", describe_side(comparison.expected)),
+        *((("truth", describe_side(comparison.truth.side)),) if comparison.truth else ()),
         ("tolerance", describe_tolerance(comparison)),
     )
     return (

@@ -189,7 +189,7 @@ def compare(
                 only=only,
                 name_map=names,
             )
-            if truth:
+            if truth and not found.interrupted:
 
                 def compare_two(one: Dump, other: Dump, twins: Mapping[str, str]) -> Comparison:
                     return compare_dumps(

@@ -18,6 +18,7 @@ from lar.errors import UsageError
 from lar.records.comparison import Comparison
 from lar.records.run import record_to_json
 from lar.reports.compare_csv import format_csv
+from lar.reports.compare_html import format_html
 from lar.reports.compare_text import format_comparison
 from lar.running.truth import find_truth_model
 
@@ -77,6 +78,13 @@ def test_each_operator_has_the_error_of_both_sides(judged: Comparison) -> None:
     row = next(it for it in rows if it["expected"] == "logits")
     assert float(row["truth_relative_l2_actual"]) == far
     assert float(row["truth_relative_l2_expected"]) == near
+
+
+def test_a_page_has_the_truth_too(judged: Comparison) -> None:
+    page = format_html(judged)
+    assert f"{DIGITS} (" in page
+    assert "by the truth A is off in " in page
+    assert '"A to truth"' in page
 
 
 def test_the_other_side_is_off_where_its_model_is_named(faulty: str) -> None:
