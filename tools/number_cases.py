@@ -117,6 +117,7 @@ class Planted:
     prepare: tuple[tuple[str, Change], ...] = ()
     quantized: Callable[[Any], None] | None = None
     at: str = ""  # the operator that is at fault, where no change is of one
+    before: tuple[str, ...] = ()  # what takes it: where they are fused, these are at fault
     renamed: bool = False
 
     @property
@@ -177,6 +178,28 @@ def alter_constant(name: str, alter: Callable[[Any], Any]) -> Callable[[Any], No
                 constant.CopyFrom(numpy_helper.from_array(np.asarray(array), constant.name))
                 return
         raise LookupError(f"{name} in {[each.name for each in model.graph.initializer]}")
+
+    return change
+
+
+def alter_reading(tensor: str, place: int, alter: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return a change of the scale (1) or the zero point (2) by which a quantised tensor is read,
+    not of that by which it is written."""
+
+    def change(model: Any) -> None:
+        from onnx import numpy_helper
+
+        constants = {each.name: each for each in model.graph.initializer}
+        readers = [
+            node
+            for node in model.graph.node
+            if node.op_type == "DequantizeLinear" and node.input[0] == f"{tensor}_QuantizeLinear_Output"
+        ]
+        array = numpy_helper.to_array(constants[readers[0].input[place]])
+        name = f"{readers[0].input[place]}_altered"
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(alter(array)), name))
+        for node in readers:
+            node.input[place] = name
 
     return change
 
@@ -251,8 +274,9 @@ FAULTS = (
         "scale",
         "plain_cnn",
         pairs=QUANTIZED,
-        at="relu2",
-        quantized=alter_constant("relu2_scale", lambda it: it * np.float32(1.3)),
+        at="relu3",
+        before=("conv4", "relu4"),
+        quantized=alter_reading("relu3", 1, lambda it: it * np.float32(1.3)),
     ),
     Planted(
         "scale",
@@ -268,14 +292,16 @@ FAULTS = (
         "plain_cnn",
         pairs=QUANTIZED,
         at="relu3",
-        quantized=alter_constant("relu3_zero_point", lambda it: it + np.int8(20)),
+        before=("conv4", "relu4"),
+        quantized=alter_reading("relu3", 2, lambda it: it + np.int8(20)),
     ),
     Planted(
         "zero point",
         "inverted",
         pairs=QUANTIZED,
         at="b.sum",
-        quantized=alter_constant("b.sum_zero_point", lambda it: it + np.int8(15)),
+        before=("c.expand", "c.expand_relu", "c.sum"),
+        quantized=alter_reading("b.sum", 2, lambda it: it + np.int8(15)),
     ),
     Planted(
         "axis",
@@ -425,7 +451,7 @@ def faulty_cases() -> Iterator[Case]:
     for number, planted in enumerate(FAULTS):
         clean = DESCRIPTIONS[planted.network]()
         operators = (planted.at,) if planted.at else planted.operators
-        truth = tuple(names_of(clean, each) for each in operators)
+        truth = tuple(names_of(clean, each) | {*planted.before} for each in operators)
         if planted.renamed:
             places = {node.name: f"n{place}" for place, node in enumerate(clean.nodes)}
             truth = tuple(

@@ -1,0 +1,123 @@
+"""Which layers of a quantised model cost most, found by leaving one layer at a time in float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from network import Array
+from onnx import numpy_helper
+
+from lar.records.comparison import Comparison
+
+LAYERS = ("Conv", "Gemm", "MatMul")
+
+
+def costs_by_leaving_out(quantized: Path, plain: Path, feed: Mapping[str, Array]) -> dict[str, float]:
+    """Return by how much the outputs of a model of QuantizeLinear and DequantizeLinear change where
+    one layer takes its data and its weights in float, by the layer's name."""
+    model = onnx.load(quantized)
+    weights = {each.name: each for each in onnx.load(plain).graph.initializer}
+    whole = run(model, feed)
+    costs = {}
+    for node in model.graph.node:
+        if node.op_type in LAYERS:
+            without = onnx.ModelProto()
+            without.CopyFrom(model)
+            take_floats(without, node.name, weights)
+            costs[node.name] = float(np.linalg.norm(run(without, feed) - whole))
+    return costs
+
+
+def take_floats(model: onnx.ModelProto, name: str, weights: Mapping[str, onnx.TensorProto]) -> None:
+    """Have a layer take what was quantised for it as it was before."""
+    makers = {output: node for node in model.graph.node for output in node.output}
+    layer = next(node for node in model.graph.node if node.name == name)
+    for place, source in enumerate(layer.input):
+        maker = makers.get(source)
+        if maker is None or maker.op_type != "DequantizeLinear":
+            continue
+        quantizer = makers.get(maker.input[0])
+        if quantizer is not None:
+            layer.input[place] = add_clip(model, layer, quantizer)
+            continue
+        weight = onnx.TensorProto()
+        weight.CopyFrom(weights[maker.input[0].removesuffix("_quantized")])
+        weight.name += ".float"
+        model.graph.initializer.append(weight)
+        layer.input[place] = weight.name
+
+
+def add_clip(model: onnx.ModelProto, layer: onnx.NodeProto, quantizer: onnx.NodeProto) -> str:
+    """Add what a quantiser does besides rounding: an activation may have been folded into its
+    range. Return the name of the result."""
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    scale, zero = (constants[name] for name in quantizer.input[1:3])
+    limits = np.iinfo(zero.dtype)
+    name = f"{layer.name}.{quantizer.input[0]}.clipped"
+    bounds = []
+    for end, limit in (("low", limits.min), ("high", limits.max)):
+        bound = np.float32((limit - float(zero)) * float(scale))
+        bounds.append(f"{name}.{end}")
+        model.graph.initializer.append(numpy_helper.from_array(bound, bounds[-1]))
+    clip = onnx.helper.make_node("Clip", [quantizer.input[0], *bounds], [name])
+    model.graph.node.insert(list(model.graph.node).index(layer), clip)
+    return name
+
+
+def run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> Array:
+    """Return all outputs of a model, one behind the other."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    outputs = session.run(None, dict(feed))
+    return np.concatenate([np.ravel(each) for each in outputs]).astype(np.float64)
+
+
+def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, float]:
+    """Return what `lar compare --isolate` says of the same layers: of each, its own single error
+    and that of the data which was quantised for it, together."""
+    singles = {
+        each.actual.name: each.single.relative_l2 or 0.0
+        for each in found.tensors
+        if each.single is not None
+    }
+    model = onnx.load(quantized)
+    makers = {output: node for node in model.graph.node for output in node.output}
+    costs = {}
+    for node in model.graph.node:
+        if node.op_type in LAYERS:
+            costs[node.name] = float(
+                np.hypot(single_of(node.output[0], singles), singles_before(node, makers, singles))
+            )
+    return costs
+
+
+def single_of(name: str, singles: Mapping[str, float]) -> float:
+    """Return the single error of a tensor, or of what it was quantised to."""
+    endings = ("", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
+    return next((singles[name + end] for end in endings if name + end in singles), 0.0)
+
+
+def singles_before(
+    layer: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], singles: Mapping[str, float]
+) -> float:
+    """Return the single error of the data that was quantised for a layer."""
+    maker = makers.get(layer.input[0])
+    if maker is None or maker.op_type != "DequantizeLinear":
+        return 0.0
+    return max(singles.get(name, 0.0) for name in (layer.input[0], maker.input[0]))
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return Spearman's coefficient of two lists of numbers; equal ones share their ranks."""
+    ranks = [ranks_of(np.asarray(side)) for side in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def ranks_of(numbers: Array) -> Array:
+    below = (numbers[:, None] > numbers).sum(axis=1)
+    return below + ((numbers[:, None] == numbers).sum(axis=1) - 1) / 2
