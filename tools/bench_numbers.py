@@ -112,7 +112,7 @@ def judge_fault(folder: Path, case: Case, *, isolate: bool) -> str:
 # What engines and quantisers add to the name of a tensor or an operator.
 ADDED = re.compile(
     r"(_nchwc|_quant(ized)?|_QuantizeLinear(_Input|_Output)?|_DequantizeLinear(_Output)?"
-    r"|_matmul|\.(scaled|half|narrow|signed))$"
+    r"|/duplicated|_matmul|\.(scaled|half|narrow|signed))$"
 )
 
 

@@ -11,12 +11,15 @@ import onnxruntime
 from network import Array
 from onnx import numpy_helper
 
+from lar.comparison.loss import single_error_of
 from lar.records.comparison import Comparison
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 
 
-def costs_by_leaving_out(quantized: Path, plain: Path, feed: Mapping[str, Array]) -> dict[str, float]:
+def costs_by_leaving_out(
+    quantized: Path, plain: Path, feed: Mapping[str, Array]
+) -> dict[str, float]:
     """Return by how much the outputs of a model of QuantizeLinear and DequantizeLinear change where
     one layer takes its data and its weights in float, by the layer's name."""
     model = onnx.load(quantized)
@@ -68,22 +71,21 @@ def add_clip(model: onnx.ModelProto, layer: onnx.NodeProto, quantizer: onnx.Node
     return name
 
 
-def run(model: onnx.ModelProto, feed: Mapping[str, Array]) -> Array:
-    """Return all outputs of a model, one behind the other."""
+def run(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]]) -> Array:
+    """Return all outputs of a model for all that it is fed with, one behind the other."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    outputs = session.run(None, dict(feed))
-    return np.concatenate([np.ravel(each) for each in outputs]).astype(np.float64)
+    outputs = [np.ravel(each) for feed in feeds for each in session.run(None, dict(feed))]
+    array: Array = np.concatenate(outputs).astype(np.float64)
+    return array
 
 
 def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, float]:
     """Return what `lar compare --isolate` says of the same layers: of each, its own single error
     and that of the data which was quantised for it, together."""
     singles = {
-        each.actual.name: each.single.relative_l2 or 0.0
-        for each in found.tensors
-        if each.single is not None
+        each.actual.name: single_error_of(each) for each in found.tensors if each.single is not None
     }
     model = onnx.load(quantized)
     makers = {output: node for node in model.graph.node for output in node.output}
@@ -98,7 +100,7 @@ def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, floa
 
 def single_of(name: str, singles: Mapping[str, float]) -> float:
     """Return the single error of a tensor, or of what it was quantised to."""
-    endings = ("", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
+    endings = ("", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
     return next((singles[name + end] for end in endings if name + end in singles), 0.0)
 
 
@@ -119,5 +121,6 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def ranks_of(numbers: Array) -> Array:
-    below = (numbers[:, None] > numbers).sum(axis=1)
+    """Return the rank of each number, from 0."""
+    below: Array = (numbers[:, None] > numbers).sum(axis=1)
     return below + ((numbers[:, None] == numbers).sum(axis=1) - 1) / 2
