@@ -9,7 +9,10 @@ that repeats it. Models and dumps are made anew in a temporary folder, or once i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import math
+import os
 import re
 import statistics
 import subprocess
@@ -18,20 +21,25 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import bench_dumps
+import numpy as np
 from bench import PYTHON, RESNET50, ROOT
 from bench import Case as Timing
-from number_cases import Case, Side, faulty_cases, healthy_cases
+from layer_ranking import costs_by_leaving_out, costs_by_single_errors, rank_correlation
+from number_cases import Case, Side, faulty_cases, healthy_cases, ranked_cases
 
 import lar
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
 PROCESSES = 2
-LIMIT_SECONDS = 600  # of a process that makes dumps
+ITEMS = 4  # inputs of a ranking
+STANDSTILL_SECONDS = 30  # after which a process that has made no dump is ended
+ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
 
 
@@ -167,6 +175,39 @@ def measure_healthy(settings: Settings) -> Outcome:
     )
 
 
+# Ranking
+
+
+def measure_ranking(settings: Settings) -> Outcome:
+    """Compare the layers of quantised models by their single errors with what the outputs gain
+    where one of them stays in float."""
+    cases = settings.chosen(ranked_cases())
+    make_dumps(settings.folder, cases)
+    found = {case.actual.network: rank_layers(settings.folder, case) for case in cases}
+    middle = statistics.median(found.values()) if found else math.nan
+    each = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+    return Outcome(len(cases), f"{middle:.2f} ({each})", middle >= 0.9)
+
+
+def rank_layers(folder: Path, case: Case) -> float:
+    """Return Spearman's coefficient of both rankings of a model's layers, over several inputs."""
+    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
+    feed = np.load(folder / f"{case.actual.network}.data.npy")
+    random = np.random.RandomState(0)
+    drawn = [random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1)]
+    stack = folder / f"{case.actual.network}.items.npz"
+    np.savez(stack, data=np.stack([feed, *drawn]))
+    truth = costs_by_leaving_out(quantized, plain, [{"data": each} for each in (feed, *drawn)])
+    comparison = lar.compare(
+        f"{quantized} --graph-optimization-level disable",
+        f"{plain} --graph-optimization-level basic",
+        input=[str(stack)],
+        isolate=True,
+    )
+    ours = costs_by_single_errors(comparison, quantized)
+    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
+
+
 # Dumps
 
 
@@ -180,30 +221,35 @@ def make_dumps(folder: Path, cases: Sequence[Case]) -> None:
     missing = {side.network for side in sides if not dump_of(folder, side).exists()}
     missing = {name for name in missing if not (folder / f"{name.replace('/', '_')}.made").exists()}
     names = sorted(missing)
-    running = [
-        subprocess.Popen(
-            [
-                PYTHON,
-                str(ROOT / "tools" / "number_dumps.py"),
-                str(folder),
-                *names[number::PROCESSES],
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # the engines' warnings
-        )
-        for number in range(PROCESSES)
-        if names[number::PROCESSES]
-    ]
-    for process in running:
-        try:
-            code = process.wait(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        if code:
-            raise SystemExit("the dumps could not be made: repeat it with --keep")
+    waiting = [names[number::PROCESSES] for number in range(PROCESSES) if names[number::PROCESSES]]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        list(pool.map(lambda each: run_maker(folder, each), waiting))
     for name in names:
         (folder / f"{name.replace('/', '_')}.made").touch()
+
+
+def run_maker(folder: Path, networks: Sequence[str]) -> None:
+    """Make the dumps of some networks.
+
+    MegEngine now and then waits for ever where one process traces and runs many networks: a process
+    that stands still is ended, and another one goes on behind what it has made.
+    """
+    command = [PYTHON, str(ROOT / "tools" / "number_dumps.py"), str(folder), *networks]
+    for _ in range(ATTEMPTS):
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # the engines' warnings
+        ) as process:
+            made = -1
+            while process.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STANDSTILL_SECONDS)
+                if process.poll() is None and made == (made := len(os.listdir(folder))):
+                    process.kill()
+            if process.returncode == 0:
+                return
+    raise SystemExit(f"the dumps of {', '.join(networks)} could not be made")
 
 
 def dump_of(folder: Path, side: Side) -> Path:
@@ -273,6 +319,12 @@ FIGURES = (
         lambda settings: measure_faults(settings, "new fault", isolate=True),
     ),
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
+    Figure(
+        "ranking",
+        "layers by single error against leaving one at a time in float, median of Spearman",
+        "0.9 at least",
+        measure_ranking,
+    ),
     Figure(
         "speed",
         "whole process, `lar compare` of two ResNet50 dumps, to `compare_binary_iodump`",

@@ -18,21 +18,31 @@ LAYERS = ("Conv", "Gemm", "MatMul")
 
 
 def costs_by_leaving_out(
-    quantized: Path, plain: Path, feed: Mapping[str, Array]
+    quantized: Path, plain: Path, feeds: Sequence[Mapping[str, Array]]
 ) -> dict[str, float]:
     """Return by how much the outputs of a model of QuantizeLinear and DequantizeLinear change where
     one layer takes its data and its weights in float, by the layer's name."""
     model = onnx.load(quantized)
+    give_floats(model)
     weights = {each.name: each for each in onnx.load(plain).graph.initializer}
-    whole = run(model, feed)
+    whole = run(model, feeds)
     costs = {}
     for node in model.graph.node:
         if node.op_type in LAYERS:
             without = onnx.ModelProto()
             without.CopyFrom(model)
             take_floats(without, node.name, weights)
-            costs[node.name] = float(np.linalg.norm(run(without, feed) - whole))
+            costs[node.name] = float(np.linalg.norm(run(without, feeds) - whole))
     return costs
+
+
+def give_floats(model: onnx.ModelProto) -> None:
+    """Have a model give its outputs before they are quantised: their steps would hide changes."""
+    makers = {output: node for node in model.graph.node for output in node.output}
+    for output in model.graph.output:
+        maker = makers[output.name]
+        if maker.op_type == "DequantizeLinear":
+            output.name = makers[maker.input[0]].input[0]
 
 
 def take_floats(model: onnx.ModelProto, name: str, weights: Mapping[str, onnx.TensorProto]) -> None:
@@ -82,36 +92,22 @@ def run(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]]) -> Array:
 
 
 def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, float]:
-    """Return what `lar compare --isolate` says of the same layers: of each, its own single error
-    and that of the data which was quantised for it, together."""
+    """Return what `lar compare --isolate` says of the same layers: the single error of each."""
     singles = {
         each.actual.name: single_error_of(each) for each in found.tensors if each.single is not None
     }
-    model = onnx.load(quantized)
-    makers = {output: node for node in model.graph.node for output in node.output}
-    costs = {}
-    for node in model.graph.node:
-        if node.op_type in LAYERS:
-            costs[node.name] = float(
-                np.hypot(single_of(node.output[0], singles), singles_before(node, makers, singles))
-            )
-    return costs
+    nodes = onnx.load(quantized).graph.node
+    return {
+        node.name: single_of(node.output[0].removesuffix("_QuantizeLinear_Input"), singles)
+        for node in nodes
+        if node.op_type in LAYERS
+    }
 
 
 def single_of(name: str, singles: Mapping[str, float]) -> float:
     """Return the single error of a tensor, or of what it was quantised to."""
     endings = ("", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
     return next((singles[name + end] for end in endings if name + end in singles), 0.0)
-
-
-def singles_before(
-    layer: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], singles: Mapping[str, float]
-) -> float:
-    """Return the single error of the data that was quantised for a layer."""
-    maker = makers.get(layer.input[0])
-    if maker is None or maker.op_type != "DequantizeLinear":
-        return 0.0
-    return max(singles.get(name, 0.0) for name in (layer.input[0], maker.input[0]))
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -122,5 +118,6 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
 
 def ranks_of(numbers: Array) -> Array:
     """Return the rank of each number, from 0."""
-    below: Array = (numbers[:, None] > numbers).sum(axis=1)
-    return below + ((numbers[:, None] == numbers).sum(axis=1) - 1) / 2
+    below = (numbers[:, None] > numbers).sum(axis=1)
+    ranks: Array = below + ((numbers[:, None] == numbers).sum(axis=1) - 1) / 2
+    return ranks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -31,6 +32,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
+from lar.dumps.index import index_place
 from tests.comparison import planted_twins
 
 CALIBRATIONS = 4
@@ -62,6 +64,9 @@ def make_side(folder: Path, side: Side) -> None:
     model = make_model(folder, side)
     inputs = inputs_of(folder, side.network)
     place = folder / side.key.replace("/", "_")
+    if index_place(place).exists():
+        return  # made by an earlier process, which was ended
+    shutil.rmtree(place, ignore_errors=True)
     planted_twins.dump(model, place, inputs, **dict(form.options))
 
 
