@@ -26,6 +26,7 @@ from lar.reports.compare_text import (
     COLUMNS,
     Row,
     describe_culprit,
+    describe_machine,
     describe_operator,
     describe_side,
     entire_of,
@@ -104,10 +105,15 @@ def format_result(comparison: Comparison) -> str:
     """Return the verdict, what was compared, and the notes about it."""
     verdict = "same" if comparison.same else "different"
     *notes, result = format_summary(comparison)
+    machines = (
+        ("A ran on", describe_machine(comparison.actual)),
+        ("B ran on", describe_machine(comparison.expected)),
+    )
     facts = (
         ("A, actual", describe_side(comparison.actual)),
         ("B, expected", describe_side(comparison.expected)),
         *((("truth", describe_side(comparison.truth.side)),) if comparison.truth else ()),
+        *((name, machine) for name, machine in machines if machine),
         ("tolerance", describe_tolerance(comparison)),
     )
     return (
