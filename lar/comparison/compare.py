@@ -11,7 +11,15 @@ from typing import Literal, TypeAlias
 from numpy import unravel_index
 
 from lar.comparison.alignment import Alignment, ConstantPair, align, read
-from lar.comparison.divergence import Blame, Divergence, Judge, after, known_side, other_side
+from lar.comparison.divergence import (
+    Blame,
+    Divergence,
+    Judge,
+    after,
+    error_of,
+    known_side,
+    other_side,
+)
 from lar.comparison.elements import whole, with_bias_of
 from lar.comparison.fault_kinds import find_kind
 from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
@@ -491,21 +499,32 @@ class DumpComparison:
         """Return the record of a culprit, with those of its own weights that differ."""
         integers_of = self.graphs[0].integers_of
         taken = [integers_of(key) for node in blame.actual for _, key in node.constants]
+        parameters = [
+            constants[key]
+            for key in dict.fromkeys(taken)
+            if key in constants and not is_identical(constants[key])
+        ]
         return Culprit(
             actual=tuple(self.operator_facts(0, node) for node in blame.actual),
             expected=tuple(self.operator_facts(1, node) for node in blame.expected),
             inputs=tuple(self.compared[pair.actual] for pair in blame.inputs),
             output=blame.output,
-            parameters=tuple(
-                constants[key]
-                for key in dict.fromkeys(taken)
-                if key in constants and not is_identical(constants[key])
-            ),
-            kind=self.kind_of(blame.output),
+            parameters=tuple(parameters),
+            kind=self.kind_of_weights(parameters) or self.kind_of(blame.output),
         )
 
+    def kind_of_weights(self, parameters: Sequence[TensorComparison]) -> str:
+        """Return which weights differ most, where and how; empty if all agree."""
+        wrong = [it for it in parameters if not it.passed and it.figures]
+        if not wrong:
+            return ""
+        found = max(wrong, key=lambda it: error_of(it)[0])
+        kind = self.kind_of(found)
+        return f"weights: {describe_difference(found)}{f'; {kind}' if kind else ''}"
+
     def kind_of(self, output: TensorComparison) -> str:
-        """Return what is wrong with what a culprit gives, where its elements show it."""
+        """Return what is wrong with what a culprit gives or with its weights, where the elements
+        show it."""
         if output.figures is None or output.apart_by_bias or self.dumps[0].excerpts:
             return ""
         keys = output.actual.key, output.expected.key
@@ -522,7 +541,9 @@ class DumpComparison:
         found = [
             values.quantizations.get(key) for values, key in zip(self.values, keys, strict=True)
         ]
-        return find_kind(one, other, max((max(it.scale) for it in found if it), default=0.0))
+        step = max((max(it.scale) for it in found if it), default=0.0)
+        # Of weights the channels of the output come first.
+        return find_kind(one, other, step, axis=0 if output.constant else None)
 
     def operator_facts(self, side: int, node: Node) -> OperatorFacts:
         assert node.operator
@@ -677,6 +698,20 @@ def name_element(element: Element | None, shape: Sequence[int]) -> Element | Non
     place -= len(STATISTICS)
     index = unravel_index(place, shape) if place < prod(shape) and shape else ()
     return replace(element, index=tuple(map(int, index)))
+
+
+def describe_difference(found: TensorComparison) -> str:
+    """Return the name of a tensor and by how much it differs."""
+    figures = found.figures
+    text = found.expected.name or found.actual.name
+    if figures is None or figures.relative_l2 is None:
+        return f"{text} differs"
+    text += f" differs by {figures.relative_l2:.2%} of its length"
+    if figures.worst is None:
+        return text
+    worst = figures.worst
+    place = "{" + ",".join(map(str, worst.index)) + "}"
+    return f"{text}, most at {place}: {worst.actual} in A, {worst.expected} in B"
 
 
 def rounding_of(tensors: Sequence[TensorComparison]) -> tuple[str, float | None]:

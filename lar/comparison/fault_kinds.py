@@ -23,11 +23,12 @@ SAME = 0.02
 WHOLE = 0.1
 
 
-def find_kind(actual: Array, expected: Array, step: float = 0.0) -> str:
+def find_kind(actual: Array, expected: Array, step: float = 0.0, *, axis: int | None = None) -> str:
     """Return what one side's elements are beside the other's, in words; empty if nothing simple is
     found.
 
-    Both are of one shape, in plain axes. `step` is that of a quantised type, 0 for any other.
+    Both are of one shape, in plain axes. `step` is that of a quantised type, 0 for any other;
+    `axis` is that of the channels, if it is known.
     """
     one, other = (np.asarray(side, np.float64) for side in (actual, expected))
     if text := describe_nonfinite(one, other):
@@ -39,7 +40,9 @@ def find_kind(actual: Array, expected: Array, step: float = 0.0) -> str:
     for find in KINDS:
         if text := find(one, other, LEFT * energy, step):
             return text
-    return ""
+    if axis is None:
+        axis = 1 if one.ndim > 3 else one.ndim - 1
+    return find_channels(one, other, LEFT * energy, axis)
 
 
 def describe_nonfinite(one: Array, other: Array) -> str:
@@ -113,9 +116,8 @@ def find_wrapping(one: Array, other: Array, most: float, step: float) -> str:
     return ""
 
 
-def find_channels(one: Array, other: Array, most: float, step: float) -> str:
+def find_channels(one: Array, other: Array, most: float, axis: int) -> str:
     """Detect factors of the channels: one wrong channel, or the scales of another axis."""
-    axis = 1 if one.ndim > 3 else one.ndim - 1
     if one.ndim > 1 and one.shape[axis] > 1:
         rows = [np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (one, other)]
         energies = np.square(rows[0] - rows[1]).sum(axis=1)
@@ -152,7 +154,6 @@ KINDS: tuple[Find, ...] = (
     find_saturation,
     find_wrapping,
     find_border,
-    find_channels,
 )
 
 

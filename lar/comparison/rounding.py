@@ -213,12 +213,12 @@ class Rounding:
         return explained
 
     def explain_constant(self, pair: ConstantPair) -> Explain | None:
-        """Return what says how much rounding explains of two constants, None where none is
-        quantised."""
+        """Return what says how much rounding explains of two constants, None where none is of a
+        coarse type."""
         found = [self.step_of(side, tensor) for side, tensor in enumerate(pair[:2])]
         steps = [step for step in found if step]
         if not steps and not any(map(self.is_dequantized, (0, 1), pair[:2])):
-            return None
+            return self.explain_rounded_once()
 
         def explained(size: Size, elements: Elements) -> Explained:
             # Of integers that the dump lacks, the scale is not known.
@@ -228,6 +228,14 @@ class Rounding:
             return Explained(f"int{min(it.bits for it in known)}", error, step)
 
         return explained
+
+    def explain_rounded_once(self) -> Explain | None:
+        """Return what says how much rounding explains of weights which one side alone has in a
+        coarse floating-point type, whatever the engine stores them in."""
+        whole = self.whole
+        if not whole:
+            return None
+        return lambda size, elements: Explained(whole, UNITS[type_named(whole)])
 
     def is_dequantized(self, side: int, tensor: DumpedTensor) -> bool:
         """Return whether a tensor holds what integers stand for."""

@@ -125,8 +125,10 @@ def format_result(comparison: Comparison) -> str:
 
 def format_culprit(culprit: Culprit) -> str:
     """Return the operators of a culprit."""
+    same = all(it.passed for it in culprit.parameters)
     items = "".join(
-        f"<li>{letter}: <code>{escape(describe_operator(operator, others))}</code></li>"
+        f"<li>{letter}: "
+        f"<code>{escape(describe_operator(operator, others, same_weights=same))}</code></li>"
         for letter, operators, others in (
             ("A", culprit.actual, culprit.expected),
             ("B", culprit.expected, culprit.actual),

@@ -237,7 +237,8 @@ def body_of_culprit(culprit: Culprit, columns: Sequence[Column[Row]]) -> Iterato
         ("B", culprit.expected, culprit.actual),
     ):
         for operator in operators:
-            yield f"  {side}: {describe_operator(operator, others)}"
+            same = all(it.passed for it in culprit.parameters)
+            yield f"  {side}: {describe_operator(operator, others, same_weights=same)}"
     if culprit.kind:
         yield f"  {printable(culprit.kind)}"
     yield replace(tensor_table(rows_of_culprit(culprit), columns), layout=INDENTED)
@@ -262,7 +263,9 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
     ]
 
 
-def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
+def describe_operator(
+    operator: OperatorFacts, others: Sequence[OperatorFacts], *, same_weights: bool = True
+) -> str:
     """Return the facts of an operator; of its parameters, only those that its twin has
     otherwise."""
     twin = next((it for it in others if it.type == operator.type), None)
@@ -272,7 +275,7 @@ def describe_operator(operator: OperatorFacts, others: Sequence[OperatorFacts]) 
         if twin is None or key not in twin.parameters or twin.parameters[key] != value
     }
     facts = [f"{key}={format_value(value)}" for key, value in parameters.items()]
-    if twin is not None and operator.parameters and not parameters:
+    if twin is not None and operator.parameters and not parameters and same_weights:
         facts.append("parameters as on the other side")
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
     facts += [f"layout {operator.layout}"] if operator.layout else []

@@ -99,6 +99,21 @@ def test_a_dump_made_elsewhere_is_compared_with_a_model_on_the_dumps_own_input(
     assert "relu2" in done.stdout.partition("culprit: ")[2].partition("\n")[0]
 
 
+@pytest.mark.parametrize("level", ["basic", "all"])
+def test_the_weight_of_an_onnx_file_that_differs_is_named(
+    root: Path, run_lar: RunLar, altered: str, level: str
+) -> None:
+    sides = [
+        f"{model} --graph-optimization-level {level}"
+        for model in (altered, "models/digits_cnn.onnx")
+    ]
+    done = run_lar("compare", *sides, "--input", DIGIT, cwd=root)
+    assert done.returncode == 1
+    body = done.stdout.partition("culprit: ")[2].partition("tensors that differ:")[0]
+    assert "weights: conv2.weight differs by 5.25% of its length, most at {3,2,1,1}: " in body
+    assert "parameters as on the other side" not in body
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[str, str]:
     """Two dumps, of which one tensor differs by 0.01."""
