@@ -278,6 +278,11 @@ def blame_of(judge: Judge, pair: Pair) -> Blame:
     """
     if all(judge.compared[each.actual].passed for each in judge.around(pair, sources_of)):
         return judge.blame(pair)
-    sides = [region_of(node, judge.by_node) for node in pair[:2]]
+    sides = [without_moves(region_of(node, judge.by_node)) for node in pair[:2]]
     inputs = judge.inputs_of([*sides[0], *sides[1]])
     return Blame(in_weight(sides[0]), in_weight(sides[1]), inputs, judge.compared[pair.actual])
+
+
+def without_moves(nodes: list[Node]) -> list[Node]:
+    """Return nodes without those that only move data, if there are others."""
+    return [node for node in nodes if node.steps != ("move",)] or nodes
