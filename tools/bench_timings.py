@@ -521,6 +521,8 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of each comparison")
     parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn")
     arguments = parser.parse_args()
+    # The processes that disturb the machine end with this one, however it ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     names = [figure.name for figure in FIGURES]
     if unknown := set(arguments.figures) - set(names):
         parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
