@@ -112,6 +112,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="which tensor of A is which of B: a name in A and one in B in each line, or JSON",
     )
+    group.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="[A=]FILE",
+        help="the model that a dump or arrays are of, for its names and its graph; for both sides, "
+        "or for A alone",
+    )
     group = parser.add_argument_group("culprits")
     group.add_argument(
         "--isolate",
@@ -167,6 +175,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Not before: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
     from lar.running.compared_dumps import compare, side_of
+    from lar.running.model_names import parse_models
 
     forms = [form_of(name, arguments.format) for name in arguments.report]
     if arguments.format and all(Path(name).suffix.lower() in SUFFIXES for name in arguments.report):
@@ -190,6 +199,7 @@ def main(arguments: argparse.Namespace) -> int:
                 only=arguments.only,
                 truth=arguments.truth,
                 name_map=arguments.map,
+                models=parse_models(arguments.model),
                 progress=line.show,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )
@@ -273,10 +283,12 @@ def open_reports(
     from lar.dumps.dump import Dump
     from lar.files.path_conflicts import Place, paths_in, places_of_dump
     from lar.files.report_file import OutputFile, check_places
+    from lar.running.model_names import parse_models
     from lar.running.places import places_of
 
     files = [stack.enter_context(OutputFile(name, "--report")) for name in arguments.report]
     read = [*paths_in(arguments.input or ()), *filter(None, [arguments.map])]
+    read += parse_models(arguments.model).values()
     places: list[Place] = []
     for side in sides:
         if isinstance(side, Dump):

@@ -147,6 +147,10 @@ class Dump:
         self._tensors = {tensor.key: tensor for tensor in index.tensors}
         self._operators = {operator.key: operator for operator in index.operators}
 
+    def with_index(self, index: DumpIndex) -> Dump:
+        """Return a dump of the same values with another index."""
+        return Dump(self.source, index, self._read, self.missing, excerpts=self.excerpts)
+
     def __iter__(self) -> Iterator[DumpedTensor]:
         return iter(self.index.tensors)
 

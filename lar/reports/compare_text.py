@@ -216,11 +216,12 @@ def describe_origin(operator: OperatorFacts) -> str:
 
 
 def describe_form(operator: OperatorFacts) -> str:
-    """Return how the engine calls an operator that it made of the model's, and its layout."""
-    if not operator.origin:
-        return ""
+    """Return how the engine calls an operator that it made of the model's, and its layout; a mode
+    stands in the type already."""
     name = re.sub(r"\[\d+\]$", "", operator.name.partition("(")[0])
-    return f"(run as {', '.join(filter(None, (name, operator.layout)))})"
+    known = name in type_of(operator.type, operator.name)
+    form = ", ".join(filter(None, ("" if known else name, operator.layout)))
+    return f"(run as {form})" if operator.origin and form else ""
 
 
 def type_of(kind: str, name: str) -> str:

@@ -95,6 +95,7 @@ def compare(
     truth: bool | str | os.PathLike[str] = False,
     progress: Progress = ignore,
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Comparison | ComparisonOfSides:
     """Compare two or more dumps, tensors from elsewhere, or models with their options.
@@ -118,6 +119,8 @@ def compare(
         progress: is called with a few words on what is being done, again and again.
         name_map: names of tensors in `actual` with those of the same ones in `expected`, or a
             file with them, as `--map` takes it.
+        models: the model file that dumps and arrays are of, for its names and its graph; or such
+            files by the letters of their sides, as {"A": "model.onnx"}.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
@@ -128,7 +131,7 @@ def compare(
         from lar.running.plan import parse_values  # two dumps need none
 
         known: tuple[str, ...] = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only")
-        known += ("truth", "progress", "name_map")
+        known += ("truth", "progress", "name_map", "models")
         parse_values(options, known)
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
@@ -140,6 +143,11 @@ def compare(
         for side, letter in zip((actual, expected, *others), ascii_uppercase, strict=False)
     ]
     check_case(sides, case)
+    if models:
+        from lar.running.model_names import give_models
+
+        by_letter = models if isinstance(models, Mapping) else {"": models}
+        sides = give_models(sides, ascii_uppercase, by_letter)
     if others:
         if isolate:
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")

@@ -1,13 +1,31 @@
-"""The model's own names in the index of a dump."""
+"""The model's own names and graph, for the dumps and arrays that lack them."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from lar.dumps.dump import DumpIndex
-from lar.dumps.origins import name_origins
+from lar.comparison.matching import SEPARATORS
+from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
+from lar.dumps.graph import CONSTANT
+from lar.dumps.origins import ModelOperator, name_origins
 from lar.engines import operator_kinds_of, read_operators
-from lar.errors import LarError
+from lar.errors import LarError, UsageError
+from lar.files.input_file import check_input
+
+Side = TypeVar("Side")
+
+FLAG = "--model"
+
+# The kinds of operators that hold the data of their input, in other axes or of another type.
+MOVES = ("move", "cast")
+
+# What a file's types of operators lack of an engine's, and have more than these.
+VERSION = re.compile(r"V\d$")
 
 
 def name_by_model(index: DumpIndex, *, model: Path, engine: str) -> DumpIndex:
@@ -17,9 +35,134 @@ def name_by_model(index: DumpIndex, *, model: Path, engine: str) -> DumpIndex:
         operators = read_operators(model)
     except (OSError, ValueError, LarError):
         return index
+    return name_by_operators(index, operators, engine)
+
+
+def name_by_operators(
+    index: DumpIndex, operators: Sequence[ModelOperator], engine: str
+) -> DumpIndex:
     kinds = operator_kinds_of(engine).kinds
     return name_origins(index, operators, {name for name, kind in kinds.items() if kind in MOVES})
 
 
-# The kinds of operators that hold the data of their input, in other axes or of another type.
-MOVES = ("move", "cast")
+def parse_models(texts: Iterable[str]) -> dict[str, str]:
+    """Parse what `--model` was given: `FILE`, or `A=FILE` for one side; return the files by the
+    letter of their side, empty for all."""
+    found = (re.fullmatch(r"(?:([A-Z])=)?(.+)", text, re.DOTALL) for text in texts)
+    return {each[1] or "": each[2] for each in found if each}
+
+
+def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
+    """Return a dump with the names of the model that it was made of; one without operators gets
+    those of the model.
+
+    Raises:
+        UsageError: the model cannot be read, or is another one.
+    """
+    check_input(model, FLAG, what="model file")
+    try:
+        operators = read_operators(Path(model))
+    except LarError:  # it names the file
+        raise
+    except (OSError, ValueError):
+        raise UsageError(
+            "is no model, or a damaged one", "give a .onnx or .mge", flag=FLAG, subject=model
+        ) from None
+    if not operators:
+        raise UsageError(
+            "does not say its operators", "give a .onnx or .mge", flag=FLAG, subject=model
+        )
+    names = {name for each in operators for name in (*each.inputs, *each.outputs) if name}
+    if dump.index.operators:
+        known = any(tensor.name in names for tensor in dump)
+        index = name_by_operators(dump.index, operators, dump.index.engine)
+    else:
+        index = with_operators(dump.index, operators, names)
+        known = any(tensor.operator for tensor in index.tensors)
+    if not known:
+        raise UsageError(
+            f"has none of the names of {letter}'s tensors",
+            "give the model that they are of",
+            flag=FLAG,
+            subject=model,
+        )
+    return dump.with_index(index)
+
+
+def give_models(
+    sides: Sequence[Dump | Side], letters: str, models: Mapping[str, str | os.PathLike[str]]
+) -> list[Dump | Side]:
+    """Return sides of which the dumps have their models' names; `models` has files by letters,
+    under an empty one that of all dumps.
+
+    Raises:
+        UsageError: a model is for no dump, cannot be read, or is another one.
+    """
+    unused = set(models)
+    given: list[Dump | Side] = []
+    for letter, side in zip(letters, sides, strict=False):
+        key = letter if letter in models else ""
+        if isinstance(side, Dump) and key in models:
+            unused.discard(key)
+            given.append(give_model(side, letter, models[key]))
+        else:
+            given.append(side)
+    if unused:
+        letter = sorted(unused)[0]
+        raise UsageError(
+            f"{letter} is no dump" if letter else "no side is a dump",
+            "a model that is run has its own names",
+            flag=FLAG,
+            subject=models[letter],
+        )
+    return given
+
+
+def with_operators(
+    index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
+) -> DumpIndex:
+    """Return the index of arrays with the operators of a model that gives tensors of their names,
+    which may have other separators."""
+    named = {tensor.name: tensor.key for tensor in index.tensors}
+    alike = {SEPARATORS.sub("_", name): key for name, key in named.items()}
+    keys = {
+        name: named.get(name) or alike.get(SEPARATORS.sub("_", name)) or f"model {name}"
+        for name in names
+    }
+    kinds = operator_kinds_of("").kinds
+    made = [
+        DumpedOperator(
+            key=f"operator {place}",
+            name=each.name or each.outputs[0],
+            type=type_in(kinds, each.type),
+            inputs=tuple(keys[name] for name in each.inputs if name),
+            outputs=tuple(keys[name] for name in each.outputs if name),
+            constant=not each.inputs and CONSTANT.fullmatch(each.type) is not None,
+        )
+        for place, each in enumerate(operators)
+    ]
+    makers = {
+        key: (operator.key, slot) for operator in made for slot, key in enumerate(operator.outputs)
+    }
+    names_by_key = {key: name for name, key in keys.items()}
+    return replace(
+        index,
+        operators=tuple(made),
+        tensors=tuple(
+            replace(
+                tensor,
+                operator=makers[tensor.key][0],
+                slot=makers[tensor.key][1],
+                origin="" if names_by_key[tensor.key] == tensor.name else names_by_key[tensor.key],
+            )
+            if tensor.key in makers
+            else tensor
+            for tensor in index.tensors
+        ),
+    )
+
+
+def type_in(kinds: Mapping[str, str], kind: str) -> str:
+    """Return the type of a file's operator as engines' dumps have it."""
+    plain = VERSION.sub("", kind)
+    return next((each for each in (kind, plain, f"{plain}Forward") if each.lower() in kinds), plain)

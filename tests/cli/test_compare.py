@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import platform
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,27 @@ def test_the_culprit_between_models_is_named_in_every_report(
     assert f", algorithm {algorithm}\n" in done.stdout.partition("tensors that differ:")[0]
     assert algorithm in page
     assert algorithm in table
+
+
+def test_operators_are_called_as_in_the_model_whatever_the_engine_makes_of_them(
+    root: Path, run_lar: RunLar, altered: str
+) -> None:
+    """On a CPU with blocks of channels or without: in both the convolution and its activation are
+    one operator, which the engine names after one of them."""
+    done = run_lar("compare", altered, "models/digits_cnn.onnx", "--input", DIGIT, cwd=root)
+    assert done.returncode == 1, done.stderr
+    line = next(it for it in done.stdout.splitlines() if it.startswith("culprit: "))
+    form = r"\(run as (conv2|relu2_nchwc, nchw\d+c)\)"
+    assert re.fullmatch(rf"culprit: (Fused)?Conv conv2 \+ relu2 {form}", line)
+    assert "worst at {0,3," in done.stdout
+    assert "reorder_token" not in done.stdout.partition("without a twin")[0]
+
+
+def test_a_dump_is_given_its_model(root: Path, run_lar: RunLar, dumped: str) -> None:
+    done = run_lar("compare", dumped, dumped, "--model", "models/digits_cnn.mge", cwd=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run_lar("compare", dumped, dumped, "--model", "C=models/digits_cnn.mge", cwd=root)
+    assert done.stderr.startswith("lar: error: --model: models/digits_cnn.mge: C is no dump")
 
 
 def test_a_dump_made_elsewhere_is_compared_with_a_model_on_the_dumps_own_input(

@@ -154,14 +154,22 @@ class OnnxRuntime(Engine):
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         from lar.dumps.origins import ModelOperator
-        from lar.engines.onnxruntime.model_fields import is_ort_format, mapped, nodes_in
+        from lar.engines.onnxruntime.model_fields import (
+            input_names,
+            is_ort_format,
+            mapped,
+            nodes_in,
+        )
 
         with mapped(path) as data:
             if is_ort_format(data):
                 return ()
-            return tuple(
-                ModelOperator(each.operator, each.name, each.inputs, each.outputs)
-                for each in nodes_in(data)
+            return (
+                *(ModelOperator("Input", name, (), (name,)) for name in input_names(data)),
+                *(
+                    ModelOperator(each.operator, each.name, each.inputs, each.outputs)
+                    for each in nodes_in(data)
+                ),
             )
 
     def describe_dump(self, folder: Path) -> DumpFacts:

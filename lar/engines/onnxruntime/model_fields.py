@@ -210,6 +210,28 @@ def output_names(data: bytes | memoryview) -> list[str]:
     ]
 
 
+def input_names(data: bytes | memoryview) -> list[str]:
+    """Return the names of a model's inputs, without the initializers that older files have there.
+
+    Raises:
+        ValueError: this is not a model.
+    """
+    graphs = [*messages_in(data, MODEL_GRAPH)]
+    held = {
+        name
+        for graph in graphs
+        for tensor in messages_in(data, GRAPH_INITIALIZER, *graph)
+        for name in texts_in(data, TENSOR_NAME, *tensor)
+    }
+    return [
+        name
+        for graph in graphs
+        for value in messages_in(data, GRAPH_INPUT, *graph)
+        for name in texts_in(data, VALUE_NAME, *value)
+        if name not in held
+    ]
+
+
 def inputs_without_rank(data: bytes | memoryview) -> set[str]:
     """Return the names of a model's inputs whose number of axes the file does not say.
 

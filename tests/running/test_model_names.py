@@ -1,0 +1,123 @@
+"""The model's names and graph for dumps and arrays that lack them: `lar compare --model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import lar
+from lar.dumps.arrays import dump_of_arrays
+from lar.dumps.dump import Dump, DumpIndex
+from lar.engines import read_operators
+from lar.errors import UsageError
+from lar.reports.compare_text import describe_culprit
+from lar.running.model_names import give_model, parse_models
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model of three operators, one of them without a name."""
+    nodes = [
+        helper.make_node("Conv", ["data", "weight"], ["block1/conv"], "c1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["block1/conv"], ["block1/relu"], "r1"),
+        helper.make_node("GlobalAveragePool", ["block1/relu"], ["last"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, 6, 6])],
+        [helper.make_tensor_value_info("last", TensorProto.FLOAT, None)],
+        [helper.make_tensor("weight", TensorProto.FLOAT, [8, 3, 3, 3], [0.0] * 216)],
+    )
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    onnx.save(helper.make_model(graph), path)
+    return str(path)
+
+
+RANDOM = np.random.default_rng(0)
+CONV = RANDOM.standard_normal((1, 8, 6, 6))
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "data": RANDOM.standard_normal((1, 3, 6, 6)),
+    "block1_conv": CONV,
+    "block1_relu": np.maximum(CONV, 0),
+    "last": np.maximum(CONV, 0).mean((2, 3), keepdims=True),
+}
+
+
+def test_arrays_get_the_graph_of_their_model(model: str) -> None:
+    wrong = {**ARRAYS, "block1_relu": CONV, "last": CONV.mean((2, 3), keepdims=True)}
+    found = lar.compare(wrong, ARRAYS, models=model)
+    (culprit,) = found.culprits
+    assert describe_culprit(culprit) == "Relu block1/relu"
+    assert [it.expected.name for it in culprit.inputs] == ["block1/conv"]
+    assert lar.compare(wrong, ARRAYS).culprits == ()
+    # One side's graph is enough.
+    (culprit,) = lar.compare(wrong, ARRAYS, models={"B": model}).culprits
+    assert describe_culprit(culprit) == "Relu block1/relu"
+
+
+def test_arrays_that_lack_some_layers_are_gone_through(model: str) -> None:
+    part = {name: array for name, array in ARRAYS.items() if name != "block1_conv"}
+    index = give_model(dump_of_arrays(part), "A", model).index
+    assert [each.type for each in index.operators] == ["Input", "Conv", "Relu", "GlobalAveragePool"]
+    assert {each.name: each.origin for each in index.tensors if each.origin} == {
+        "block1_relu": "block1/relu"
+    }
+    assert lar.compare(part, ARRAYS, models=model).same
+
+
+@pytest.mark.parametrize("suffix", [".mge", ".onnx"])
+def test_operators_are_read_without_an_engine(suffix: str) -> None:
+    operators = read_operators(MODELS / f"digits_cnn{suffix}")
+    makers = {name: each for each in operators for name in each.outputs}
+    assert makers["data"].inputs == ()
+    assert "relu2" in makers["pool2"].inputs
+    assert "conv2" in makers["relu2"].inputs
+    assert set(makers["logits"].inputs) >= {"logits.bias"}
+
+
+def test_damaged_models_of_megengine_are_value_errors(tmp_path: Path) -> None:
+    data = (MODELS / "digits_cnn.mge").read_bytes()
+    path = tmp_path / "cut.mge"
+    for size in range(12, len(data), 1499):
+        path.write_bytes(data[:size])
+        try:
+            read_operators(path)
+        except ValueError:
+            continue
+
+
+def test_what_is_no_model_of_a_side_is_refused(model: str, tmp_path: Path) -> None:
+    (tmp_path / "text.onnx").write_text("no model")
+    dump = dump_of_arrays({"x": np.ones(3)})
+    for path, problem in (
+        (model, "has none of the names of A's tensors"),
+        (str(tmp_path / "text.onnx"), "is no model, or a damaged one"),
+        (str(tmp_path / "none.onnx"), "no such model file"),
+        (str(MODELS.parent / "README.md"), "does not say its operators"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            give_model(dump, "A", path)
+        assert caught.value.message == f"--model: {path}: {problem}"
+    with pytest.raises(UsageError, match="B is no dump"):
+        lar.compare(ARRAYS, model, models={"B": model})
+    with pytest.raises(UsageError, match="no side is a dump"):
+        lar.compare(model, model, models=model)
+
+
+def test_an_empty_dump_has_no_names(model: str) -> None:
+    with pytest.raises(UsageError, match="has none of the names"):
+        give_model(Dump("none", DumpIndex(tensors=(), operators=()), lambda _: CONV), "A", model)
+
+
+def test_a_file_is_for_one_side_or_for_all() -> None:
+    assert parse_models(["m.onnx"]) == {"": "m.onnx"}
+    assert parse_models(["A=m.onnx", "B=a=b.mge"]) == {"A": "m.onnx", "B": "a=b.mge"}
+    assert parse_models(["./A=m.onnx"]) == {"": "./A=m.onnx"}
