@@ -17,12 +17,21 @@ from lar.comparison.divergence import (
     Judge,
     after,
     error_of,
+    in_weight,
     known_side,
     other_side,
 )
 from lar.comparison.elements import whole, with_bias_of
 from lar.comparison.fault_kinds import find_kind
-from lar.comparison.graph import Graph, Node, is_output, name_of, results_of, sources_of
+from lar.comparison.graph import (
+    Graph,
+    Node,
+    is_output,
+    name_of,
+    region_of,
+    results_of,
+    sources_of,
+)
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import Bounds, bounds_of, measure
@@ -177,6 +186,9 @@ class DumpComparison:
         interrupted = ""
         if operators is not None:
             divergence, interrupted = self.isolate(judge, divergence, operators)
+        if not divergence.blames and judge.is_same():
+            blames = tuple(self.find_takers(judge, alignment.constants, constants))
+            divergence = divergence._replace(blames=blames)
         pairs = judge.pairs()
         tensors = [self.compared[pair.actual] for pair in pairs]
         unmatched = self.find_unmatched(pairs, alignment.constants)
@@ -198,6 +210,33 @@ class DumpComparison:
             notes=(*self.find_notes(tensors, divergence), *filter(None, [interrupted])),
             interrupted=bool(interrupted),
         )
+
+    def find_takers(
+        self,
+        judge: Judge,
+        pairs: Iterable[ConstantPair],
+        constants: Mapping[str, TensorComparison],
+    ) -> Iterator[Blame]:
+        """Yield the operators that take constants which differ, though all that is computed
+        agrees as far as rounding explains."""
+        wrong = [pair for pair in pairs if not constants[pair.actual.key].passed]
+        keys = {pair.actual.key for pair in wrong}, {pair.expected.key for pair in wrong}
+        for pair in judge.pairs() if wrong else ():
+            sides = [
+                [
+                    node
+                    for node in region_of(end, judge.by_node)
+                    if any(graph.integers_of(key) in known for _, key in node.constants)
+                ]
+                for end, graph, known in zip(pair[:2], self.graphs, keys, strict=True)
+            ]
+            if all(sides):
+                yield Blame(
+                    in_weight(sides[0]),
+                    in_weight(sides[1]),
+                    judge.inputs_of([*sides[0], *sides[1]]),
+                    self.compared[pair.actual],
+                )
 
     def isolate(
         self, judge: Judge, divergence: Divergence, operators: Operators
@@ -585,7 +624,8 @@ class DumpComparison:
                 if tensor.key in graph.constants and tensor.key not in known[side]:
                     facts = self.tensor_facts(side, tensor)
                     integers = graph.integers_of(tensor.key)
-                    if integers != tensor.key and integers in known[side]:
+                    is_data = integers != tensor.key and integers in known[side]
+                    if is_data:
                         reason = f"the data of {graph.dump.tensor(integers).name}"
                     else:
                         reason = (
@@ -593,7 +633,11 @@ class DumpComparison:
                         )
                     found.append(
                         UnmatchedTensor(
-                            side=name, tensor=facts, fused=True, reason=reason, constant=True
+                            side=name,
+                            tensor=facts,
+                            fused=True,
+                            reason=reason,
+                            constant=not is_data,
                         )
                     )
         return found
