@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import lar
 from lar.comparison.elements import dequantized, elements_of
@@ -196,3 +198,24 @@ def test_weights_are_the_twins_of_those_that_were_quantised(dumps: Dumps) -> Non
             assert each.figures
             assert each.figures.snr_db is not None
             assert each.figures.snr_db > 30
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_wrong_scale_is_found_in_its_layer(folder: Path, dumps: Dumps, level: str) -> None:
+    for name, scale, change in (
+        ("turned", "conv3.weight_scale", lambda scales: np.roll(scales, 1)),
+        ("halved", "relu3_scale", lambda scales: scales / 2),
+    ):
+        model = onnx.load(folder / "qdq.onnx")
+        (constant,) = (it for it in model.graph.initializer if it.name == scale)
+        changed = np.asarray(change(numpy_helper.to_array(constant)), np.float32)
+        constant.CopyFrom(numpy_helper.from_array(changed, scale))
+        onnx.save(model, folder / f"{name}.onnx")
+        comparison = compare_dumps(dumps(name, level), dumps("float", level))
+        assert comparison.finding == "fault"
+        (culprit,) = comparison.culprits
+        # The third layer, whatever is fused there.
+        assert culprit.output.expected.shape == (1, 32, 6, 6)
+        inputs = [it.actual.shape for it in culprit.inputs]
+        assert inputs in ([(1, 16, 6, 6)], [(1, 32, 6, 6)])
+        assert {it.passed for it in culprit.inputs} == {True}
