@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.datasets.classes import classes_of
+from lar.engines import engine_named
 from lar.errors import Note, UsageError
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
@@ -125,6 +126,7 @@ def feed_of_case(
         lambda verdicts: emit(Judged(number, case.name, verdicts)),
         notes,
         raises=not DISABLE_ASSERT_THROW.is_given(spec.settings),
+        is_exact=engine_named(spec.engine).is_exact,
     )
     fed = tuple(replace(each, source=case.name) for each in feed.fed)
     warnings = lines_of(feed.notes, names)

@@ -38,7 +38,7 @@ class Judge:
     """Compares the outputs of each run of one testcase.
 
     `report` receives the verdicts. Where failures are not raised, `notes` receives a line for the
-    first.
+    first. With `is_exact`, the engine gives float64 for whatever floating-point type is expected.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Judge:
         notes: list[str],
         *,
         raises: bool,
+        is_exact: bool = False,
     ) -> None:
         """Read what is expected.
 
@@ -58,6 +59,7 @@ class Judge:
         self.number, self.case, self.report, self.notes = number, case, report, notes
         self.raises, self.failed = raises, False
         self.wanted = [read_expected(expected) for expected in case.expected]
+        self.is_exact = is_exact
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class Judge:
             CheckFailed: one is not as expected, and that is to be raised.
             UsageError: the model has no such output.
         """
-        verdicts = tuple(judge(wanted, outputs) for wanted in self.wanted)
+        verdicts = tuple(judge(wanted, outputs, is_exact=self.is_exact) for wanted in self.wanted)
         self.report(verdicts)
         wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
         if wrong is None or self.failed:
@@ -119,8 +121,8 @@ def complete(expected: Expected, loaded: Loaded) -> Expected:
     )
 
 
-def judge(wanted: Wanted, outputs: Mapping[str, Any]) -> Verdict:
-    """Compare one output.
+def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False) -> Verdict:
+    """Compare one output; with `is_exact`, also float64 with a floating-point type of less digits.
 
     Raises:
         UsageError: the model has no such output.
@@ -147,6 +149,8 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any]) -> Verdict:
         passed=False,
     )
     actual = outputs[name]
+    if is_exact and array.dtype.kind == "f":
+        array = array.astype(np.float64)
     found, asked = kind_of(actual), kind_of(array)
     if found != asked:
         return replace(verdict, actual=found, expected=asked)

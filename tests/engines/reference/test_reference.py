@@ -82,6 +82,22 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
     assert produced == [(str(int(tensor.key, 16)), tensor.name) for tensor in found]
 
 
+def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) -> None:
+    """They expect float32, as the model says."""
+    save(tmp_path, [helper.make_node("Mul", ["x", "w"], ["y"])], w=np.array([0.1], "f4"))
+    case = tmp_path / "test_data_set_0"
+    case.mkdir()
+    for name, array in {"input_0": X, "output_0": X * np.float32(0.1)}.items():
+        (case / f"{name}.pb").write_bytes(numpy_helper.from_array(array).SerializeToString())
+    result = lar.run(tmp_path, engine="reference", iter=1)
+    assert result.status == "ok", result.failure
+    wrong = numpy_helper.from_array(X * np.float32(0.11))
+    (case / "output_0.pb").write_bytes(wrong.SerializeToString())
+    result = lar.run(tmp_path, engine="reference", iter=1)
+    assert result.failure is not None
+    assert result.failure.exit_code == 1
+
+
 def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
     tmp_path: Path,
 ) -> None:
