@@ -181,6 +181,7 @@ class DumpComparison:
         self.originals = alignment.originals
         self.compared, constants = self.measure_all(alignment)
         self.find_reordered(alignment, constants)
+        alignment = self.without_folded(alignment, constants)
         judge = Judge(alignment, self.compared, self.compare_nodes)
         divergence = judge.judge()
         interrupted = ""
@@ -352,18 +353,43 @@ class DumpComparison:
             return
         for constant in alignment.constants:
             key = constant.actual.key
-            users = [
-                node
-                for node in self.graphs[0].nodes
-                if any(key == taken for _, taken in node.constants)
-            ]
-            ends = [
-                it
-                for node in users
-                for it in ([node] if node in by_node else results_of(node, by_node))
-            ]
-            if not constants[key].passed and ends and self.all_agree(ends, by_node):
+            if not constants[key].passed and self.goes_unnoticed(key, by_node):
                 constants[key] = self.reordered(constants[key], *constant[:2])
+
+    def without_folded(
+        self, alignment: Alignment, constants: dict[str, TensorComparison]
+    ) -> Alignment:
+        """Return an alignment without the constants that were paired by their place, of two graphs,
+        and differ though all that is computed from them agrees: one side has folded another one
+        into its constant. They go out of `constants` too."""
+        by_node = {node: pair for pair in alignment.pairs for node in pair[:2]}
+        folded = [
+            pair
+            for pair in alignment.constants
+            if pair.by == "graph"
+            and not constants[pair.actual.key].passed
+            and form_of(self.graphs[0], pair.actual) != form_of(self.graphs[1], pair.expected)
+            and self.goes_unnoticed(pair.actual.key, by_node)
+        ]
+        for pair in folded:
+            del constants[pair.actual.key]
+        return alignment._replace(
+            constants=[pair for pair in alignment.constants if pair not in folded]
+        )
+
+    def goes_unnoticed(self, key: str, by_node: Mapping[Node, Pair]) -> bool:
+        """Return whether all agrees that is computed from an actual constant."""
+        users = [
+            node
+            for node in self.graphs[0].nodes
+            if any(key == taken for _, taken in node.constants)
+        ]
+        ends = [
+            it
+            for node in users
+            for it in ([node] if node in by_node else results_of(node, by_node))
+        ]
+        return bool(ends) and self.all_agree(ends, by_node)
 
     def all_agree(self, nodes: Iterable[Node], by_node: Mapping[Node, Pair]) -> bool:
         """Return whether the pairs of all nodes are within the tolerance."""
@@ -766,6 +792,12 @@ def rounding_of(tensors: Sequence[TensorComparison]) -> tuple[str, float | None]
         return "", None
     noisy = [it.figures.snr_db for it in computed if it.is_output and it.figures]
     return coarsest(it.precision for it in computed), min(filter(None, noisy), default=None)
+
+
+def form_of(graph: Graph, tensor: DumpedTensor) -> tuple[object, ...]:
+    """Return what two constants have in common where their graphs are the same."""
+    maker = graph.makers.get(tensor.key)
+    return (maker.type if maker else "", tensor.shape)
 
 
 def describe_fused(node: Node, by_node: dict[Node, Pair], side: int) -> str:

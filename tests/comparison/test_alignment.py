@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from lar.comparison.alignment import Alignment, align
@@ -384,3 +385,40 @@ def test_dumps_without_anything_in_common() -> None:
     found = compare_dumps(one, other)
     assert (found.finding, found.tensors) == ("different", ())
     assert "no tensor has a twin on the other side" in found.notes
+
+
+def test_a_bias_that_another_was_folded_into_is_no_difference() -> None:
+    """One engine adds the biases of two branches to their sum, as one constant."""
+    random = np.random.default_rng(1)
+
+    def draw(*shape: int) -> npt.NDArray[np.float32]:
+        return random.standard_normal(shape).astype(np.float32)
+
+    data, weights, biases = draw(1, 3, 4, 4), (draw(5, 3), draw(5, 3)), (draw(5), draw(5))
+    main, branch = (np.einsum("nchw,oc->nohw", data, weight) for weight in weights)
+    columns = [bias.reshape(1, 5, 1, 1) for bias in biases]
+    shared = [
+        Step("data", "Input", (), data),
+        *(Step(f"w{number}", "constant", (), each) for number, each in enumerate(weights)),
+    ]
+    actual = [
+        *shared,
+        Step("const[1]", "constant", (), columns[0] + columns[1]),
+        Step("conv[1]", "ConvolutionForward", ("data", "w0"), main),
+        Step("conv[2]", "ConvolutionForward", ("data", "w1"), branch),
+        Step("ADD[3]", "Elemwise", ("conv[1]", "conv[2]"), main + branch),
+        Step("out", "Elemwise", ("ADD[3]", "const[1]"), main + branch + columns[0] + columns[1]),
+    ]
+    expected = [
+        *shared,
+        *(Step(f"b{number}", "constant", (), each) for number, each in enumerate(biases)),
+        Step("short", "Conv", ("data", "w1", "b1"), branch + columns[1]),
+        Step("out", "Conv", ("data", "w0", "b0", "short"), main + columns[0] + branch + columns[1]),
+    ]
+    found = compare_dumps(dump_of(*actual), dump_of(*expected))
+    assert found.finding == "same"
+    assert [each.tensor.name for each in found.unmatched if each.constant] == [
+        "const[1]",
+        "b0",
+        "b1",
+    ]
