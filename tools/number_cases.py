@@ -581,7 +581,9 @@ def cpp_cases() -> Iterator[Case]:
             for other in (*dumps[number + 1 :], *runs):
                 yield Case("C++ dumps", "", dump, other)
                 yield Case("C++ dumps", "", other, dump)
-    yield Case("C++ dumps", "", Side("int8_nchw"), Side("models/digits_cnn", form="plain"))
+    sides = Side("models/int8", form="plain"), Side("models/digits_cnn", form="plain")
+    yield Case("int8", "", *sides)
+    yield Case("int8", "", *sides[::-1])
 
 
 # Networks whose layers lose differently much when they are quantised.

@@ -45,7 +45,7 @@ from lar.comparison.rounding import (
     Rounding,
     coarsest,
 )
-from lar.comparison.signatures import Values, leave_out_padding, squeezed
+from lar.comparison.signatures import Values, leave_out_padding, share_quantization, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.excerpts import STATISTICS, as_printed, excerpts_of
 from lar.errors import UsageError
@@ -452,6 +452,7 @@ class DumpComparison:
         """
         if self.dumps[0].excerpts:
             return self.compare_excerpts(actual, expected, by, depth, is_output=is_output)
+        share_quantization(self.values, (actual, expected))
         quantizations = [
             side.quantizations.get(tensor.key)
             for side, tensor in zip(self.values, (actual, expected), strict=True)

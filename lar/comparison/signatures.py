@@ -29,6 +29,8 @@ GOLDEN = 0.6180339887498949
 # Channels come in multiples of it.
 CHANNELS = 4
 
+INTEGERS = {"QuantizedS8": "int8", "Quantized8Asymm": "uint8", "QuantizedS32": "int32"}
+
 # Samples that are nearer than this, relative to their length, hold the same values.
 NEAR = 1e-2
 
@@ -117,16 +119,34 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
     What an engine wrote without an index has types alone. There the tensor of that name and type
-    in another dump says it.
+    in another dump says it, also one of another engine.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     if other is not None:
-        named = {(each.name, each.dtype): each.quantization for each in other if each.quantization}
+        named = {
+            (each.name, integer_of(each)): each.quantization for each in other if each.quantization
+        }
         for tensor in dump:
-            likely = named.get((tensor.name, tensor.dtype))
+            likely = named.get((tensor.name, integer_of(tensor)))
             if likely and not tensor.quantization and tensor.dtype.startswith("Quantized"):
                 known[tensor.key] = likely
     return known
+
+
+def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
+    """Have a tensor of a quantised type without a scale stand for the same numbers as its twin of
+    these integers."""
+    for one, other in ((0, 1), (1, 0)):
+        mine, theirs = tensors[one], tensors[other]
+        known = sides[other].quantizations.get(theirs.key)
+        unknown = mine.dtype.startswith("Quantized") and mine.key not in sides[one].quantizations
+        if known and known.axis is None and unknown and integer_of(mine) == integer_of(theirs):
+            sides[one].quantizations[mine.key] = known
+
+
+def integer_of(tensor: DumpedTensor) -> str:
+    """Return the integers that a quantised tensor consists of, as all engines call them."""
+    return INTEGERS.get(tensor.dtype, tensor.dtype)
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,27 @@ def test_no_operator_is_at_fault_between_processors(name: str, root: Path, run_l
     assert "A on: Linux 6.1.0 aarch64, ARM part 0xd0c" in lines
     assert any(line.startswith("B on: ") for line in lines)
     assert lines[-1].startswith("result: the same within ")
+
+
+@pytest.fixture(scope="module")
+def written_by_cpp(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the dumps that C++ `load_and_run` wrote, without an index."""
+    folder = tmp_path_factory.mktemp("cpp")
+    with tarfile.open(root / "tests/data/load_and_run/dumps.tar.xz") as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize("dump", ["int8_nchw", "int8_nchw44", "int8_nchw88"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_types_without_scales_have_those_of_the_other_engine(
+    dump: str, turned: bool, written_by_cpp: Path, root: Path, run_lar: RunLar
+) -> None:
+    sides = [str(written_by_cpp / dump), "models/int8.onnx"]
+    words = [*(reversed(sides) if turned else sides), "--input", "inputs/digit_7.npy"]
+    done = run_lar("compare", *words, cwd=root)
+    assert done.stdout.splitlines()[-1] == "result: the same within the tolerance"
+    assert " 0 differ;" in done.stdout
 
 
 def test_records_and_pages_name_both_machines(root: Path, run_lar: RunLar, tmp_path: Path) -> None:
