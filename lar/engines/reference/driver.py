@@ -50,6 +50,8 @@ class EvaluatorDriver(Driver):
         self.module = import_evaluator()
         self.visits: list[Callable[[Any, Sequence[Any]], object]] = []
         self.after_visits: list[Callable[[], object]] = []
+        self.weights: dict[str, Any] = {}
+        self.weight_types: dict[str, np.dtype[Any]] = {}
         self.results: dict[str, Any] = {}
 
     def facts(self) -> EngineFacts:
@@ -68,7 +70,7 @@ class EvaluatorDriver(Driver):
         self.notes.append(NO_TIMES)
         path = Path(self.spec.model)
         model = read_proto(path)
-        self.weights: dict[str, Any] = self.module.take_weights(model.graph, path.parent)
+        self.weights, self.weight_types = self.module.take_weights(model.graph, path.parent)
         model = self.module.without_spare_memory(model)
         fed = [each for each in model.graph.input if each.name not in self.weights]
         self.infos = tuple(info_of(each, path) for each in fed)

@@ -74,6 +74,17 @@ class Numbered:
             if (names := [*filter(None, node.output)])
         ]
 
+    def write_weights(self, scales: Sequence[Scales]) -> None:
+        """Write the weights and biases that operators take, in the types of the file; not the
+        `scales` of quantised tensors, nor shapes and the like."""
+        quantized, factors = {each.tensor for each in scales}, wanted_names(scales)
+        for name, array in self.driver.weights.items():
+            kind = self.driver.weight_types[name]
+            is_weight = array.dtype == np.float64 or name in quantized
+            known = name in self.variables and kind.name in BY_DTYPE
+            if is_weight and known and name not in factors:
+                self.write_tensor(name, (), array.astype(kind))
+
     def write_inputs(self) -> None:
         """Write what the model is fed with."""
         for name, array in self.driver.fed.items():
@@ -122,6 +133,7 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
         known = {name: asdict(it) for name, it in quantizations_of(scales, found).items()}
         Path(str(folder) + QUANTIZATIONS).write_text(json.dumps(known))
 
+    numbered.write_weights(scales)
     numbered.write_inputs()
     driver.visits += [numbered.visit, keep_scales]
     driver.after_visits.append(write_quantizations)

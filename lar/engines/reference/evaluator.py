@@ -148,20 +148,23 @@ def names_within(node: Any) -> Iterator[str]:
             yield from (output.name for output in graph.output)
 
 
-def take_weights(graph: Any, folder: Path) -> dict[str, Array]:
+def take_weights(graph: Any, folder: Path) -> tuple[dict[str, Array], dict[str, np.dtype[Any]]]:
     """Take the weights out of a graph, in float64: the file's own form of them is let go.
 
-    Those of its branches stay there, if they do not lie in files of their own.
+    Those of its branches stay there, if they do not lie in files of their own. The types that they
+    have in the file are returned beside them.
     """
-    weights = {}
+    weights: dict[str, Array] = {}
+    types: dict[str, np.dtype[Any]] = {}
     while graph.initializer:
         tensor = graph.initializer.pop()
         read_external(tensor, folder)
-        weights[tensor.name] = widened(numpy_helper.to_array(tensor))
+        array = numpy_helper.to_array(tensor)
+        weights[tensor.name], types[tensor.name] = widened(array), array.dtype
     for inner in branches_of(graph):
         for tensor in inner.initializer:
             read_external(tensor, folder)
-    return weights
+    return weights, types
 
 
 def without_spare_memory(model: Any) -> Any:
