@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.dumps import layouts
 from lar.dumps.layouts import (
     BLOCKS,
     block_of,
@@ -28,6 +29,7 @@ def test_a_tensor_survives_the_way_there_and_back(
     blocked = to_blocked(plain, layout)
     assert blocked.shape[-1] == block_of(layout)
     assert np.array_equal(to_plain(blocked, layout, plain.shape), plain)
+    assert np.array_equal(layouts.to_blocked(plain, layout, blocked.shape), blocked)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert whole.shape[1] % block_of(layout) == 0
@@ -65,6 +67,7 @@ def test_weights_survive_the_way_there_and_back(
     plain = np.arange(1, 1 + np.prod(shape)).reshape(shape)
     blocked = to_blocked(plain, layout)
     assert np.array_equal(to_plain(blocked, layout, shape), plain)
+    assert np.array_equal(layouts.to_blocked(plain, layout, blocked.shape), blocked)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert np.count_nonzero(whole) == plain.size
