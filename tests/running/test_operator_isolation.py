@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import lar
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.conftest import RunLar
 
 WriteScript = Callable[..., str]
+Array = npt.NDArray[Any]
 
 PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
 
@@ -126,19 +128,30 @@ def test_options_that_the_worker_lacks_are_named() -> None:
     assert notes == ("operators are run alone without --multithread",)
 
 
+def write_altered(model: Path, path: Path, change: Callable[[str, Array], Array | None]) -> str:
+    """Write a model with other weights, of those whose names and values a function changes."""
+    onnx = pytest.importorskip("onnx")
+    altered = onnx.load(model)
+    for weights in altered.graph.initializer:
+        array = change(weights.name, onnx.numpy_helper.to_array(weights).copy())
+        if array is not None:
+            weights.CopyFrom(onnx.numpy_helper.from_array(array, weights.name))
+    onnx.save(altered, path)
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def faulty(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digits' network with two faults, one behind the other."""
-    onnx = pytest.importorskip("onnx")
-    model = onnx.load(root / "models/digits_cnn.onnx")
-    weights = {each.name: each for each in model.graph.initializer}
-    for name in ("conv2.bias", "logits.bias"):
-        array = onnx.numpy_helper.to_array(weights[name]).copy()
-        array.reshape(-1)[3] += 0.1
-        weights[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+
+    def change(name: str, array: Array) -> Array | None:
+        if name not in ("conv2.bias", "logits.bias"):
+            return None
+        array[3] += 0.1
+        return array
+
     path = tmp_path_factory.mktemp("faulty") / "faulty.onnx"
-    onnx.save(model, path)
-    return str(path)
+    return write_altered(root / "models/digits_cnn.onnx", path, change)
 
 
 @pytest.mark.parametrize("options", ["", " --graph-optimization-level basic"])
@@ -177,6 +190,22 @@ def test_what_quantising_the_inputs_adds_is_no_fault(run_lar: RunLar, root: Path
     done = run_lar("compare", "models/int8.onnx", "models/digits_cnn.onnx", *words, cwd=root)
     assert done.returncode == 0
     assert "result: the same as int8 rounds" in done.stdout
+
+
+def test_two_wrong_scales_of_a_quantised_model_are_named(root: Path, tmp_path: Path) -> None:
+    def change(name: str, array: Array) -> Array | None:
+        wrong = name in ("conv2.weight_scale", "conv3.weight_scale")
+        return np.asarray(array * 1.5, np.float32) if wrong else None
+
+    model = write_altered(root / "models/int8.onnx", tmp_path / "wrong.onnx", change)
+    found = lar.compare(
+        model,
+        f"{root}/models/digits_cnn.onnx",
+        input=f"{root}/inputs/digit_7.npy",
+        isolate=True,
+    )
+    at_fault = [culprit.output.actual.name for culprit in found.culprits]
+    assert at_fault == ["conv2", "conv3"]
 
 
 def test_an_interrupt_ends_with_what_is_known(
