@@ -25,6 +25,9 @@ NUMBER = re.compile(r"\[\d+\]$")
 # Operators whose result depends on shapes alone; engines compute it in advance.
 OF_SHAPES = ("shape", "size", "getvarshape", "getvarshapev1")
 
+# Operators whose constants, such as 0 and 6, vanish when they are fused.
+BOUNDED = ("clip", "min", "max")
+
 # How the name of a tensor begins that the model does not have: of fused operators an engine may
 # compute a sum in another order.
 PART = "part of "
@@ -259,7 +262,8 @@ class Alignment:
             if not needed <= sources:
                 continue
             self.regions[operator.key] = region
-            held, used = self.weights_in(region), self.weights_of(operator)
+            used = self.weights_of(operator)
+            held = self.weights_in(each for each in region if each.type.lower() not in BOUNDED)
             known = {self.names.get(key) for key in used}
             free = [key for key in used if key in self.names and self.names[key] not in held]
             left = [name for name in held if name not in known]

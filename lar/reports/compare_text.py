@@ -249,9 +249,10 @@ def body_of_culprit(culprit: Culprit, columns: Sequence[Column[Row]]) -> Iterato
 
 def describe_worst(figures: Figures, worst: Element) -> str:
     """Return where a tensor is worst, and how many of its elements are past the tolerance."""
+    place = f" at {format_shape(worst.index)}" if worst.index else ""
     return printable(
-        f"worst at {format_shape(worst.index)}: {worst.actual} in A, {worst.expected} in B; past "
-        f"the tolerance: {figures.mismatches} of {figures.elements}{describe_nonfinite(figures)}"
+        f"worst{place}: {worst.actual} in A, {worst.expected} in B; past the tolerance: "
+        f"{figures.mismatches} of {figures.elements}{describe_nonfinite(figures)}"
     )
 
 

@@ -151,6 +151,26 @@ def test_weights_that_were_rearranged_keep_their_names() -> None:
     assert names_in(named) == {"fuse(w)": "w1", "const[2]": "b1"}
 
 
+def test_bounds_that_vanish_are_no_weights() -> None:
+    model = (
+        ModelOperator("Conv", "c", ("data", "w", "b"), ("conv",)),
+        ModelOperator("Clip", "k", ("conv", "low", "high"), ("clip",)),
+    )
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("reorder", "reorder[1]", "Initializer", ()),
+            Made("reorder_token_1", "reorder_token_1[2]", "Initializer", ()),
+            Made("token", "k_nchwc[3]", "Conv", ("data", "reorder", "reorder_token_1"), "Clip"),
+            constants=("reorder", "reorder_token_1"),
+        ),
+        model,
+        MOVES,
+    )
+    assert names_in(named) == {"reorder": "w", "reorder_token_1": "b", "token": "clip"}
+    assert origins_in(named) == {"token": ("conv", "clip")}
+
+
 def test_tensors_that_a_dump_lacks_are_gone_through() -> None:
     whole = (
         DATA,
