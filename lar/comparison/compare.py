@@ -310,6 +310,7 @@ class DumpComparison:
         actual node, and of constants by the actual key."""
         computed: dict[Node, TensorComparison] = {}
         self.rounding = Rounding(self.graphs, self.values, alignment.pairs)
+        constants = self.measure_constants(alignment)
         for number, pair in enumerate(sorted(alignment.pairs, key=lambda it: known_side(it).place)):
             self.progress(f"{number} of {len(alignment.pairs)} tensors compared")
             assert pair.actual.tensor
@@ -325,17 +326,27 @@ class DumpComparison:
                 explain=self.explain(pair, sources),
                 sources=sources,
             )
-        constants = {
-            pair.actual.key: self.compare_tensors(
-                pair.actual,
-                pair.expected,
-                pair.by,
-                None,
-                explain=self.rounding.explain_constant(pair) if self.by_default else None,
-            )
-            for pair in alignment.constants
-        }
         return computed, constants
+
+    def measure_constants(self, alignment: Alignment) -> dict[str, TensorComparison]:
+        """Measure the pairs of constants; return what was found by the actual key."""
+
+        def measure_all() -> dict[str, TensorComparison]:
+            return {
+                pair.actual.key: self.compare_tensors(
+                    pair.actual,
+                    pair.expected,
+                    pair.by,
+                    None,
+                    explain=self.rounding.explain_constant(pair) if self.by_default else None,
+                )
+                for pair in alignment.constants
+            }
+
+        found = measure_all()
+        if self.by_default and self.rounding.learn_from_weights(alignment.constants, found):
+            found = measure_all()
+        return found
 
     def find_reordered(self, alignment: Alignment, constants: dict[str, TensorComparison]) -> None:
         """Look for pairs that differ in their order alone, among those behind which all agrees,
@@ -349,10 +360,11 @@ class DumpComparison:
                     self.compared[pair.actual] = self.reordered(
                         self.compared[pair.actual], *tensors
                     )
-        if not any(each.reordered for each in self.compared.values()):
-            return
+        anywhere = any(each.reordered for each in self.compared.values())
         for constant in alignment.constants:
             key = constant.actual.key
+            if not anywhere and not constants[key].precision:
+                continue
             if not constants[key].passed and self.goes_unnoticed(key, by_node):
                 constants[key] = self.reordered(constants[key], *constant[:2])
 
@@ -411,6 +423,8 @@ class DumpComparison:
         if one.size != other.size:
             return found
         bounds = bounds_of(self.tolerance, expected.dtype)
+        if found.constant and found.explained is not None:
+            bounds = Explained(found.precision, found.explained).bounds
         for candidate in reorder(one.reshape(other.shape), other):
             figures = measure(one.reshape(other.shape), candidate, bounds)
             if not figures.mismatches:

@@ -125,7 +125,8 @@ class Judge:
         """Return whether a pair that differs much is two different quantities, since all that is
         computed from them agrees; a name from the model itself is trusted even then."""
         found = self.compared[pair.actual]
-        if found.passed or pair.by == "name":
+        quantised = found.precision.startswith("int")
+        if found.passed or (pair.by == "name" and not quantised):
             return False
         if pair[:2] in self.multiples:
             return True
@@ -133,13 +134,11 @@ class Judge:
         if kind and error_of(found)[0] <= (NEAR if kind > 1 else ALIKE):
             return False
         following = [self.compared[each.actual] for each in self.around(pair, results_of)]
-        if found.precision:
-            # Of an error in a coarse type, what follows may make one that rounding explains.
-            whole, peak = error_of(found)
-            place = 1 if whole <= SLACK * (found.explained or 0.0) else 0
-            if any(error_of(it)[place] > HEALED * (whole, peak)[place] for it in following):
-                return False
-        return bool(following) and all(it.passed for it in following)
+        if not following or not all(it.passed for it in following):
+            return False
+        # What follows an error in a coarse type may be one that rounding explains. A quantiser may
+        # give what is not clipped yet the range of what is.
+        return not found.precision or is_healed(found, following)
 
     def is_multiple(self, pair: Pair) -> bool:
         """Return whether a pair is one quantity except for a factor that one side applies later:
@@ -286,6 +285,14 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
     if figures is None or figures.nonfinite_mismatches or figures.bulk_l2 is None:
         return (0.0, 0.0) if found.passed else (math.inf, math.inf)
     return figures.bulk_l2, figures.bulk_peak or 0.0
+
+
+def is_healed(found: TensorComparison, following: Iterable[TensorComparison]) -> bool:
+    """Return whether the error of a tensor in a coarse type has gone behind it."""
+    errors = error_of(found)
+    # The one that is more than rounding: of the whole, or of the worst element.
+    place = 1 if errors[0] <= SLACK * (found.explained or 0.0) else 0
+    return all(error_of(each)[place] <= HEALED * errors[place] for each in following)
 
 
 def gain_of(found: TensorComparison) -> float | None:

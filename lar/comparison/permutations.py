@@ -21,10 +21,12 @@ MOST_ELEMENTS = 1 << 22
 
 
 def reorder(actual: Array, expected: Array) -> Iterator[Array]:
-    """Yield an expected tensor in orders that the actual one of its shape may have: of one axis,
-    then of all."""
+    """Yield an expected tensor in orders that the actual one of its shape may have: of a transposed
+    matrix, of one axis, then of all."""
     if not (np.isfinite(actual).all() and np.isfinite(expected).all()):
         return
+    if expected.ndim == 2 and expected.shape == expected.T.shape:
+        yield expected.T
     for axis, size in enumerate(expected.shape):
         if 1 < size <= LONGEST_AXIS:
             order = order_of(rows_of(actual, axis), rows_of(expected, axis))

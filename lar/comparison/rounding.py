@@ -54,6 +54,9 @@ BITS = {
 # between float32 operators is a fault.
 COARSE_SHARE = 0.25
 
+# Fewer numbers may be float16 ones by chance.
+LEAST_WEIGHTS = 32
+
 # An error may be that many times what is expected of rounding.
 SLACK = 4.0
 
@@ -183,7 +186,11 @@ class Rounding:
             for side, region in enumerate(regions)
         ]
         steps = [*by_side[0], *by_side[1]]
-        quantised = [f"int{step.bits}" for step in steps if step.bits <= 16]
+        weights = [self.quantised_weights(side, region) for side, region in enumerate(regions)]
+        # Where one side's weights are not known, both have the same if both are quantised.
+        alike = weights[0] == weights[1] if all(weights) else all(by_side)
+        taken = {bits for side in weights for bits, _ in side}
+        quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         before = [it.precision for it in sources]
         precision = coarsest([*own, *quantised, *before, self.whole])
         if not precision:
@@ -205,12 +212,20 @@ class Rounding:
                 added.append(step / math.sqrt(12) / size.scale)
             if summed:
                 added.append(unit * math.sqrt(summed))
-                # Where both sides are quantised, both have the same weights.
-                if precision.startswith("int") and not all(by_side):
+                if precision.startswith("int") and not alike:
                     added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
             return Explained(precision, math.hypot(*added), step)
 
         return explained
+
+    def quantised_weights(
+        self, side: int, region: Sequence[Node]
+    ) -> set[tuple[int, tuple[float, ...]]]:
+        """Return the bits and the scales of the quantised weights that some operators take."""
+        graph, known = self.graphs[side], self.values[side].quantizations
+        keys = {graph.integers_of(key) for node in region for _, key in node.constants}
+        found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
+        return {(BITS[dtype], scales) for dtype, scales in found if dtype in BITS}
 
     def explain_constant(self, pair: ConstantPair) -> Explain | None:
         """Return what says how much rounding explains of two constants, None where none is of a
@@ -228,6 +243,30 @@ class Rounding:
             return Explained(f"int{min(it.bits for it in known)}", error, step)
 
         return explained
+
+    def learn_from_weights(
+        self, pairs: Sequence[ConstantPair], compared: Mapping[str, TensorComparison]
+    ) -> bool:
+        """Detect weights of one side that have been rounded to float16 and are stored in a wider
+        type; return whether there are any.
+
+        All must be, of several: a single one is an operator at fault.
+        """
+        if self.whole:
+            return False
+        large = [
+            pair
+            for pair in pairs
+            if pair.actual.dtype == pair.expected.dtype == "float32"
+            and prod(pair.actual.shape) >= LEAST_WEIGHTS
+        ]
+        differing = [pair for pair in large if not compared[pair.actual.key].passed]
+        if len(large) < 2 or len(differing) < len(large):
+            return False
+        for side in (0, 1):
+            if all(is_rounded(self.values[side].elements(pair[:2][side])) for pair in differing):
+                self.whole = "float16"
+        return bool(self.whole)
 
     def explain_rounded_once(self) -> Explain | None:
         """Return what says how much rounding explains of weights which one side alone has in a
@@ -323,6 +362,15 @@ def step_for(steps: Iterable[Step], elements: Elements) -> float:
     """Return the largest of some steps, as far as it suits the elements."""
     extent = range_of(elements)
     return max(min(step, LOOSE_SCALE * extent / 2.0**bits) for step, bits in steps)
+
+
+def is_rounded(elements: Elements) -> bool:
+    """Return whether all elements are float16 numbers."""
+    with np.errstate(over="ignore"):
+        return all(
+            np.array_equal(block.astype(np.float16).astype(block.dtype), block)
+            for block in elements.blocks()
+        )
 
 
 def range_of(elements: Elements) -> float:

@@ -198,3 +198,48 @@ def test_a_cast_between_float32_operators_is_a_fault(healthy: dict[str, Dump]) -
 
     found = compare_dumps(network("float32", altered("dense5", cast)), healthy["float32"])
     assert [it.output for culprit in found.culprits for it in culprit.actual] == ["dense5"]
+
+
+def dense_chain(weights: list[Array], outputs: list[Array]) -> Dump:
+    """Matrix products one behind the other, with their weights."""
+    steps = [Step("data", "Input", (), DATA)]
+    for number, (weight, output) in enumerate(zip(weights, outputs, strict=True)):
+        source = steps[-1].name
+        steps.append(Step(f"w{number}", "constant", (), weight))
+        steps.append(Step(f"y{number}", "MatMul", (source, f"w{number}"), output))
+    return dump_of(*steps)
+
+
+def test_weights_that_were_rounded_to_float16_and_stored_wider_round_all() -> None:
+    def compute(weights: list[Array]) -> Dump:
+        outputs = list(itertools.accumulate([DATA, *weights], np.matmul))[1:]
+        return dense_chain(weights, outputs)
+
+    halves = [it.astype(np.float16).astype(np.float32) for it in WEIGHTS[:3]]
+    exact = compute(WEIGHTS[:3])
+    assert verdict_of(compare_dumps(compute(halves), exact)) == (
+        "result: the same within float16's rounding"
+    )
+    # Where one of them is, that operator is at fault.
+    found = compare_dumps(compute([WEIGHTS[0], halves[1], WEIGHTS[2]]), exact)
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == ["y1"]
+    assert found.culprits[0].kind.startswith("weights: w1 differs by 0.02% of its length")
+
+
+def test_quantised_weights_may_be_transposed() -> None:
+    scale = float(np.abs(WEIGHTS[0]).max()) / 127
+    integers = quantised(WEIGHTS[0], scale)
+    product = DATA @ (integers * np.float32(scale))
+    quantization = Quantization(scale=(scale,))
+
+    def net(weight: Step, output: Array) -> Dump:
+        return dump_of(
+            Step("data", "Input", (), DATA), weight, Step("y", "MatMul", ("data", "w"), output)
+        )
+
+    actual = net(
+        Step("w", "constant", (), integers.T.astype(np.int8), quantization=quantization), product
+    )
+    expected = net(Step("w", "constant", (), WEIGHTS[0]), DATA @ WEIGHTS[0])
+    found = compare_dumps(actual, expected)
+    assert (found.finding, found.culprits) == ("same", ())
