@@ -27,7 +27,7 @@ from lar.comparison.operator_kinds import (
 )
 from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
-from lar.dumps.origins import PART
+from lar.dumps.origins import PART, SEPARATORS
 from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -37,9 +37,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
-
-# What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
-SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
 
 # Samples of tensors that are rounded to integers, or computed from such, hold the same values.
 NEAR_QUANTIZED = 0.1

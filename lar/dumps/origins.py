@@ -32,6 +32,9 @@ BOUNDED = ("clip", "min", "max")
 # compute a sum in another order.
 PART = "part of "
 
+# What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
+SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
+
 # How many operators of the model may stand behind the one that an operator is named after.
 MOST_STEPS = 4
 

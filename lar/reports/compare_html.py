@@ -34,8 +34,8 @@ from lar.reports.compare_text import (
     format_summary,
     format_type,
     name_of_pair,
+    name_with_form,
     rows_of_culprit,
-    shorten,
     single_of,
 )
 from lar.reports.model import ANY_DIGITS, Cell, Column
@@ -204,7 +204,7 @@ LAYER_COLUMNS: tuple[Column[Layer], ...] = (
 
 UNMATCHED_COLUMNS: tuple[Column[UnmatchedTensor], ...] = (
     Column("side", lambda it: "A" if it.side == "actual" else "B"),
-    Column("tensor", lambda it: printable(shorten(it.tensor.name))),
+    Column("tensor", lambda it: printable(name_with_form(it.tensor))),
     Column("why", lambda it: printable(it.reason)),
 )
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from lar.comparison.matching import SEPARATORS
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
 from lar.dumps.graph import CONSTANT
-from lar.dumps.origins import ModelOperator, name_origins
+from lar.dumps.origins import SEPARATORS, ModelOperator, name_origins
 from lar.engines import operator_kinds_of, read_operators
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input

@@ -103,6 +103,19 @@ def test_operators_are_called_as_in_the_model_whatever_the_engine_makes_of_them(
     assert "reorder_token" not in done.stdout.partition("without a twin")[0]
 
 
+def test_the_text_that_the_cpp_program_wrote_is_compared_with_a_run_here(
+    root: Path, run_lar: RunLar
+) -> None:
+    """It ran on another machine, in plain axes; here the layout is another one."""
+    text = "tests/data/load_and_run/digits_cnn_io.txt"
+    model = "models/digits_cnn.mge --enable-nchw44"
+    done = run_lar("compare", model, text, "--input", DIGIT, "--all", cwd=root)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "result: the same within the tolerance" in done.stdout
+    names = [line.split()[0] for line in done.stdout.splitlines() if line]
+    assert {"relu1", "pool3", "features", "MatrixMul", "logits"} <= set(names)
+
+
 def test_a_dump_is_given_its_model(root: Path, run_lar: RunLar, dumped: str) -> None:
     done = run_lar("compare", dumped, dumped, "--model", "models/digits_cnn.mge", cwd=root)
     assert (done.returncode, done.stderr) == (0, "")
