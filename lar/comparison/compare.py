@@ -184,9 +184,9 @@ class DumpComparison:
         alignment = self.without_folded(alignment, constants)
         judge = Judge(alignment, self.compared, self.compare_nodes)
         divergence = judge.judge()
-        interrupted = ""
+        interrupted = none_alone = ""
         if operators is not None:
-            divergence, interrupted = self.isolate(judge, divergence, operators)
+            divergence, interrupted, none_alone = self.isolate(judge, divergence, operators)
         if not divergence.blames and judge.is_same():
             blames = tuple(self.find_takers(judge, alignment.constants, constants))
             divergence = divergence._replace(blames=blames)
@@ -208,7 +208,7 @@ class DumpComparison:
             culprits=tuple(self.culprit_of(blame, constants) for blame in blames),
             tensors=tuple(tensors),
             unmatched=tuple(unmatched),
-            notes=(*self.find_notes(tensors, divergence), *filter(None, [interrupted])),
+            notes=(*self.find_notes(tensors, divergence), *filter(None, [interrupted, none_alone])),
             interrupted=bool(interrupted),
         )
 
@@ -241,9 +241,10 @@ class DumpComparison:
 
     def isolate(
         self, judge: Judge, divergence: Divergence, operators: Operators
-    ) -> tuple[Divergence, str]:
+    ) -> tuple[Divergence, str, str]:
         """Run the operators of the actual side alone, and find those at fault by their single
-        errors; return beside them how far it came if it was interrupted, else nothing."""
+        errors; return beside them how far it came if it was interrupted, else nothing, and a note
+        if there were none."""
         alone, count = run_alone(judge, self.values, operators, self.compare_alone, self.progress)
         for node, (found, problem, _) in alone.items():
             self.compared[node] = replace(
@@ -258,6 +259,7 @@ class DumpComparison:
                 blames=blames, steepest=None if blames or judge.is_same() else judge.steepest()
             ),
             left if len(alone) < count else "",
+            "" if count else "no operator was run alone: none of A gives a tensor that B has too",
         )
 
     def compare_alone(

@@ -143,6 +143,11 @@ def test_an_interrupted_one_has_what_is_known() -> None:
     assert "interrupted: 3 of 4 operators were run alone" in found.notes
 
 
+def test_a_side_without_operators_is_named() -> None:
+    found = isolate(dump_of(), chain(RIGHT), Played(TWO_FAULTS))
+    assert any(note.startswith("no operator was run alone") for note in found.notes)
+
+
 def test_operators_that_the_other_side_fused_are_run_together() -> None:
     actual, fused = chain(TWO_FAULTS), chain(RIGHT)
     steps = [
