@@ -114,6 +114,8 @@ def pair_constants(
 
     def add(one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
         same_shape = values[0].shape_of(one) == values[1].shape_of(other)
+        if values[0].is_scaled(one) != values[1].is_scaled(other):
+            return
         if same_shape and one.key not in found and other.key not in used:
             found[one.key] = ConstantPair(one, other, by)
             used.add(other.key)

@@ -447,6 +447,9 @@ class DumpComparison:
         it."""
         if not actual.tensor or not expected.tensor:
             return None
+        scaled = self.values[0].is_scaled(actual.tensor), self.values[1].is_scaled(expected.tensor)
+        if scaled[0] != scaled[1]:
+            return None
         found = self.compare_tensors(actual.tensor, expected.tensor, "graph", expected.depth)
         return found if found.figures else None
 
@@ -729,7 +732,13 @@ class DumpComparison:
 
     def find_notes(self, tensors: list[TensorComparison], divergence: Divergence) -> Iterator[str]:
         """Yield notes for the reader."""
-        for dump, side in zip(self.dumps, ("actual", "expected"), strict=True):
+        for values, side in zip(self.values, ("actual", "expected"), strict=True):
+            dump = values.dump
+            if values.unscaled:
+                yield (
+                    f"nothing says which numbers {len(values.unscaled)} quantised tensors of the "
+                    f"{side} dump stand for: --model FILE does"
+                )
             if not dump.index.complete:
                 yield f"the {side} dump is not complete: its run did not end well"
             if dump.missing:

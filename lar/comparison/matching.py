@@ -26,7 +26,7 @@ from lar.comparison.operator_kinds import (
     kind_score,
 )
 from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
-from lar.comparison.signatures import NEAR, Samples, Signature, Values, signatures_of
+from lar.comparison.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
 from lar.dumps.origins import PART, SEPARATORS
 from lar.records.comparison import MatchedBy
 
@@ -414,11 +414,17 @@ class Matching:
         for one, other in zip(*copies, strict=False):
             yield Pair(one, other, "content")
 
+    def is_unscaled(self, node: Node) -> bool:
+        """Return whether nothing says which numbers the integers of a tensor stand for, which the
+        other side has."""
+        return self.signatures[node].family == UNSCALED
+
     def match_other_shapes(self) -> Iterable[Pair]:
         """Yield pairs of one name and one kind whose shapes differ: that is the difference."""
         for node in self.actual:
             for other in self.named_alike(node):
                 free = node not in self.twins and other not in self.twins
+                free = free and not self.is_unscaled(node) and not self.is_unscaled(other)
                 known = node in self.given or self.without_operators
                 if free and (known or self.kind_score(node, other) > 0):
                     self.add(node, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -35,6 +35,10 @@ INTEGERS = {"QuantizedS8": "int8", "Quantized8Asymm": "uint8", "QuantizedS32": "
 NEAR = 1e-2
 
 
+# The family of integers of which nothing says what numbers they stand for.
+UNSCALED = "unscaled"
+
+
 class Signature(NamedTuple):
     """A summary of a tensor, to find its twin: `shape` is plain and without axes of one element;
     `sample` is float64, and its length depends only on the shape."""
@@ -55,12 +59,14 @@ class Values:
     def __init__(self, dump: Dump, *, raw: bool = False, scales_of: Dump | None = None) -> None:
         self.dump = dump
         self.quantizations = {} if raw else quantizations_in(dump, scales_of)
+        self.unscaled = set() if raw else unscaled_in(dump, self.quantizations, scales_of)
         self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
 
     def of_other_dump(self, dump: Dump) -> Values:
         """Return the values of a dump of the same tensors."""
         values = Values(dump)
         values.shapes, values.quantizations = self.shapes, self.quantizations
+        values.unscaled = self.unscaled
         return values
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
@@ -85,8 +91,14 @@ class Values:
         quantization = None if integers else self.quantizations.get(tensor.key)
         return dequantized(elements, quantization) if quantization else elements
 
+    def is_scaled(self, tensor: DumpedTensor) -> bool:
+        """Return whether a tensor's numbers can be compared with those of the other side."""
+        return tensor.key not in self.unscaled
+
     def family_of(self, tensor: DumpedTensor) -> str:
         """Return the family of a tensor's values: tensors of different families are never twins."""
+        if not self.is_scaled(tensor):
+            return UNSCALED
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
     def read_without_padding(
@@ -147,6 +159,15 @@ def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor
 def integer_of(tensor: DumpedTensor) -> str:
     """Return the integers that a quantised tensor consists of, as all engines call them."""
     return INTEGERS.get(tensor.dtype, tensor.dtype)
+
+
+def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
+    """Return the keys of quantised tensors of unknown scales, if the other side has none that are
+    quantised: with the integers of one they may be compared, with numbers they may not."""
+    if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
+        return set()
+    quantized = (it.key for it in dump if it.dtype.startswith("Quantized"))
+    return {key for key in quantized if key not in known}
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from lar.dumps.dump import DumpedOperator, DumpedTensor
+from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
 from lar.records.comparison import Quantization
 
@@ -19,6 +20,15 @@ KEEPING = re.compile(
     r"|Transpose|Flatten|Squeeze|Unsqueeze|Expand|MaxPool|Slice|Split|Gather|Relu|Cast"
 )
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
+
+
+def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
+    """Return the index of a dump with what the file of its model says of its integers."""
+    found = quantizations_of(index.tensors, index.operators, facts)
+    tensors = (
+        replace(it, quantization=it.quantization or found.get(it.key)) for it in index.tensors
+    )
+    return replace(index, tensors=tuple(tensors)) if found else index
 
 
 def quantizations_of(

@@ -18,6 +18,7 @@ from lar.options.option import flag_of
 
 if TYPE_CHECKING:
     from lar.comparison.operator_kinds import OperatorKinds
+    from lar.dumps.facts import DumpFacts
     from lar.dumps.origins import ModelOperator
     from lar.profiles.recommendations import Recommendation
     from lar.records.profile import Profile
@@ -132,6 +133,20 @@ def read_operators(model: Path) -> tuple[ModelOperator, ...]:
     found = format_in(read_head(model)) or format_named(model)
     engines = engines_for(found) if found else []
     return next(filter(None, (engine.read_operators(model) for engine in engines)), ())
+
+
+def read_quantizations(model: Path) -> DumpFacts:
+    """Read which real numbers the integers of a model's tensors stand for, as far as an engine
+    reads it.
+
+    Raises:
+        ValueError, OSError, LarError: the file cannot be read, or is damaged.
+    """
+    from lar.dumps.facts import NO_FACTS
+
+    found = format_in(read_head(model)) or format_named(model)
+    read = (engine.read_quantizations(model) for engine in (engines_for(found) if found else ()))
+    return next((facts for facts in read if facts.quantizations), NO_FACTS)
 
 
 def engine_for(model: Path, asked: str | None) -> Engine:

@@ -381,6 +381,16 @@ class Engine(abc.ABC):
         """
         return ()
 
+    def read_quantizations(self, path: Path) -> DumpFacts:
+        """Read which real numbers the integers of a model's tensors stand for; in any process.
+
+        Raises:
+            ValueError, OSError, LarError: the file cannot be read, or is damaged.
+        """
+        from lar.dumps.facts import NO_FACTS
+
+        return NO_FACTS
+
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""
         raise NotImplementedError(f"{self.title} dumps nothing")

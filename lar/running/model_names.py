@@ -12,7 +12,8 @@ from typing import TypeVar
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
 from lar.dumps.graph import CONSTANT
 from lar.dumps.origins import SEPARATORS, ModelOperator, name_origins
-from lar.engines import operator_kinds_of, read_operators
+from lar.dumps.quantizations import with_quantizations
+from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 
@@ -75,6 +76,7 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
     if dump.index.operators:
         known = any(tensor.name in names for tensor in dump)
         index = name_by_operators(dump.index, operators, dump.index.engine)
+        index = with_quantizations(index, read_quantizations(Path(model)))
     else:
         index = with_operators(dump.index, operators, names)
         known = any(tensor.operator for tensor in index.tensors)

@@ -386,3 +386,26 @@ def test_damaged_dumps_end_with_a_line(
     file.write_bytes(file.read_bytes()[:-4])
     assert main(["compare", *folders]) == 2
     assert "000002" in capsys.readouterr().err
+
+
+def test_the_scales_of_a_folder_without_an_index_are_those_of_its_model(
+    root: Path, run_lar: RunLar, tmp_path: Path
+) -> None:
+    """As the C++ program leaves it: types alone stand in the files of its tensors."""
+    folder = tmp_path / "int8"
+    flags = ["--input", DIGIT, "--iter", "1", "--warmup-iter", "0", "--bin-io-dump", str(folder)]
+    assert run_lar("models/int8.mge", *flags, cwd=root).returncode == 0
+    sides = str(folder), "models/digits_cnn.mge"
+    with_index = run_lar("compare", *sides, cwd=root)
+    Path(f"{folder}.index.json").unlink()
+    unknown = run_lar("compare", *sides, cwd=root)
+    assert "note: nothing says which numbers 12 quantised tensors" in unknown.stdout
+    known = run_lar("compare", *sides, "--model", "A=models/int8.mge", cwd=root)
+    assert (known.returncode, known.stderr) == (0, "")
+    assert "int8 x 0.0321 = float32" in known.stdout
+    last = known.stdout.splitlines()[-1]
+    assert last == with_index.stdout.splitlines()[-1]
+    assert last.startswith("result: the same as int8 rounds: 3")
+    raw = run_lar("compare", *sides, "--model", "A=models/int8.mge", "--raw", cwd=root)
+    assert raw.returncode == 1
+    assert "-58.3" in raw.stdout

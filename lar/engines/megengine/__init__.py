@@ -234,6 +234,12 @@ class MegEngine(Engine):
 
         return read_operators(path)
 
+    def read_quantizations(self, path: Path) -> DumpFacts:
+        from lar.engines.megengine.dumps import facts_of
+        from lar.engines.megengine.graph_operators import graph_in, quantizations_in
+
+        return facts_of([*quantizations_in(graph_in(str(path)))])
+
     def describe_dump(self, folder: Path) -> DumpFacts:
         from lar.engines.megengine.dumps import describe_dump
 

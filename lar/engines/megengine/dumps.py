@@ -12,7 +12,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,10 +182,13 @@ def variable_of(var: Any) -> Variable:
 
 def describe_dump(folder: Path) -> DumpFacts:
     """Return what is known of the operators whose tensors are in a folder."""
-    variables = quantized_variables(folder)
+    facts = facts_of(quantized_variables(folder))
+    return facts._replace(operators=operators_of(folder), algorithms=algorithms_of(folder))
+
+
+def facts_of(variables: Sequence[QuantizedVariable]) -> DumpFacts:
+    """Return what the quantised variables of a model say of any dump of it."""
     return DumpFacts(
-        operators_of(folder),
-        algorithms=algorithms_of(folder),
         quantizations={each.name: quantization_of(each) for each in variables},
         operands={each.name: each.inputs for each in variables},
     )

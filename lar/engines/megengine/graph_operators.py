@@ -110,7 +110,8 @@ class QuantizedVariable(NamedTuple):
 
 
 def quantizations_in(graph: memoryview) -> Iterator[QuantizedVariable]:
-    """Yield the quantised variables whose operators have a scale; the older format has none.
+    """Yield the quantised variables whose operators have a scale; none of the older format, or of
+    a model that was saved without names.
 
     Raises:
         ValueError, LookupError, struct.error: the graph is damaged.
@@ -120,6 +121,8 @@ def quantizations_in(graph: memoryview) -> Iterator[QuantizedVariable]:
         return
     root, places, _ = opened
     variables = vector(root, VARIABLES)
+    if not variables:
+        return
 
     def names(operator: Table, field: int) -> Iterator[str]:
         for position in vector(operator, field):
