@@ -518,6 +518,9 @@ INT8_FORMS = (
 )
 QUANTIZED_NETWORKS = ("plain_cnn", "residual", "inverted", "branches", "perceptron", "dense")
 
+# MegEngine's max pooling of float16 on a CPU gives other numbers than those it takes, and so does its
+# average with overlaps; the cast of the third would end the float16 in the middle.
+NO_HALF = ("plain_cnn", "branches", "picture")
 MODEL_FORMS = (("plain", "basic"), ("all", "basic"), ("nchw44", "all"))
 
 # Of the repository, with what they are fed with.
@@ -548,7 +551,7 @@ def healthy_cases() -> Iterator[Case]:
     for name in NETWORKS:
         forms = PLAIN_FORMS + BLOCKED_FORMS if name in IN_BLOCKS else PLAIN_FORMS
         yield from pairs_of(name, "layouts, engines, levels", forms)
-        yield from pairs_of(name, "float16", HALF_FORMS)
+        yield from pairs_of(name, "float16", HALF_FORMS[:3] if name in NO_HALF else HALF_FORMS)
         if name in QUANTIZED_NETWORKS:
             yield from pairs_of(name, "int8", INT8_FORMS)
     yield from pairs_of("int8_cnn", "int8", (("plain", "basic"), ("nchw44", "plain")))
