@@ -518,8 +518,8 @@ INT8_FORMS = (
 )
 QUANTIZED_NETWORKS = ("plain_cnn", "residual", "inverted", "branches", "perceptron", "dense")
 
-# MegEngine's max pooling of float16 on a CPU gives other numbers than those it takes, and so does its
-# average with overlaps; the cast of the third would end the float16 in the middle.
+# MegEngine's pooling of float16 with a small kernel gives numbers of the wrong sign on a CPU; the
+# cast of the third network would end the float16 in the middle.
 NO_HALF = ("plain_cnn", "branches", "picture")
 MODEL_FORMS = (("plain", "basic"), ("all", "basic"), ("nchw44", "all"))
 
