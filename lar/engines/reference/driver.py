@@ -75,6 +75,7 @@ class EvaluatorDriver(Driver):
         fed = [each for each in model.graph.input if each.name not in self.weights]
         self.infos = tuple(info_of(each, path) for each in fed)
         self.module.widen_types(model.graph)
+        self.module.rename_domain(model)
         try:
             self.evaluator = self.module.Evaluator(model)
         except self.module.MissingOperator as error:

@@ -172,6 +172,15 @@ def without_spare_memory(model: Any) -> Any:
     return onnx.load_model_from_string(model.SerializeToString())
 
 
+def rename_domain(model: Any) -> None:
+    """Call ONNX's own domain by its empty name alone; `ai.onnx` is another name of it."""
+    for each in model.opset_import:
+        each.domain = "" if each.domain == "ai.onnx" else each.domain
+    for graph in (model.graph, *branches_of(model.graph), *model.functions):
+        for node in graph.node:
+            node.domain = "" if node.domain == "ai.onnx" else node.domain
+
+
 def branches_of(graph: Any) -> Iterator[Any]:
     """Yield the graphs within the nodes of a graph."""
     for node in graph.node:

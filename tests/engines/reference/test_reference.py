@@ -206,6 +206,14 @@ def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert caught.value.hint == "pip install onnx"
 
 
+def test_the_domain_of_onnx_has_two_names(tmp_path: Path) -> None:
+    path = save(tmp_path, [helper.make_node("Neg", ["x"], ["y"], domain="ai.onnx")])
+    model = onnx.load(path)
+    model.opset_import[0].domain = "ai.onnx"
+    onnx.save(model, path)
+    np.testing.assert_array_equal(run(path, X), -X.astype(np.float64))
+
+
 def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
     body = helper.make_function(
         "mine",
