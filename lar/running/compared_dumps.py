@@ -159,7 +159,8 @@ def compare(
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if truth:
-        truth_model_for(truth, sides)  # there is one, before anything is run
+        # There is one, before anything is run.
+        check_unchanged(truth_model_for(truth, sides).path, sides)
     if not truth and alone is None and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         found = compare_dumps(
             sides[0],
@@ -318,6 +319,25 @@ def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side])
 
     named = "" if isinstance(asked, bool) else os.fspath(asked)
     return find_truth_model(named, filter(None, map(model_of, sides)))
+
+
+def check_unchanged(model: str, sides: Sequence[Side]) -> None:
+    """Refuse the model of a dump that has been written anew since.
+
+    Raises:
+        UsageError: naming the dump.
+    """
+    from lar.measurement.machine import read_model_file
+
+    for side in sides:
+        known = isinstance(side, Dump) and side.index.model == model and side.index.model_sha256
+        if known and read_model_file(Path(model)).sha256 != known:
+            raise UsageError(
+                f"its model {model} has changed since",
+                "name the one that it was made with: --truth MODEL",
+                flag="--truth",
+                subject=side.source if isinstance(side, Dump) else "",
+            )
 
 
 def model_of(side: Side) -> str:

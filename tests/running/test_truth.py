@@ -140,13 +140,17 @@ def test_inputs_of_other_names_are_fed_in_their_order(tmp_path: Path) -> None:
     assert not found.truth.actual.is_off
 
 
-def test_dumps_are_judged_too(run_lar: RunLar, tmp_path: Path) -> None:
-    dump = str(tmp_path / "dump")
-    assert lar.run(DIGITS, SEVEN, bin_io_dump=dump, iter=1, warmup_iter=0).status == "ok"
+def test_dumps_are_judged_too_as_long_as_their_model_is_there(tmp_path: Path) -> None:
+    dump, model = str(tmp_path / "dump"), tmp_path / "model.onnx"
+    model.write_bytes(Path(DIGITS).read_bytes())
+    assert lar.run(model, SEVEN, bin_io_dump=dump, iter=1, warmup_iter=0).status == "ok"
     found = lar.compare(dump, dump, truth=True)
     assert found.truth is not None
-    assert found.truth.side.model == DIGITS
+    assert found.truth.side.model == str(model)
     assert not found.truth.actual.is_off
+    model.write_bytes(Path(DIGITS.replace("digits_cnn", "int8")).read_bytes())
+    with pytest.raises(UsageError, match="has changed since"):
+        lar.compare(dump, dump, truth=True)
 
 
 def test_the_truth_is_that_of_the_expected_side_or_of_a_twin_beside_a_model(
