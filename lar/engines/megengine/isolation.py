@@ -87,7 +87,7 @@ class GraphIsolation(Isolation):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for them for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
-            raise LarError("its value is not known", subject=missing.name)
+            raise LarError(f"the graph computes it from {missing.name} too, unlike the run")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():

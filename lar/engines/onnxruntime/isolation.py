@@ -123,10 +123,9 @@ class SessionIsolation(Isolation):
             name = open_names.pop()
             node = self.makers.get(name)
             if node is None:
-                raise LarError(
-                    "the model has no such tensor" if name == output else "its value is not known",
-                    subject=name,
-                )
+                if name == output:
+                    raise LarError("the model has no such tensor")
+                raise LarError(f"it takes {name} too, whose value is not known")
             found.add(name)
             known = {*values, *self.weights, *self.sparse_weights, *seen}
             added = [each for each in names_taken(node) if each not in known]
