@@ -158,13 +158,12 @@ class Alignment:
         if named := self.named_after(operator, slot):
             return self.advance(operator, named, sources)
         if len(sources) == 1:
-            return self.alike(operator, *sources)
+            return self.behind_activation(operator, self.alike(operator, *sources))
         found = self.covering(sources)
-        if not found:
-            return ""
         # An engine may add what comes from two branches before a bias that one of them has.
-        weights = self.weights_in(self.model.region(found, sources)[0])
-        return found if len(weights) <= len(self.weights_of(operator)) else ""
+        weights = self.weights_in(self.model.region(found, sources)[0]) if found else []
+        fits = len(weights) <= len(self.weights_of(operator))
+        return self.behind_activation(operator, found) if fits else ""
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
         """Return what the operator of the model gives whose name is in that of an operator."""
@@ -192,12 +191,16 @@ class Alignment:
             if following is None:
                 break
             name = following.outputs[0]
+        return self.behind_activation(operator, name)
+
+    def behind_activation(self, operator: DumpedOperator, name: str) -> str:
+        """Return what the model computes of a tensor by the activation that an operator ends in,
+        the tensor itself if it ends in none or that is what gave the tensor."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
-        following = self.model.only_taker(name)
-        maker = self.model.makers.get(name)
+        maker, following = self.model.makers.get(name), self.model.only_taker(name)
         done = maker is not None and maker.type.lower() == mode
-        if mode and not done and following and following.type.lower() == mode:
+        if mode and not done and following is not None and following.type.lower() == mode:
             return following.outputs[0]
         return name
 

@@ -99,6 +99,20 @@ def test_blocked_operators_have_the_names_of_those_they_are_made_of() -> None:
     }
 
 
+def test_operators_whose_names_say_nothing_are_found_by_what_they_take() -> None:
+    named = name_origins(
+        index_of(
+            DATA,
+            Made("t0", "conv_0[6]", "Conv", ("data", "w", "b"), "Relu"),
+            Made("t1", "conv_1[9]", "Conv", ("t0", "v", "b")),
+            Made("t2", "add_2[11]", "Add", ("t1", "t0")),
+        ),
+        MODEL,
+        MOVES,
+    )
+    assert names_in(named) == {"t0": "stage1/relu", "t1": "stage2/conv", "t2": "stage2/sum"}
+
+
 def test_what_an_engine_adds_to_move_data_holds_what_it_takes() -> None:
     named = name_origins(
         index_of(
