@@ -221,3 +221,29 @@ def test_an_interrupt_ends_with_what_is_known(
     assert done.returncode == 130
     assert "note: interrupted: 4 of " in done.stdout
     assert "result: different" in done.stdout
+
+
+def test_single_numbers_stay_single_numbers(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, numbers = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Sqrt", ["sum"], ["root"]),
+    ]
+    ends = (
+        [helper.make_tensor_value_info("x", numbers.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("root", numbers.FLOAT, [])],
+    )
+    model = helper.make_model(
+        helper.make_graph(nodes, "length", *ends),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    path = tmp_path / "length.onnx"
+    onnx.save(model, path)
+    found = lar.compare(str(path), str(path), isolate=True)
+    singles = {each.actual.name: each.single for each in found.tensors if each.single}
+    assert {name: single.identical for name, single in singles.items()} == {
+        "sum": True,
+        "root": True,
+    }

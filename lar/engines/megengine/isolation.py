@@ -92,7 +92,7 @@ class GraphIsolation(Isolation):
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():
             # A quantised type is one of integers that has the scale beside it.
-            typed = np.ascontiguousarray(array).view(variable.dtype)
+            typed = np.asarray(array, order="C").view(variable.dtype)
             tensor = self.driver.megengine.Tensor(typed, dtype=variable.dtype, device="xpux")
             nodes[variable].set_value(tensor._dev_tensor())
         function.execute()

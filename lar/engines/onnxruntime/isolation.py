@@ -55,7 +55,7 @@ class SessionIsolation(Isolation):
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         fed = {
-            name: self.without_block_axis(name, np.ascontiguousarray(array))
+            name: self.without_block_axis(name, np.asarray(array, order="C"))
             for name, array in values.items()
         }
         content = self.model_of(output, fed).SerializeToString()
