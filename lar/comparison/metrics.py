@@ -16,6 +16,7 @@ import numpy as np
 
 from lar.comparison.elements import BLOCK, Elements, elements_of
 from lar.comparison.norms import (
+    FILL,
     Size,
     inner,
     least_energy,
@@ -38,6 +39,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "BFloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7}
 
+# What is as far below 0 stands for minus infinity.
+MASK = -1e8
+
 # Rounding to a quantised type may go either way: one step is no difference.
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
 
@@ -55,7 +59,8 @@ class Bounds(NamedTuple):
     is set; `max_error`, if given, decides alone.
 
     With `symmetric` the larger of two elements counts and the smaller of the tensors' sizes, so
-    that it does not matter which side is the expected one. `atol` is at least `least`.
+    that it does not matter which side is the expected one. `atol` is at least `least`. With `masks`
+    numbers far below 0 agree with any that a coarser type has in their place.
     """
 
     rtol: float = 0.0
@@ -64,6 +69,7 @@ class Bounds(NamedTuple):
     max_error: float | None = None
     symmetric: bool = False
     least: float = 0.0
+    masks: bool = False
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
@@ -186,7 +192,8 @@ class PairOfBlocks:
         equal = equal or (self.same_type and equal_bytes(actual, expected))
         self.sums.identical &= equal
         if not (equal and self.add_equal(working(expected, self.dtype))):
-            self.add_pair(working(actual, self.dtype), working(expected, self.dtype))
+            one, other = working(actual, self.dtype), working(expected, self.dtype)
+            self.add_pair(with_mask_of(one, other) if self.bounds.masks else one, other)
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
@@ -339,6 +346,15 @@ class PairOfBlocks:
         place = int(found.argmax())
         actual, expected = self.raw
         return Spot(self.start + place, str(actual[place]), str(expected[place]))
+
+
+def with_mask_of(actual: Array, expected: Array) -> Array:
+    """Return an actual block with the expected numbers where both stand for minus infinity, as -1e9
+    in the mask of an attention does, of which float16 has -65504 or -inf."""
+    if actual.dtype.kind == "c" or not min(actual.min(), expected.min()) <= MASK:
+        return actual
+    masked = (np.minimum(actual, expected) <= MASK) & (np.maximum(actual, expected) <= -FILL)
+    return np.where(masked, expected, actual)
 
 
 def hold_the_same(one: Elements, other: Elements) -> bool:

@@ -100,7 +100,8 @@ class Explained(NamedTuple):
     def bounds(self) -> Bounds:
         """The tolerance of an element."""
         limit = PEAK * self.limit
-        return Bounds(limit, limit, scaled=True, symmetric=True, least=self.step * SLIGHTLY_MORE)
+        least = self.step * SLIGHTLY_MORE
+        return Bounds(limit, limit, scaled=True, symmetric=True, least=least, masks=True)
 
     @property
     def limit(self) -> float:

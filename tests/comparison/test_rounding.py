@@ -243,3 +243,35 @@ def test_quantised_weights_may_be_transposed() -> None:
     expected = net(Step("w", "constant", (), WEIGHTS[0]), DATA @ WEIGHTS[0])
     found = compare_dumps(actual, expected)
     assert (found.finding, found.culprits) == ("same", ())
+
+
+@pytest.mark.parametrize("least", [-1e4, -65504.0, -np.inf])
+def test_a_mask_is_the_same_in_a_type_that_lacks_its_number(least: float) -> None:
+    scores = np.random.default_rng(3).standard_normal((12, 12)).astype(np.float32)
+    hidden = np.tri(12) == 0
+
+    def net(fill: float, dtype: str, shift: float = 0.0) -> Dump:
+        masked = np.where(hidden, np.float32(fill), scores + np.float32(shift)).astype(dtype)
+        weights = np.exp(masked.astype(np.float32))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return dump_of(
+            Step("scores", "Input", (), scores.astype(dtype)),
+            Step("masked", "Add", ("scores",), masked),
+            Step("weights", "Softmax", ("masked",), weights.astype(dtype)),
+        )
+
+    half, single = net(least, "float16"), net(-1e9, "float32")
+    for sides in ((half, single), (single, half)):
+        assert verdict_of(compare_dumps(*sides)) == "result: the same within float16's rounding"
+    found = compare_dumps(net(least, "float16", 0.5), single)
+    assert [it.output for culprit in found.culprits for it in culprit.actual] == ["masked"]
+    # An activation that is too large for the type is no mask.
+    large = np.where(scores == scores.max(), np.float32(1e5), scores)
+    with np.errstate(over="ignore"):
+        stored = large.astype(np.float16)
+    one, other = (
+        dump_of(Step("scores", "Input", (), scores), Step("y", "Tanh", ("scores",), array))
+        for array in (stored, large)
+    )
+    found = compare_dumps(one, other)
+    assert found.culprits[0].kind == "overflow to infinity: 1 of 144 elements are infinite in A"
