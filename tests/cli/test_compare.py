@@ -107,7 +107,7 @@ def test_the_text_that_the_cpp_program_wrote_is_compared_with_a_run_here(
     root: Path, run_lar: RunLar
 ) -> None:
     """It ran on another machine, in plain axes; here the layout is another one."""
-    text = "tests/data/load_and_run/digits_cnn_io.txt"
+    text = "tests/data/digits_cnn_io.txt"
     model = "models/digits_cnn.mge --enable-nchw44"
     done = run_lar("compare", model, text, "--input", DIGIT, "--all", cwd=root)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

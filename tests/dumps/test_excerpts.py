@@ -18,7 +18,7 @@ from lar.dumps.text import format_block
 from lar.errors import DumpError
 
 # What the C++ program wrote of a model of digits.
-BY_MEGENGINE = Path(__file__).parents[1] / "data" / "load_and_run" / "digits_cnn_io.txt"
+BY_MEGENGINE = Path(__file__).parents[1] / "data" / "digits_cnn_io.txt"
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\n\r{}"), min_size=1, max_size=9)
 FLOATS = arrays(np.float32, st.integers(0, 9), elements=st.floats(-(2.0**60), 2.0**60, width=32))
 

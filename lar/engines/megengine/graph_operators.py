@@ -26,9 +26,8 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lar.dumps.origins import ModelOperator
 from lar.engines.megengine.packed_model import Table, is_packed, open_packed, plain_graph
 from lar.testcases.packed_file import (
     GRAPH_HEAD,
@@ -39,6 +38,9 @@ from lar.testcases.packed_file import (
     graphs_in,
 )
 
+
+if TYPE_CHECKING:
+    from lar.dumps.origins import ModelOperator
 
 class Places(NamedTuple):
     """The places of fields in one of the formats."""
@@ -193,6 +195,8 @@ def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
     Raises:
         ValueError, OSError, LarError: the file is damaged, or cannot be read.
     """
+    from lar.dumps.origins import ModelOperator  # a run without a dump needs no names
+
     try:
         opened = open_graph(graph_in(str(path)))
         if opened is None or not opened.is_new:
