@@ -38,9 +38,9 @@ from lar.testcases.packed_file import (
     graphs_in,
 )
 
-
 if TYPE_CHECKING:
     from lar.dumps.origins import ModelOperator
+
 
 class Places(NamedTuple):
     """The places of fields in one of the formats."""
