@@ -673,8 +673,9 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
     by = Counter(tensor.matched_by for tensor in tensors)
     ways = ", ".join(f"{by[way]} by {way}" for way in get_args(MatchedBy) if by[way])
+    compared = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
     yield (
-        f"{len(tensors)} tensors compared ({ways or 'none matched'}): {equal} equal, "
+        f"{compared} compared ({ways or 'none matched'}): {equal} equal, "
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
         f"{len(comparison.unmatched)} without a twin"
     )

@@ -257,7 +257,7 @@ def test_single_files_are_compared(
 ) -> None:
     assert main(["compare", f"{folders[0]}/000001", f"{folders[1]}/000001"]) == 0
     assert main(["compare", f"{folders[0]}/000002", f"{folders[1]}/000002"]) == 1
-    assert "1 tensors compared" in capsys.readouterr().out
+    assert "1 tensor compared" in capsys.readouterr().out
 
 
 def test_layers_from_elsewhere_are_compared(
