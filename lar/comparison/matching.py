@@ -132,7 +132,12 @@ class Matching:
             self.match_lonely()
         self.free_given()
         pairs = [
-            Pair(node, self.twins[node], self.found_by(node, self.twins[node]))
+            Pair(
+                node,
+                self.twins[node],
+                self.found_by(node, self.twins[node]),
+                apart_by_bias=self.have_bias_behind_one(node, self.twins[node]),
+            )
             for node in self.actual
             if node in self.twins
         ]
@@ -429,6 +434,18 @@ class Matching:
                 if free and (known or self.kind_score(node, other) > 0):
                     self.add(node, other)
                     yield Pair(node, other, "name")
+
+    def have_bias_behind_one(self, one: Node, other: Node) -> bool:
+        """Return whether two sums are apart by a bias: what takes one of them adds it first, and
+        then does what the twin that takes the other one does."""
+        if not (one.steps[-1] == other.steps[-1] == "sum") or self.near(one, other):
+            return False
+        if list(map(len, (one.children, other.children))) != [1, 1]:
+            return False
+        (left,), (right,) = one.children, other.children
+        short, long = sorted((left.steps, right.steps), key=len)
+        several = has_several_pixels(self.signatures[one].plain_shape)
+        return several and self.twins.get(left) is right and long == ("add", *short)
 
     def match_apart_by_bias(self) -> Iterable[Pair]:
         """Yield pairs that are computed alike except for a bias, which one side adds later."""

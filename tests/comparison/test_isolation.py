@@ -168,6 +168,48 @@ def test_operators_that_the_other_side_fused_are_run_together() -> None:
     assert len(found.culprits) == 2
 
 
+def test_a_sum_without_its_bias_stands_for_none_with_it() -> None:
+    """A adds the bias behind the sum, together with the activation, B before it."""
+    bias = np.array([0.1, -0.2, 0.3], np.float32).reshape(1, 3, 1, 1)
+
+    def last(total: Array) -> Array:
+        return np.asarray(np.maximum(total + bias, 0))
+
+    right, wrong = np.tanh(START), np.tanh(START) * np.float32(2)
+    actual = dump_of(
+        Step("data", "Input", (), START),
+        Step("bias", "constant", (), bias),
+        Step("a", "Tanh", ("data",), wrong),
+        Step("ADD(1)", "Elemwise", ("a", "data"), wrong + START, parameters={"mode": "ADD"}),
+        Step(
+            "last",
+            "Elemwise",
+            ("bias", "ADD(1)"),
+            last(wrong + START),
+            parameters={"mode": "FUSE_ADD_RELU"},
+        ),
+    )
+    expected = dump_of(
+        Step("data", "Input", (), START),
+        Step("bias", "constant", (), bias),
+        Step("a", "Tanh", ("data",), right),
+        Step("biased", "Add", ("a", "bias"), right + bias),
+        Step("sum", "Add", ("biased", "data"), right + bias + START),
+        Step("last", "Relu", ("sum",), last(right + START)),
+    )
+    operators = Played(
+        {
+            "a": lambda x: np.tanh(x) * np.float32(2),
+            "ADD(1)": lambda x, y: x + y,
+            "last": lambda *values: last(sum(values[1:], values[0])),
+        }
+    )
+    found = isolate(actual, expected, operators)
+    assert culprits(found) == ["a"]
+    assert {*operators.fed["last"]} == {"a", "data"}
+    assert [each.expected.name for each in found.tensors if each.apart_by_bias] == ["sum"]
+
+
 def test_an_engine_that_computes_another_thing_alone_accuses_nobody() -> None:
     otherwise = {**TWO_FAULTS, "d": lambda x: TWO_FAULTS["d"](x) * np.float32(1.5)}
     found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(otherwise))
