@@ -11,7 +11,7 @@ import onnxruntime
 from network import Array
 from onnx import numpy_helper
 
-from lar.comparison.loss import single_error_of
+from lar.comparison.loss import squares_of_loss
 from lar.records.comparison import Comparison
 
 LAYERS = ("Conv", "Gemm", "MatMul")
@@ -92,10 +92,9 @@ def run(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]]) -> Array:
 
 
 def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, float]:
-    """Return what `lar compare --isolate` says of the same layers: the single error of each."""
-    singles = {
-        each.actual.name: single_error_of(each) for each in found.tensors if each.single is not None
-    }
+    """Return what `lar compare --isolate` says of the same layers: what the single error of each
+    makes of the loss."""
+    singles = {each.actual.name: square for each, square in squares_of_loss(found.tensors)}
     nodes = onnx.load(quantized).graph.node
     return {
         node.name: single_of(node.output[0].removesuffix("_QuantizeLinear_Input"), singles)
@@ -105,7 +104,7 @@ def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, floa
 
 
 def single_of(name: str, singles: Mapping[str, float]) -> float:
-    """Return the single error of a tensor, or of what it was quantised to."""
+    """Return the number of a tensor, or of what it was quantised to."""
     endings = ("", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
     return next((singles[name + end] for end in endings if name + end in singles), 0.0)
 

@@ -251,6 +251,7 @@ class DumpComparison:
                 self.compared[node],
                 single=found.figures if found else None,
                 single_problem=problem or (found.problem if found else ""),
+                sources=tuple(it.key for it in sources_of(node, judge.by_node)),
             )
         blames = tuple(find_blames(judge, alone))
         left = f"interrupted: {len(alone)} of {count} operators were run alone"

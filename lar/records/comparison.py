@@ -154,7 +154,8 @@ class TensorComparison:
     which what follows undoes: the figures are those of the actual order on both sides.
     `single` is what the operator alone is off by, when it is run on the expected values of its
     inputs; `figures` have what those before it add too. Where that was asked for and cannot be
-    done, `single_problem` says why.
+    done, `single_problem` says why. `sources` are then the actual keys of the nearest tensors with
+    twins that the actual one is computed from.
     Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
@@ -179,6 +180,7 @@ class TensorComparison:
     single: Figures | None = None
     problem: str = ""
     single_problem: str = ""
+    sources: tuple[str, ...] = ()
     over_items: ErrorsOverItems | None = None
     single_over_items: ErrorsOverItems | None = None
     truth: TruthErrors | None = None

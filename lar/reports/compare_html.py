@@ -156,12 +156,12 @@ def describe_loss(comparison: Comparison) -> str:
     errors = ""
     if known and all(map(math.isfinite, known)):
         errors = (
-            f" The error of the last tensor is {known[0]:.3g}; all single errors together would "
+            f" The error of the output is {known[0]:.3g}; all single errors together would "
             f"make {known[1]:.3g}."
         )
     return (
         f"The fewest operators whose single errors make {MOST_OF_IT:.0%} of the loss at the "
-        f"output, if errors are independent and handed on as they are.{errors}"
+        f"output, each as far as the operators behind it hand errors on.{errors}"
     )
 
 

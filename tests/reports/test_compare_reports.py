@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lar.comparison.loss import layers_of_loss, loss_of
+from lar.comparison.loss import layers_of_loss, loss_of, squares_of_loss
 from lar.records.comparison import (
     Comparison,
     Culprit,
@@ -449,6 +449,35 @@ def test_the_layers_that_make_most_of_the_loss_are_named() -> None:
     overflown = pair("fc", infinite, single=infinite)
     assert layers_of_loss((*found.tensors, overflown)) == [(overflown, 1.0)]
     assert "of the loss" not in text_of(comparison())
+
+
+def test_a_single_error_counts_as_far_as_operators_hand_it_on() -> None:
+    """Of two branches one is a tenth as long where they are added; the last operator hands on half
+    of what comes."""
+
+    def layer(
+        name: str, single: float, entire: float, scale: float, *sources: str, depth: int
+    ) -> TensorComparison:
+        alone = replace(GOOD, relative_l2=single, scale=scale)
+        all_in_all = replace(GOOD, relative_l2=entire, scale=scale)
+        made = pair(name, all_in_all, single=alone, depth=depth, is_output=name == "fc")
+        return replace(made, actual=replace(made.actual, key=name), sources=sources)
+
+    tensors = [
+        layer("data", 0.0, 0.0, 1.0, depth=0),
+        layer("long", 0.02, 0.02, 10.0, "data", depth=1),
+        layer("short", 0.1, 0.1, 1.0, "data", depth=1),
+        layer("sum", 0.0, math.hypot(0.2, 0.1) / 10, 10.0, "long", "short", depth=2),
+        layer("fc", 0.01, math.hypot(math.hypot(0.2, 0.1) / 20, 0.01), 1.0, "sum", depth=3),
+    ]
+    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
+    assert squares == pytest.approx({"long": 1e-4, "short": 0.25e-4, "fc": 1e-4})
+    entire, together = loss_of(tensors) or (0.0, 0.0)
+    assert entire == pytest.approx(together) == pytest.approx(0.015)
+    # Errors that cancel each other out at the end do not hide those before.
+    tensors[-1] = layer("fc", 0.02, 0.015, 1.0, "sum", depth=3)
+    squares = {it.actual.name: square for it, square in squares_of_loss(tensors)}
+    assert squares["long"] == pytest.approx(4 * squares["short"]) != 0
 
 
 def test_the_page_has_both_errors_in_order_and_sorted() -> None:
