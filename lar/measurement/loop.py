@@ -12,7 +12,7 @@ from lar.measurement.noise import Meter, Reading
 from lar.measurement.pacing import Pace
 from lar.measurement.rows import NAN, SampleRows
 
-# A reading costs some 20 us and lets an engine's idle threads cool down. Iterations shorter than
+# A reading costs up to 0.1 ms and lets an engine's idle threads cool down. Iterations shorter than
 # this share one, so that at most one in many of them feels it.
 READING_INTERVAL_SECONDS = 1e-3
 
