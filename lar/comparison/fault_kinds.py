@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # The part of the difference's energy that a kind may leave.
 LEFT = 0.05
 
-# A factor or a share nearer to 1 than this is none.
+# A factor nearer to 1 than this changes nothing; sizes that differ by less than this part are one.
 SAME = 0.02
 
 # Steps nearer to a whole number than this are one.

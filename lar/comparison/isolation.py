@@ -231,10 +231,10 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
 
 
 def find_blames(judge: Judge, alone: Mapping[Node, Alone]) -> Sequence[Blame]:
-    """Find the operators at fault: those whose single error is past the tolerance, and where none
-    is known, those that would be blamed without.
+    """Find the operators at fault: those whose single error is past the tolerance. An operator that
+    was not run alone is judged as without --isolate.
 
-    Where there are none and something differs all the same, it may be what is past a part of the
+    If no operator is found although tensors differ, a smaller limit is used, a part of the
     tolerance.
     """
     blames = blames_past(judge, alone, is_past_tolerance)

@@ -129,7 +129,7 @@ def error_over(items: ErrorsOverItems | None, worst: Figures | None) -> float:
 
 
 def error_of(figures: Figures | None) -> float:
-    """Return an error relative to the tensor: 0 if there is none, infinite if it is not finite."""
+    """Return the error divided by the tensor's length; infinite if one side has NaN or infinity."""
     if figures is None or figures.identical:
         return 0.0
     if figures.nonfinite_mismatches or figures.relative_l2 is None:

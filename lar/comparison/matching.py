@@ -82,8 +82,8 @@ class Matching:
     """The twins found so far between two graphs, and the ways to find more.
 
     Of tensors that hold the same data because an operator merely moved it, the first stands for
-    all, under all their names. Where a side has no operators, names that differ in their
-    separators are the same, and two tensors that are the only ones left of their shape are twins.
+    all, under all their names. Where a side has no operators, separators in names do not count:
+    `layer1.0/conv` is `layer1_0_conv`. If each side has one tensor of a shape left, they are twins.
     `name_map` has the names of known twins.
     """
 
