@@ -20,6 +20,7 @@ MODULES = {
 # are for all.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
+    ("tuning",),
     ("running", "reports"),
     ("worker", "results"),
     ("engines",),

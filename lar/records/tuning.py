@@ -1,0 +1,302 @@
+"""The records of a search for the fastest settings: its space, what was tried, what came out.
+
+A search tries candidates in trials. A trial measures a few candidates and the plain run in turns,
+in fresh processes on one machine; nothing is concluded from times that were not taken in turns.
+All that a search decides is decided from its space and its trials, so that one which was killed
+goes on where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lar.records.bench import OutputDifference, Turn
+from lar.records.run import (
+    EngineFacts,
+    Failure,
+    FedInput,
+    MachineFacts,
+    ModelFile,
+    OutputSummary,
+    Status,
+)
+from lar.records.summary import Difference, Summary
+
+# History of the format of settings files (`TunedSettings.format`):
+#   lar.settings/1  first version
+SETTINGS_FORMAT = "lar.settings/1"
+# History of the format of what `lar tune --json` writes (`TuneResult.format`):
+#   lar.tune/1  first version
+TUNE_FORMAT = "lar.tune/1"
+
+OptionValue = bool | int | float | str | tuple[str, ...]
+
+Objective = Literal["latency", "throughput", "memory", "p99"]
+"""What is made small:
+
+latency     the median time of an iteration
+throughput  the time of all copies of the model together, divided by the iterations that they made
+memory      the most memory that a process held
+p99         the 99th percentile of the times of iterations
+"""
+
+Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
+"""What a search tries only where the user allows it:
+
+engine-fixes       defects of the engine are mended in memory (`--engine-fix`)
+engine-env         environment variables are set for the engine (`--engine-env`)
+reduced-precision  tensors are computed in a coarser type than the model's
+"""
+
+TrialKind = Literal["screen", "search", "race", "confirm"]
+"""What a trial is for:
+
+screen   a short look at candidates that were not measured yet
+search   one candidate fills its cache: the engine measures algorithms, and nothing is timed
+race     candidates that may be the fastest, measured longer
+confirm  the winner against the plain run, when the search is over
+"""
+
+Ending = Literal["settled", "budget", "interrupted", "failed"]
+"""Why a search ended: nothing that is left can win by the margin, the time is spent, the user ended
+it, or the plain run cannot be measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the settings that a dimension offers.
+
+    Attributes:
+        name: what tables call it, and what tells it from all others of the space: `nchw88`.
+        options: what it sets, by key, as `lar.run` takes it.
+        search: what a run sets besides, before the first measurement, to fill a cache; empty where
+            nothing is searched. Such a run may take minutes.
+        cache: the key of the option that names the cache's file; empty without a search. The file
+            belongs to the session, and `options` do not hold it.
+        cache_depends: the dimensions whose choices decide what the cache holds; candidates that
+            agree in them share one.
+        allow: what the user has to allow, empty if nothing.
+        for_full: it is tried in the space `full` alone.
+    """
+
+    name: str
+    options: dict[str, OptionValue] = field(default_factory=dict)
+    search: dict[str, OptionValue] = field(default_factory=dict)
+    cache: str = ""
+    cache_depends: tuple[str, ...] = ()
+    allow: Allowed | Literal[""] = ""
+    for_full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """Choices of which a candidate has one, or none: `layout`, `threads`."""
+
+    name: str
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpace:
+    """What can be tried with one of the models that compete; they are twins in several formats.
+
+    `options` hold for all its candidates, the plain run included: what the user gave.
+    """
+
+    model: str
+    engine: str
+    dimensions: tuple[Dimension, ...]
+    options: dict[str, OptionValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Candidate:
+    """A model with settings: `choices` has their names, in the order of the dimensions.
+
+    Without choices it is the plain run of its model; that of the first model is the baseline.
+    """
+
+    model: int = 0
+    choices: tuple[str, ...] = ()
+
+
+BASELINE = Candidate()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """What became of a candidate in a trial.
+
+    Attributes:
+        turns: the samples; their `round` is the number of the trial's process, unique in a search.
+        output_difference: against the baseline's outputs of the same data, by the rules of
+            `lar compare`; None where it was not compared, as it was in an earlier trial.
+        cache: the name of the cache that it has filled or read, in the session; empty without.
+        seconds: how long its process lived.
+    """
+
+    candidate: Candidate
+    status: Status | Literal["refused"] = "ok"
+    failure: Failure | None = None
+    turns: tuple[Turn, ...] = ()
+    engine: EngineFacts | None = None
+    fed: tuple[FedInput, ...] = ()
+    outputs: tuple[OutputSummary, ...] = ()
+    output_difference: OutputDifference | None = None
+    load_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    cache: str = ""
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Candidates that were measured in turns, with the baseline first unless it is a search.
+
+    `began` is in seconds since the search began, without the time between its sessions.
+    """
+
+    number: int
+    kind: TrialKind
+    rows: tuple[TrialRow, ...]
+    began: float = 0.0
+    seconds: float = 0.0
+    machine: MachineFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What was asked for, as far as the search goes by it.
+
+    `budget_seconds` is the time of all sessions together. `margin` is by how much a candidate must
+    be able to win to be worth measuring: 0.01 for 1 %. `options` are those of all runs, inputs
+    among them.
+    """
+
+    spaces: tuple[ModelSpace, ...]
+    objective: Objective = "latency"
+    budget_seconds: float = 120.0
+    margin: float = 0.01
+    allowed: tuple[Allowed, ...] = ()
+    tolerance: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedCandidate:
+    """A row of the ranking.
+
+    Attributes:
+        difference: of its objective against the baseline's; None where it was not measured, and for
+            the baseline itself.
+        value: the objective as it was measured, in seconds or bytes.
+        verdict: why it is not the winner: what was shown of it.
+        looks: the processes that were measured.
+    """
+
+    candidate: Candidate
+    name: str
+    options: dict[str, OptionValue] = field(default_factory=dict)
+    status: Status | Literal["refused", "wrong", "too slow"] = "ok"
+    failure: Failure | None = None
+    value: float | None = None
+    difference: Difference | None = None
+    output_difference: OutputDifference | None = None
+    verdict: str = ""
+    latency: Summary | None = None
+    peak_memory_bytes: int | None = None
+    looks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """What a choice does, from pairs of candidates that differ in it alone.
+
+    `ratio` is the time with it over that without it, the geometric mean of all pairs; `low` and
+    `high` are the extremes.
+    """
+
+    model: int
+    choice: str
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """Everything that a search found; the ranking has the winner first."""
+
+    request: TuneRequest
+    ending: Ending
+    ranking: tuple[RankedCandidate, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    format: str = TUNE_FORMAT
+    lar_version: str = ""
+    started_at: str = ""
+    models: tuple[ModelFile, ...] = ()
+    machine: MachineFacts | None = None
+    wall_seconds: float = 0.0
+    failure: Failure | None = None
+
+    @property
+    def winner(self) -> RankedCandidate | None:
+        """The best, which is the baseline where nothing was shown to be better."""
+        return self.ranking[0] if self.ranking else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedSettings:
+    """The settings that won, for `lar MODEL --settings FILE`, and what they were found for.
+
+    Attributes:
+        options: by key, as `lar.run` takes them; the name of a cache is relative to the file.
+        engine: the engine and its version, on which they were measured.
+        value: the objective with them, and without them (`baseline_value`).
+    """
+
+    options: dict[str, OptionValue]
+    engine: EngineFacts
+    model: ModelFile
+    machine: MachineFacts
+    objective: Objective = "latency"
+    value: float | None = None
+    baseline_value: float | None = None
+    difference: Difference | None = None
+    command: str = ""
+    format: str = SETTINGS_FORMAT
+    lar_version: str = ""
+    made_at: str = ""
+
+
+def name_of(candidate: Candidate, spaces: tuple[ModelSpace, ...]) -> str:
+    """Return what tables call a candidate: `plain`, `nchw88 + 2 threads`; with the engine's name
+    where several compete."""
+    name = " + ".join(candidate.choices) or "plain"
+    return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
+
+
+def choices_by_name(space: ModelSpace) -> Mapping[str, Choice]:
+    """Return the choices of a model's space by name."""
+    return {choice.name: choice for each in space.dimensions for choice in each.choices}
+
+
+def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue]:
+    """Return the options that a candidate is run with, without the names of caches' files. Values
+    of an option that may be repeated are joined."""
+    found = dict(space.options)
+    choices = choices_by_name(space)
+    for name in candidate.choices:
+        for key, value in choices[name].options.items():
+            before = found.get(key)
+            if isinstance(before, tuple) and isinstance(value, tuple):
+                value = before + value
+            found[key] = value
+            joins = isinstance(before, tuple) and isinstance(value, tuple)
+            found[key] = before + value if joins else value  # type: ignore[operator]
+    return found

@@ -1,0 +1,1 @@
+"""The search for the fastest settings that keep the numbers right: `lar tune`."""
