@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.comparison.outputs import compare_outputs, read_outputs
+from lar.comparison.outputs import read_outputs
 from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import alpha_of_look, compare_pairs
-from lar.measurement.machine import read_machine, read_model_file
-from lar.measurement.statistics import percentile_of
+from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
-from lar.measurement.turns import centre_of_turn, join_turns, kept_of, log_ratios_of, signs_agree
+from lar.measurement.turns import join_turns, log_ratios_of, signs_agree
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
-from lar.records.bench import BenchResult, OutputDifference, Stop, Turn, VariantResult
+from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.run import (
     Failure,
-    FedInput,
     ModelFile,
-    RunContext,
-    RunResult,
     RunSpec,
-    Samples,
 )
 from lar.records.summary import Difference
-from lar.running.compared_dumps import ModelRun, generated_inputs
-from lar.running.steps import unpack_cases
-from lar.running.turns import TurnTaker, await_all
+from lar.running.rounds import (
+    Member,
+    Rounds,
+    compare_members,
+    inputs_like,
+    places_in_memory,
+)
 from lar.running.variants import (
     Axis,
     Variant,
@@ -50,29 +48,8 @@ from lar.running.variants import (
 if TYPE_CHECKING:
     from lar.running.array_inputs import Inputs
 
-# A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
-TURN_SECONDS = 0.01
-MOST_PER_TURN = 64
-# Before the timed iterations of a turn, as the caches hold what others left there.
-UNTIMED_SECONDS = 5e-4
-MOST_UNTIMED = 8
-SHORTEST_SECONDS = 1e-7
-
-# A round measures about as long as its processes took to start, within these bounds.
-LEAST_ROUND_SECONDS = 1.0
-MOST_ROUND_SECONDS = 5.0
-LEAST_CYCLES = 3
-MOST_CYCLES = 100
-WANTED_CALM = 8
 FEWEST_ROUNDS = 3  # that an interval is made of
 FIRST_ROUNDS = 5  # before the first look; for variants that there is nothing to compare with, all
-
-# Workers that are alive at once, where memory allows it.
-MOST_ALIVE = 8
-MEMORY_SHARE = 0.7
-# The source of data that another model's inputs have in common with the baseline's.
-AS_BASELINE = "generated as for the baseline"
-WORKER_BYTES = 200 << 20  # and three times the model file, as long as nothing better is known
 
 Report = Callable[["BenchProgress"], None]
 
@@ -177,45 +154,15 @@ def check_keys(options: Mapping[str, object]) -> None:
         )
 
 
-@dataclass
-class Entry:
-    """A variant, and what is known of it so far."""
+@dataclass(eq=False, kw_only=True)
+class Entry(Member):
+    """A variant, and what is known of it so far: its spec has unpacked testcases, and data as the
+    baseline's."""
 
-    number: int
     variant: Variant
-    model: ModelFile | None = None
-    result: RunResult | None = None  # of its first process, or of the one that failed
-    seconds: float = 0.0  # of an iteration that nothing disturbs
-    turns: list[Turn] = field(default_factory=list)
     difference: Difference | None = None
     looked: int = 0  # at so many pairs of processes
     decided: bool = False  # nothing more is to be found out
-    outputs: str = ""  # the folder of its outputs
-    spec: RunSpec | None = None  # with unpacked testcases, and data as the baseline's
-    context: RunContext = field(default_factory=RunContext)
-
-    def learn(self, samples: Samples) -> None:
-        """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
-        if samples.end_to_end:
-            found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
-            self.seconds = min(self.seconds or found, found)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it cannot be measured any more."""
-        if self.variant.spec is None:
-            return True
-        return self.result is not None and self.result.status != "ok"
-
-    @property
-    def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """What it is fed with: those of another shape are not compared."""
-        return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
-
-    @property
-    def rounds(self) -> int:
-        """The number of processes that have made turns."""
-        return len({turn.round for turn in self.turns})
 
 
 def run_bench(
@@ -271,7 +218,7 @@ def run_bench(
         budget_seconds=budget_seconds,
         rounds=campaign.rounds,
         seed=seed,
-        wall_seconds=time.monotonic() - campaign.began,
+        wall_seconds=time.monotonic() - campaign.player.began,
         failure=campaign.failure,
     )
 
@@ -291,13 +238,20 @@ class Campaign:
         names: Mapping[str, str],
         report: Report,
     ) -> None:
-        self.entries = [Entry(number, variant) for number, variant in enumerate(variants)]
+        self.entries = [
+            Entry(number=number, variant=variant) for number, variant in enumerate(variants)
+        ]
         self.baseline = self.entries[baseline]
         self.folder = folder
-        self.began = time.monotonic()
         self.deadline = deadline
         self.margin = margin
-        self.order = random.Random(seed)
+        self.player = Rounds(
+            folder,
+            began=time.monotonic(),
+            deadline=deadline,
+            order=random.Random(seed),
+            show=self.show,
+        )
         self.names = names
         self.report = report
         self.rounds = 0
@@ -334,51 +288,28 @@ class Campaign:
             for base, others in self.groups:
                 left = [entry for entry in others if not entry.decided]
                 for chunk in self.chunks_of(base, [base, *left]) if left else []:
-                    if self.is_late():
+                    if self.player.is_late():
                         return "budget"
                     self.play_round(chunk)
             for chunk in self.chunks_of(None, alone) if alone else []:
-                if self.is_late():
+                if self.player.is_late():
                     return "budget"
                 self.play_round(chunk)
 
     def prepare(self, stack: contextlib.ExitStack) -> None:
         """Read what the rounds have in common: models, testcases in them, data for all."""
         models: dict[str, ModelFile] = {}
+        base = self.baseline.variant
         for entry in self.entries:
-            spec = entry.variant.spec
-            if spec is None:
+            variant = entry.variant
+            if variant.spec is None:
                 continue
             try:
-                if spec.model not in models:
-                    models[spec.model] = read_model_file(Path(spec.model))
-                context = RunContext(model=models[spec.model], names=dict(self.names))
-                unpacked = stack.enter_context(unpack_cases(spec, context))
+                entry.prepare(variant.spec, self.names, models, stack)
             except LarError as error:
-                entry.variant = replace(entry.variant, spec=None, failure=Failure.of(error))
+                entry.variant = replace(variant, spec=None, failure=Failure.of(error))
                 continue
-            entry.spec, entry.context = unpacked
-            entry.model = models[spec.model]
-            if inputs := self.inputs_like_baseline(entry):
-                entry.spec = replace(entry.spec, inputs=inputs)
-                names = {**entry.context.names, **dict.fromkeys(files_in(inputs), AS_BASELINE)}
-                entry.context = replace(entry.context, names=names)
-
-    def inputs_like_baseline(self, entry: Entry) -> tuple[str, ...]:
-        """Return files with the data that is generated for the baseline, where the inputs of
-        another model have other names, so that other data would be generated for it."""
-        ours, theirs = entry.variant, self.baseline.variant
-        if ours.spec is None or theirs.spec is None or ours.spec.model == theirs.spec.model:
-            return ()
-        if any(spec.inputs or spec.cases for spec in (ours.spec, theirs.spec)):
-            return ()
-        sides = [ModelRun(it.model, it.model, dict(it.options)) for it in (theirs, ours)]
-        place = Path(self.folder, f"inputs-{entry.number}")
-        place.mkdir()
-        settings = {"fill": ours.spec.fill, "seed": ours.spec.seed}
-        with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
-            return tuple(generated_inputs(1, sides, settings, place))
-        return ()
+            entry.feed(inputs_like(base, variant, Path(self.folder, f"inputs-{entry.number}")))
 
     def group(self, entries: Iterable[Entry]) -> list[tuple[Entry, list[Entry]]]:
         """Return the variants of each shape: the baseline, and those compared with it."""
@@ -461,9 +392,10 @@ class Campaign:
             )
         )
 
-    def is_late(self) -> bool:
-        """Return whether the budget is spent."""
-        return time.monotonic() >= self.deadline
+    def play_round(self, chunk: Sequence[Entry]) -> None:
+        """Measure these variants in fresh processes."""
+        number, self.rounds = self.rounds, self.rounds + 1
+        self.player.play(number, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield the variants that are alive at once; the baseline is in each lot."""
@@ -474,94 +406,6 @@ class Campaign:
             yield head
         for first in range(0, len(others), size):
             yield [*head, *others[first : first + size]]
-
-    def play_round(self, chunk: Sequence[Entry]) -> None:
-        """Start a process for each variant, have them compute in turns, and end them."""
-        number, self.rounds = self.rounds, self.rounds + 1
-        with contextlib.ExitStack() as stack:
-            takers: dict[int, TurnTaker] = {}
-            for entry in self.order.sample(chunk, len(chunk)):
-                if entry.spec is None or entry.failed:
-                    continue
-                place = os.path.join(self.folder, f"{entry.number}-{number}")
-                os.mkdir(place)
-                context = replace(
-                    entry.context,
-                    began=time.monotonic(),
-                    work_folder=place,
-                    outputs_folder="" if entry.result else os.path.join(place, "outputs"),
-                )
-                takers[entry.number] = TurnTaker(stack, entry.spec, context)
-            began = time.monotonic()
-            try:
-                await_all(takers.values())
-                self.play_turns(number, takers, time.monotonic() - began)
-            except KeyboardInterrupt:
-                for index, taker in takers.items():
-                    entry = self.entries[index]
-                    entry.result = entry.result or replace(taker.watch.result, status="interrupted")
-                raise
-            for index, taker in takers.items():
-                entry = self.entries[index]
-                if entry.result is None or taker.ended:
-                    ended = taker.finish()
-                    if entry.result is None or ended.status != "ok":
-                        entry.outputs = os.path.join(self.folder, f"{index}-{number}", "outputs")
-                        entry.result = merge_results(entry.result, ended)
-                else:
-                    taker.end()
-
-    def play_turns(
-        self, number: int, takers: Mapping[int, TurnTaker], start_seconds: float
-    ) -> None:
-        """Have workers compute one after the other, in an order that is drawn anew each time."""
-        for index, taker in takers.items():
-            if not taker.ended and not self.entries[index].seconds:
-                samples = taker.take_turn(1, 2)
-                if samples is not None:
-                    self.entries[index].learn(samples)
-        seconds = min(max(start_seconds, LEAST_ROUND_SECONDS), MOST_ROUND_SECONDS)
-        began, computed = time.monotonic(), 0.0
-        for cycle in range(MOST_CYCLES):
-            self.show()
-            able = [index for index, taker in takers.items() if taker.is_able]
-            if len(able) < len(takers) and len(able) < 2:
-                return
-            if cycle and self.is_late():
-                return
-            # By the clock of the engine too: a script's goes faster than that of the wall.
-            spent = max(time.monotonic() - began, computed)
-            if cycle >= LEAST_CYCLES and spent >= seconds:
-                # Where others compute, undisturbed turns are rare; new processes take longer.
-                is_long = spent >= MOST_ROUND_SECONDS
-                if is_long or self.has_calm_turns(number, takers):
-                    return
-            # As many of each: the first iterations after a break are not like those after them.
-            counts = iterations_in_turn(max(self.entries[index].seconds for index in able))
-            for index in self.order.sample(able, len(able)):
-                turn = (number, cycle, *counts)
-                computed += self.play_turn(self.entries[index], takers[index], *turn)
-
-    def has_calm_turns(self, number: int, numbers: Iterable[int]) -> bool:
-        """Return whether enough turns of a round had iterations that nothing disturbed."""
-        for index in numbers:
-            turns = [turn for turn in self.entries[index].turns if turn.round == number]
-            calm = sum(centre_of_turn(turn, is_calm=True) is not None for turn in turns)
-            if calm < min(WANTED_CALM, len(turns)):
-                return False
-        return True
-
-    def play_turn(
-        self, entry: Entry, taker: TurnTaker, number: int, cycle: int, untimed: int, timed: int
-    ) -> float:
-        """Have a worker make a turn; return the seconds that it computed."""
-        began = time.monotonic() - self.began
-        samples = taker.take_turn(untimed, timed)
-        if samples is None:
-            return 0.0
-        entry.turns.append(Turn(round=number, cycle=cycle, began=began, samples=kept_of(samples)))
-        entry.learn(samples)
-        return sum(samples.end_to_end) * (1 + untimed / timed)
 
     def results(
         self, name_spec: Callable[[RunSpec], RunSpec], *, keep_outputs: bool
@@ -596,7 +440,7 @@ def result_of(entry: Entry, base: Entry | None) -> VariantResult:
         turns=tuple(entry.turns),
         baseline=base.variant.name if base else "",
         difference=entry.difference,
-        output_difference=compare_entries(entry, base) if base else None,
+        output_difference=compare_members(entry, base) if base else None,
     )
     result = entry.result
     if result is None:
@@ -613,73 +457,3 @@ def result_of(entry: Entry, base: Entry | None) -> VariantResult:
         peak_memory_bytes=result.peak_memory_bytes,
         warnings=result.warnings,
     )
-
-
-def compare_entries(entry: Entry, base: Entry) -> OutputDifference | None:
-    """Compare the outputs of a variant with those of its baseline, if both had the same data."""
-    ours, theirs = entry.result, base.result
-    if ours is None or theirs is None or not had_same_data(ours, theirs):
-        return None
-    return compare_outputs(ours.outputs, entry.outputs, theirs.outputs, base.outputs)
-
-
-def files_in(inputs: Iterable[str]) -> list[str]:
-    """Return the files of `--input` items: `data:/tmp/0.npy`."""
-    return [text.partition(":")[2] for text in inputs]
-
-
-def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
-    """Return whether a variant was fed with what its baseline was fed with."""
-    return len(ours.fed) == len(theirs.fed) and all(
-        mine.shape == its.shape and mine.dtype == its.dtype and is_same_source(mine, its)
-        for mine, its in zip(ours.fed, theirs.fed, strict=True)
-    )
-
-
-def is_same_source(mine: FedInput, its: FedInput) -> bool:
-    if mine.source == AS_BASELINE:
-        return its.generated
-    # What is generated depends on the input's name.
-    return mine.source == its.source and (mine.name == its.name or not mine.generated)
-
-
-def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
-    """Return the result of a variant whose first process ended well and a later one did not."""
-    if first is None:
-        return last
-    return replace(first, status=last.status, phase=last.phase, failure=last.failure)
-
-
-def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones."""
-    seconds = max(seconds, SHORTEST_SECONDS)
-    least = 2 if seconds < 10 * TURN_SECONDS else 1
-    timed = min(max(round(TURN_SECONDS / seconds), least), MOST_PER_TURN)
-    return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
-
-
-def places_in_memory(entries: Sequence[Entry]) -> int:
-    """Return how many workers of these variants may be alive at once, two at least."""
-    needs = [bytes_of(entry) for entry in entries] or [WORKER_BYTES]
-    available = available_bytes()
-    if available is None:
-        return MOST_ALIVE
-    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs))))
-
-
-def bytes_of(entry: Entry) -> int:
-    """Return what a worker of a variant needs: what one has held, else a guess."""
-    if entry.result is not None and entry.result.peak_memory_bytes:
-        return entry.result.peak_memory_bytes
-    return WORKER_BYTES + 3 * (entry.model.size_bytes if entry.model else 0)
-
-
-def available_bytes() -> int | None:
-    """Return the memory that new processes can have; None where the system does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError, IndexError):
-        pass
-    return None

@@ -192,7 +192,7 @@ def test_more_variants_than_there_is_memory_for(
     write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are measured in groups, each with the baseline."""
-    monkeypatch.setattr("lar.running.bench.available_bytes", lambda: 1)
+    monkeypatch.setattr("lar.running.rounds.available_bytes", lambda: 1)
     models = [script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)]
     bench = lar.bench(models)
     assert verdicts(bench) == ["", "slower", "faster"]
@@ -277,8 +277,8 @@ def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
 ) -> None:
     campaign = campaign_of(write_script, tmp_path, 1)
     campaign.entries[0].turns = [turn_of(0, 0.01), turn_of(0, 0.01), turn_of(1, 0.01, 0.01)]
-    assert campaign.has_calm_turns(0, [0])
-    assert not campaign.has_calm_turns(1, [0])
+    assert campaign.player.has_calm_turns(0, campaign.entries)
+    assert not campaign.player.has_calm_turns(1, campaign.entries)
 
 
 def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_path: Path) -> None:

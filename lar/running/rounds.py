@@ -1,0 +1,333 @@
+"""Rounds of measuring: each starts a process for each member, and has them compute in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lar.comparison.outputs import compare_outputs
+from lar.errors import LarError
+from lar.measurement.machine import read_model_file
+from lar.measurement.statistics import percentile_of
+from lar.measurement.turns import centre_of_turn, kept_of
+from lar.records.bench import OutputDifference, Turn
+from lar.records.run import FedInput, ModelFile, RunContext, RunResult, RunSpec, Samples
+from lar.running.compared_dumps import ModelRun, generated_inputs
+from lar.running.steps import unpack_cases
+from lar.running.turns import TurnTaker, await_all
+from lar.running.variants import Variant
+
+# A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
+TURN_SECONDS = 0.01
+MOST_PER_TURN = 64
+# Before the timed iterations of a turn, as the caches hold what others left there.
+UNTIMED_SECONDS = 5e-4
+MOST_UNTIMED = 8
+SHORTEST_SECONDS = 1e-7
+
+# A round measures about as long as its processes took to start, within these bounds.
+LEAST_ROUND_SECONDS = 1.0
+MOST_ROUND_SECONDS = 5.0
+FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
+LEAST_CYCLES = 3
+MOST_CYCLES = 100
+WANTED_CALM = 8
+
+# Workers that are alive at once, where memory allows it.
+MOST_ALIVE = 8
+MEMORY_SHARE = 0.7
+WORKER_BYTES = 200 << 20  # and three times the model file, as long as nothing better is known
+# The source of data that another model's inputs have in common with the baseline's.
+AS_BASELINE = "generated as for the baseline"
+
+
+@dataclass(eq=False)
+class Member:
+    """One of those that are measured, and what is known of it so far."""
+
+    number: int
+    spec: RunSpec | None = None
+    context: RunContext = field(default_factory=RunContext)
+    model: ModelFile | None = None
+    result: RunResult | None = None  # of its first process, or of the one that failed
+    seconds: float = 0.0  # of an iteration that nothing disturbs
+    turns: list[Turn] = field(default_factory=list)
+    outputs: str = ""  # the folder of its outputs
+
+    def prepare(
+        self,
+        spec: RunSpec,
+        names: Mapping[str, str],
+        models: dict[str, ModelFile],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        """Read what its rounds have in common: the model, and testcases in it, which stay unpacked
+        until the stack is closed. `models` are those that were read before.
+
+        Raises:
+            LarError: it cannot be read.
+        """
+        if spec.model not in models:
+            models[spec.model] = read_model_file(Path(spec.model))
+        self.model = models[spec.model]
+        context = RunContext(model=self.model, names=dict(names))
+        self.spec, self.context = stack.enter_context(unpack_cases(spec, context))
+
+    def feed(self, inputs: Sequence[str]) -> None:
+        """Feed it with files that have the baseline's data, if there are any."""
+        if inputs and self.spec is not None:
+            self.spec = replace(self.spec, inputs=tuple(inputs))
+            names = {**self.context.names, **dict.fromkeys(files_in(inputs), AS_BASELINE)}
+            self.context = replace(self.context, names=names)
+
+    def learn(self, samples: Samples) -> None:
+        """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
+        if samples.end_to_end:
+            found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
+            self.seconds = min(self.seconds or found, found)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it cannot be measured any more."""
+        return self.spec is None or (self.result is not None and self.result.status != "ok")
+
+    @property
+    def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """What it is fed with: those of another shape are not compared."""
+        return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
+
+    @property
+    def rounds(self) -> int:
+        """The number of processes that have made turns."""
+        return len({turn.round for turn in self.turns})
+
+
+class Rounds:
+    """Plays rounds, each with fresh processes.
+
+    A round measures about as long as its processes took to start, between `least_seconds` and
+    `most_seconds`. Nothing new begins after the deadline.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        began: float,
+        deadline: float,
+        order: random.Random,
+        show: Callable[[], None] = lambda: None,
+        least_seconds: float = LEAST_ROUND_SECONDS,
+        most_seconds: float = MOST_ROUND_SECONDS,
+        slowest: float = math.inf,
+    ) -> None:
+        """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
+        `slowest` times as long as those of the first member makes no turns."""
+        self.folder = folder
+        self.began = began
+        self.deadline = deadline
+        self.order = order
+        self.show = show
+        self.least_seconds = least_seconds
+        self.most_seconds = most_seconds
+        self.slowest = slowest
+
+    def is_late(self) -> bool:
+        """Return whether the time is spent."""
+        return time.monotonic() >= self.deadline
+
+    def play(self, number: int, members: Sequence[Member]) -> None:
+        """Start a process for each member, have them compute in turns, and end them."""
+        with contextlib.ExitStack() as stack:
+            takers: dict[Member, TurnTaker] = {}
+            for member in self.order.sample(members, len(members)):
+                if member.spec is None or member.failed:
+                    continue
+                place = os.path.join(self.folder, f"{member.number}-{number}")
+                os.mkdir(place)
+                context = replace(
+                    member.context,
+                    began=time.monotonic(),
+                    work_folder=place,
+                    outputs_folder="" if member.result else os.path.join(place, "outputs"),
+                )
+                takers[member] = TurnTaker(stack, member.spec, context)
+            began = time.monotonic()
+            try:
+                await_all(takers.values())
+                slow = self.leave_out_slow(number, members[0], takers)
+                able = {each: taker for each, taker in takers.items() if each not in slow}
+                self.play_turns(number, able, time.monotonic() - began)
+            except KeyboardInterrupt:
+                for member, taker in takers.items():
+                    known = replace(taker.watch.result, status="interrupted")
+                    member.result = member.result or known
+                raise
+            for member, taker in takers.items():
+                if member.result is None or taker.ended:
+                    ended = taker.finish()
+                    if member.result is None or ended.status != "ok":
+                        place = f"{member.number}-{number}"
+                        member.outputs = os.path.join(self.folder, place, "outputs")
+                        member.result = merge_results(member.result, ended)
+                else:
+                    taker.end()
+
+    def leave_out_slow(
+        self, number: int, first: Member, takers: Mapping[Member, TurnTaker]
+    ) -> set[Member]:
+        """Have those whose speed is not known make a few iterations; return those that are too
+        slow, whose turn is that one."""
+        tried: dict[Member, Turn] = {}
+        for member, taker in takers.items():
+            if not taker.ended and not member.seconds:
+                began = time.monotonic() - self.began
+                samples = taker.take_turn(1, 2)
+                if samples is not None:
+                    member.learn(samples)
+                    tried[member] = Turn(
+                        round=number, cycle=FIRST_CYCLE, began=began, samples=kept_of(samples)
+                    )
+        if first not in tried:
+            return set()
+        slow = {each for each in tried if each.seconds > self.slowest * first.seconds}
+        for member in {first, *slow} if slow else ():
+            member.turns.append(tried[member])
+        return slow
+
+    def play_turns(
+        self, number: int, takers: Mapping[Member, TurnTaker], start_seconds: float
+    ) -> None:
+        """Have workers compute one after the other, in an order that is drawn anew each time."""
+        seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
+        began, computed = time.monotonic(), 0.0
+        for cycle in range(MOST_CYCLES):
+            self.show()
+            able = [member for member, taker in takers.items() if taker.is_able]
+            if len(able) < len(takers) and len(able) < 2:
+                return
+            if cycle and self.is_late():
+                return
+            # By the clock of the engine too: a script's goes faster than that of the wall.
+            spent = max(time.monotonic() - began, computed)
+            # Where others compute, undisturbed turns are rare; new processes take longer.
+            is_long = spent >= self.most_seconds
+            is_enough = cycle >= LEAST_CYCLES and spent >= seconds
+            if is_enough and (is_long or self.has_calm_turns(number, takers)):
+                return
+            # As many of each: the first iterations after a break are not like those after them.
+            counts = iterations_in_turn(max(member.seconds for member in able))
+            for member in self.order.sample(able, len(able)):
+                computed += self.play_turn(member, takers[member], number, cycle, *counts)
+
+    def has_calm_turns(self, number: int, members: Iterable[Member]) -> bool:
+        """Return whether enough turns of a round had iterations that nothing disturbed."""
+        for member in members:
+            turns = [turn for turn in member.turns if turn.round == number]
+            calm = sum(centre_of_turn(turn, is_calm=True) is not None for turn in turns)
+            if calm < min(WANTED_CALM, len(turns)):
+                return False
+        return True
+
+    def play_turn(
+        self, member: Member, taker: TurnTaker, number: int, cycle: int, untimed: int, timed: int
+    ) -> float:
+        """Have a worker make a turn; return the seconds that it computed."""
+        began = time.monotonic() - self.began
+        samples = taker.take_turn(untimed, timed)
+        if samples is None:
+            return 0.0
+        member.turns.append(Turn(round=number, cycle=cycle, began=began, samples=kept_of(samples)))
+        member.learn(samples)
+        return sum(samples.end_to_end) * (1 + untimed / timed)
+
+
+def inputs_like(base: Variant, variant: Variant, place: Path) -> tuple[str, ...]:
+    """Write files with the data that is generated for the baseline, where the inputs of another
+    model have other names, so that other data would be generated for it; return their items."""
+    if base.spec is None or variant.spec is None or base.spec.model == variant.spec.model:
+        return ()
+    if any(spec.inputs or spec.cases for spec in (base.spec, variant.spec)):
+        return ()
+    sides = [ModelRun(it.model, it.model, dict(it.options)) for it in (base, variant)]
+    place.mkdir()
+    settings = {"fill": variant.spec.fill, "seed": variant.spec.seed}
+    with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
+        return tuple(generated_inputs(1, sides, settings, place))
+    return ()
+
+
+def compare_members(member: Member, base: Member) -> OutputDifference | None:
+    """Compare the outputs of a member with the baseline's, if both had the same data."""
+    ours, theirs = member.result, base.result
+    if ours is None or theirs is None or not had_same_data(ours, theirs):
+        return None
+    return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs)
+
+
+def files_in(inputs: Iterable[str]) -> list[str]:
+    """Return the files of `--input` items: `data:/tmp/0.npy`."""
+    return [text.partition(":")[2] for text in inputs]
+
+
+def had_same_data(ours: RunResult, theirs: RunResult) -> bool:
+    """Return whether a run was fed with what another, its baseline, was fed with."""
+    return len(ours.fed) == len(theirs.fed) and all(
+        mine.shape == its.shape and mine.dtype == its.dtype and is_same_source(mine, its)
+        for mine, its in zip(ours.fed, theirs.fed, strict=True)
+    )
+
+
+def is_same_source(mine: FedInput, its: FedInput) -> bool:
+    if mine.source == AS_BASELINE:
+        return its.generated
+    # What is generated depends on the input's name.
+    return mine.source == its.source and (mine.name == its.name or not mine.generated)
+
+
+def merge_results(first: RunResult | None, last: RunResult) -> RunResult:
+    """Return the result of a member whose first process ended well and a later one did not."""
+    if first is None:
+        return last
+    return replace(first, status=last.status, phase=last.phase, failure=last.failure)
+
+
+def iterations_in_turn(seconds: float) -> tuple[int, int]:
+    """Return how many iterations of that length a turn has: untimed and timed ones."""
+    seconds = max(seconds, SHORTEST_SECONDS)
+    least = 2 if seconds < 10 * TURN_SECONDS else 1
+    timed = min(max(round(TURN_SECONDS / seconds), least), MOST_PER_TURN)
+    return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
+
+
+def places_in_memory(members: Sequence[Member]) -> int:
+    """Return how many workers of these members may be alive at once, two at least."""
+    needs = [bytes_of(member) for member in members] or [WORKER_BYTES]
+    available = available_bytes()
+    if available is None:
+        return MOST_ALIVE
+    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs))))
+
+
+def bytes_of(member: Member) -> int:
+    """Return what a worker of a member needs: what one has held, else a guess."""
+    if member.result is not None and member.result.peak_memory_bytes:
+        return member.result.peak_memory_bytes
+    return WORKER_BYTES + 3 * (member.model.size_bytes if member.model else 0)
+
+
+def available_bytes() -> int | None:
+    """Return the memory that new processes can have; None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
