@@ -5,9 +5,7 @@ are for queries by hand too:
 
     sqlite3 history.sqlite "select id, tag, model, options, median_seconds from results"
 
-The file is written in SQLite's rollback journal with full synchronisation: whatever ends a writer,
-all that was stored before is there, and of what was being written all or nothing. It is one file,
-which can be copied, and works on network file systems, where a write-ahead log does not.
+`lar.files.database` says what a kill, a power cut or a full disk leaves of it: all that was stored.
 """
 
 from __future__ import annotations
@@ -18,27 +16,29 @@ import os
 import sqlite3
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import NamedTuple
-from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, check_keywords, error_of_write
+from lar.errors import UsageError, check_keywords, error_of_write
+from lar.files.database import (
+    STORE_ID,
+    Database,
+    DatabaseKind,
+    Step,
+    open_database,
+    refuse_no_database,
+)
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
 from lar.results.facts import NamedResult, describe_options, facts_of, fed_shapes
 from lar.results.side_by_side import run_of
 
-# "lars", by which SQLite's own tools and `file` tell that it is one of these.
-APPLICATION_ID = 0x6C617273
-WAIT_SECONDS = 30.0
 LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
-
-FULL = "make room on the disk, or write the result with --json FILE"
 
 
 class Kind(NamedTuple):
@@ -206,18 +206,9 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
     place = default_path() if path is None else path
     if create:
         make_folder(place, is_own=path is None)
-    refuse_other_kinds(place, is_own=path is None, create=create)
-    is_writable = not os.path.exists(place) or os.access(place, os.W_OK)
-    mode = "rwc" if create else "rw" if is_writable else "ro"
-    with explained(place):
-        connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}",
-            uri=True,
-            timeout=WAIT_SECONDS,
-            isolation_level=None,
-        )
-    with contextlib.closing(connection):
-        store = Store(place, connection)
+    refuse_no_store(place, is_own=path is None, create=create)
+    with open_database(place, KIND, create=create) as connection:
+        store = Store(place, connection, KIND)
         store.prepare()
         yield store
 
@@ -237,119 +228,20 @@ def make_folder(place: str, *, is_own: bool) -> None:
             ) from None
 
 
-def refuse_other_kinds(place: str, *, is_own: bool, create: bool) -> None:
+def refuse_no_store(place: str, *, is_own: bool, create: bool) -> None:
     """Refuse a place that can hold no store, or has none.
 
     Raises:
         UsageError: saying why.
     """
-    if os.path.isdir(place):
-        raise UsageError("is a folder; give a file name", flag=STORE.flag, subject=place)
-    if not os.path.exists(place):
-        if not create:
-            problem = "no result is stored yet" if is_own else "there is no such store"
-            raise UsageError(
-                problem, "`lar MODEL --save` stores the result of a run", subject=place
-            )
-        folder = os.path.dirname(place) or os.curdir
-        if not os.path.isdir(folder):
-            raise UsageError("there is no such folder", "make it", flag=STORE.flag, subject=folder)
-    elif not os.path.isfile(place):
-        raise UsageError("is not a regular file", "give another", flag=STORE.flag, subject=place)
+    if not create and not os.path.exists(place):
+        problem = "no result is stored yet" if is_own else "there is no such store"
+        raise UsageError(problem, "`lar MODEL --save` stores the result of a run", subject=place)
+    refuse_no_database(place, STORE.flag)
 
 
-@contextlib.contextmanager
-def explained(place: str) -> Iterator[None]:
-    """Raise the errors of SQLite as those of lar.
-
-    Raises:
-        UsageError: the file is no store, is damaged, or may not be read or written.
-        LarError: the disk is full, or another program keeps the store.
-    """
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise error_of_store(error, place) from None
-    except OSError as error:
-        raise error_of_write(error, subject=place) from None
-
-
-def error_of_store(error: sqlite3.DatabaseError, place: str) -> LarError:
-    """Return the error of lar for what SQLite says of a store."""
-    text = str(error)
-    if "not a database" in text:
-        return UsageError("is not a store of lar", "give another file", subject=place)
-    if "malformed" in text or "corrupt" in text:
-        hint = "bring back a copy of it; `sqlite3 FILE .recover` saves what can be read"
-        return UsageError("the store is damaged", hint, subject=place)
-    if "readonly" in text or "unable to open" in text:
-        hint = "check its permissions and those of its folder"
-        return UsageError("the store cannot be opened or written", hint, subject=place)
-    if "locked" in text or "busy" in text:
-        problem = f"another program has held the store for {WAIT_SECONDS:g} s"
-        return LarError(problem, "try again when it has ended", subject=place)
-    if "full" in text or "disk I/O" in text:
-        return LarError(f"cannot be written: {text}", FULL, subject=place)
-    return LarError(f"the store cannot be used: {text}", subject=place)
-
-
-class Store:
+class Store(Database):
     """An open store."""
-
-    def __init__(self, path: str, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
-
-    def prepare(self) -> None:
-        """Check that it is a store, and bring it to the schema of today.
-
-        Raises:
-            UsageError: it is something else, or of a newer lar.
-        """
-        with explained(self.path):
-            if self._version() == len(STEPS):
-                return
-            with self._transaction():  # in which no other process changes it
-                for step in STEPS[self._version() :]:
-                    step(self._connection)
-                self._connection.execute(f"pragma application_id = {APPLICATION_ID}")
-                self._connection.execute(f"pragma user_version = {len(STEPS)}")
-
-    def _version(self) -> int:
-        """Return the version of the schema, 0 for a file that is empty.
-
-        Raises:
-            UsageError: the file is something else, or of a newer lar.
-        """
-        connection = self._connection
-        (version,) = connection.execute("pragma user_version").fetchone()
-        (application,) = connection.execute("pragma application_id").fetchone()
-        (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
-        if application != APPLICATION_ID and (application or version or tables):
-            raise UsageError(
-                "is a database, but not a store of lar", "give another file", subject=self.path
-            )
-        if version > len(STEPS):
-            raise UsageError(
-                f"the store is of a newer lar: its schema is {version}, and this lar knows "
-                f"{len(STEPS)}",
-                "use that lar, or another store",
-                subject=self.path,
-            )
-        return int(version)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Make all changes or none."""
-        self._connection.execute("begin immediate")
-        try:
-            yield
-            self._connection.execute("commit")
-        except BaseException:
-            # After some errors SQLite has done so itself.
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("rollback")
-            raise
 
     def add(self, results: Iterable[RunResult], tag: str = "") -> tuple[Added, ...]:
         """Store results, all or none.
@@ -364,7 +256,7 @@ class Store:
     def add_tagged(self, results: Iterable[TaggedResult]) -> tuple[Added, ...]:
         """Store results, each with a tag of its own, as `add` does."""
         rows = [row_of(*each) for each in results]
-        with explained(self.path), self._transaction():
+        with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
 
     def _insert(self, row: dict[str, object]) -> Added:
@@ -385,7 +277,7 @@ class Store:
         where, values = selection.where()
         limit = "" if selection.newest is None else f" limit {selection.newest:d}"
         query = f"select {', '.join(COLUMNS)} from results where {where} order by id desc{limit}"
-        with explained(self.path):
+        with self._explained():
             rows = self._connection.execute(query, values).fetchall()
         return [Entry(**dict(zip(COLUMNS, row, strict=True))) for row in reversed(rows)]
 
@@ -395,7 +287,7 @@ class Store:
         Raises:
             UsageError: there is none of that number, or it is damaged.
         """
-        with explained(self.path):
+        with self._explained():
             row = self._connection.execute(
                 "select result from results where id = ?", (number,)
             ).fetchone()
@@ -422,7 +314,7 @@ class Store:
         Raises:
             LarError: the store cannot be written.
         """
-        with explained(self.path):
+        with self._explained():
             with self._transaction():
                 for number in numbers:
                     self._connection.execute("delete from results where id = ?", (number,))
@@ -544,4 +436,13 @@ def make_second_schema(connection: sqlite3.Connection) -> None:
 
 
 # Each step brings a store from the schema of its place to the next; a new store goes all of them.
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (make_first_schema, make_second_schema)
+STEPS: tuple[Step, ...] = (make_first_schema, make_second_schema)
+
+KIND = DatabaseKind(
+    name="store",
+    title="store of lar",
+    application_id=STORE_ID,
+    steps=STEPS,
+    room_hint="make room on the disk, or write the result with --json FILE",
+    flag=STORE.flag,
+)

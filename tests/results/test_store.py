@@ -25,6 +25,7 @@ from lar.records.run import RunResult
 from lar.results import store as module
 from lar.results.exchange import export_lines, read_lines
 from lar.results.store import (
+    KIND,
     STEPS,
     Selection,
     TaggedResult,
@@ -286,7 +287,7 @@ def test_a_migration_that_fails_leaves_the_older_store(
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "STEPS", (STEPS[0], fail))
+        patch.setattr(module, "KIND", replace(KIND, steps=(STEPS[0], fail)))
         with pytest.raises(LarError, match="cannot be written: database or disk is full"):
             ids_in(place)
     assert Path(place).read_bytes() == before
@@ -374,7 +375,7 @@ def test_a_damaged_result_is_named_and_the_others_are_read(place: str) -> None:
 
 def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(place, [make_result(TIMES)])
-    monkeypatch.setattr(module, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "KIND", replace(KIND, wait_seconds=0.05))
     connection = sqlite3.connect(place, isolation_level=None)
     connection.execute("begin exclusive")
     with pytest.raises(LarError, match=r"another program has held the store for 0\.05 s") as error:

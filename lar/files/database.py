@@ -1,0 +1,191 @@
+"""SQLite files of lar: each of a kind, with a schema that later versions bring up to date.
+
+They are written in SQLite's rollback journal with full synchronisation: whatever ends a writer,
+all that was stored before is there, and of what was being written all or nothing. Each is one file,
+which can be copied, and works on network file systems, where a write-ahead log does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from lar.errors import LarError, UsageError, error_of_write
+
+# By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
+STORE_ID = 0x6C617273  # "lars"
+SESSION_ID = 0x6C617274  # "lart"
+TITLES = {STORE_ID: "a store of results (lar history)", SESSION_ID: "a session of lar tune"}
+
+HEAD = b"SQLite format 3\x00"
+
+Step = Callable[[sqlite3.Connection], None]
+"""Brings a database from the schema of its place in `steps` to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseKind:
+    """One of the kinds of databases that lar writes.
+
+    Attributes:
+        name: what messages call it: "store".
+        title: the same, for a file that is none: "store of lar".
+        application_id: in the file's head.
+        steps: a new database goes all of them.
+        room_hint: what to do where the disk is full.
+        flag: the one that names the file.
+        wait_seconds: how long a writer waits for others.
+    """
+
+    name: str
+    title: str
+    application_id: int
+    steps: tuple[Step, ...]
+    room_hint: str
+    flag: str
+    wait_seconds: float = 30.0
+
+
+def refuse_no_database(place: str, flag: str) -> None:
+    """Refuse a place that can hold no database, whether one is there or not.
+
+    Raises:
+        UsageError: saying why.
+    """
+    if os.path.isdir(place):
+        raise UsageError("is a folder; give a file name", flag=flag, subject=place)
+    if not os.path.exists(place):
+        folder = os.path.dirname(place) or os.curdir
+        if not os.path.isdir(folder):
+            raise UsageError("there is no such folder", "make it", flag=flag, subject=folder)
+    elif not os.path.isfile(place):
+        raise UsageError("is not a regular file", "give another", flag=flag, subject=place)
+
+
+@contextlib.contextmanager
+def open_database(place: str, kind: DatabaseKind, *, create: bool) -> Iterator[sqlite3.Connection]:
+    """Open a file with SQLite, as what it may turn out to be; `Database.prepare` looks.
+
+    Raises:
+        LarError: as `explained`.
+    """
+    is_writable = not os.path.exists(place) or os.access(place, os.W_OK)
+    mode = "rwc" if create else "rw" if is_writable else "ro"
+    with explained(place, kind):
+        connection = sqlite3.connect(
+            f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}",
+            uri=True,
+            timeout=kind.wait_seconds,
+            isolation_level=None,
+        )
+    with contextlib.closing(connection):
+        with explained(place, kind):
+            # The folder is synchronised too when the journal has gone: else a power cut right after
+            # a change may undo it.
+            connection.execute("pragma synchronous = extra")
+            connection.execute("pragma fullfsync = on")
+        yield connection
+
+
+@contextlib.contextmanager
+def explained(place: str, kind: DatabaseKind) -> Iterator[None]:
+    """Raise the errors of SQLite as those of lar.
+
+    Raises:
+        UsageError: the file is of another kind, is damaged, or may not be read or written.
+        LarError: the disk is full, or another program keeps the file.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise error_of_database(error, place, kind) from None
+    except OSError as error:
+        raise error_of_write(error, subject=place) from None
+
+
+def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKind) -> LarError:
+    """Return the error of lar for what SQLite says of a file."""
+    text = str(error)
+    if "not a database" in text:
+        return UsageError(f"is not a {kind.title}", "give another file", subject=place)
+    if "malformed" in text or "corrupt" in text:
+        hint = "bring back a copy of it; `sqlite3 FILE .recover` saves what can be read"
+        return UsageError(f"the {kind.name} is damaged", hint, subject=place)
+    if "readonly" in text or "unable to open" in text:
+        hint = "check its permissions and those of its folder"
+        return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)
+    if "locked" in text or "busy" in text:
+        problem = f"another program has held the {kind.name} for {kind.wait_seconds:g} s"
+        return LarError(problem, "try again when it has ended", subject=place)
+    if "full" in text or "disk I/O" in text:
+        return LarError(f"cannot be written: {text}", kind.room_hint, subject=place)
+    return LarError(f"the {kind.name} cannot be used: {text}", subject=place)
+
+
+class Database:
+    """An open database of a kind."""
+
+    def __init__(self, path: str, connection: sqlite3.Connection, kind: DatabaseKind) -> None:
+        self.path = path
+        self.kind = kind
+        self._connection = connection
+
+    def prepare(self) -> None:
+        """Check that it is of its kind, and bring it to the schema of today.
+
+        Raises:
+            UsageError: it is something else, or of a newer lar.
+        """
+        steps = self.kind.steps
+        with self._explained():
+            if self._version() == len(steps):
+                return
+            with self._transaction():  # in which no other process changes it
+                for step in steps[self._version() :]:
+                    step(self._connection)
+                self._connection.execute(f"pragma application_id = {self.kind.application_id}")
+                self._connection.execute(f"pragma user_version = {len(steps)}")
+
+    def _version(self) -> int:
+        """Return the version of the schema, 0 for a file that is empty.
+
+        Raises:
+            UsageError: the file is something else, or of a newer lar.
+        """
+        connection, kind = self._connection, self.kind
+        (version,) = connection.execute("pragma user_version").fetchone()
+        (application,) = connection.execute("pragma application_id").fetchone()
+        (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
+        if application != kind.application_id and (application or version or tables):
+            what = TITLES.get(application, "a database")
+            raise UsageError(
+                f"is {what}, but not a {kind.title}", "give another file", subject=self.path
+            )
+        if version > len(kind.steps):
+            raise UsageError(
+                f"the {kind.name} is of a newer lar: its schema is {version}, and this lar knows "
+                f"{len(kind.steps)}",
+                f"use that lar, or another {kind.name}",
+                subject=self.path,
+            )
+        return int(version)
+
+    def _explained(self) -> contextlib.AbstractContextManager[None]:
+        return explained(self.path, self.kind)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make all changes or none."""
+        self._connection.execute("begin immediate")
+        try:
+            yield
+            self._connection.execute("commit")
+        except BaseException:
+            # After some errors SQLite has done so itself.
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("rollback")
+            raise
