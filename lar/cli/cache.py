@@ -7,10 +7,11 @@ import io
 import json
 import os
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from lar.cli.screen import screen_of_output
 from lar.engines import ENGINES
-from lar.engines.engine import CacheFiles, CacheReport, Size
+from lar.engines.engine import CacheFiles, CacheReport, Preference, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.report_file import OutputFile
@@ -36,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         return action
 
     show = add("show", show_cache, "the algorithm chosen for each operator, and the next best")
-    show.add_argument("file", metavar="FILE", help="a fast-run cache file")
+    show.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a fast-run cache file; several of one model show how far their searches agree",
+    )
     show.add_argument(
         "--operator",
         metavar="TEXT",
@@ -50,8 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("first", metavar="A", help="a fast-run cache file")
     diff.add_argument("second", metavar="B", help="another one")
 
-    merge = add("merge", merge_files, "add the operators of all files to OUT; the later file wins")
+    merge = add("merge", merge_files, "add the operators of all files to OUT")
     merge.add_argument("files", metavar="FILE", nargs="+", help="fast-run cache files")
+    merge.add_argument(
+        "--prefer",
+        choices=get_args(Preference),
+        default="median",
+        help="for an operator that several files know: the fastest algorithm by the median of its "
+        "times (the default), by the shortest of them, or the entry of the first or last file",
+    )
     merge.add_argument("-o", "--output", metavar="OUT", required=True, help="the file to add to")
 
     pick = add("pick", pick_algorithm, "choose the algorithm of one operator by hand")
@@ -71,16 +84,20 @@ def main(arguments: argparse.Namespace) -> int:
 
 def show_cache(arguments: argparse.Namespace) -> int:
     """Print what a file holds."""
-    report = files_of(arguments.file).show(
-        arguments.file, arguments.operator, every_algorithm=arguments.all
-    )
+    paths, every = arguments.files, arguments.all
+    files = files_of_all(paths)
+    if len(paths) > 1:
+        report = files.show_several(paths, arguments.operator, every_algorithm=every)
+    else:
+        report = files.show(paths[0], arguments.operator, every_algorithm=every)
     if arguments.json is None:
         print_report(report)
         return 0
     with OutputFile(arguments.json, "--json") as file:
         if not file.to_stdout:
             print_report(report)
-        content = {"format": CACHE_FORMAT, "file": arguments.file, **report.record}
+        named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
+        content = {"format": CACHE_FORMAT, **named, **report.record}
         file.write(json.dumps(content, indent=2) + "\n")
     return 0
 
@@ -96,7 +113,7 @@ def diff_caches(arguments: argparse.Namespace) -> int:
 def merge_files(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, arguments.output], "merge")
-    print_report(files.merge(arguments.files, arguments.output))
+    print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
     return 0
 
 

@@ -123,6 +123,16 @@ class CacheTable(NamedTuple):
     is_indented: bool = False
 
 
+Preference = Literal["median", "fastest", "first", "last"]
+"""What a merged cache has of an operator that several files know:
+
+median   the median of each algorithm's times, the fastest by that first
+fastest  the shortest of each algorithm's times
+first    the entry of the first file
+last     the entry of the last file
+"""
+
+
 class CacheReport(NamedTuple):
     """The lines that `lar cache` prints for an action, and the record that `--json` writes.
 
@@ -149,6 +159,12 @@ class CacheFiles(abc.ABC):
         """Describe a file, or those of its operators that match a number or a text."""
 
     @abc.abstractmethod
+    def show_several(
+        self, paths: Sequence[str], operator: str, *, every_algorithm: bool
+    ) -> CacheReport:
+        """Describe what several files say of the same operators, and how far they agree."""
+
+    @abc.abstractmethod
     def compare(self, first: str, second: str) -> CacheReport:
         """Describe how two files differ."""
 
@@ -161,8 +177,11 @@ class CacheFiles(abc.ABC):
         return
 
     @abc.abstractmethod
-    def merge(self, paths: Sequence[str], output: str) -> CacheReport:
-        """Add the contents of files to another file, and keep what it already has."""
+    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
+        """Add the contents of files to another file, and keep what it already has.
+
+        A file `output` that is there counts as the first of the files, unless it is one of them.
+        """
 
     @abc.abstractmethod
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:

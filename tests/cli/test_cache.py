@@ -22,6 +22,7 @@ from lar.engines.megengine.cache import (
 )
 from lar.engines.megengine.cache_choices import operators_of
 from lar.errors import UsageError
+from tests.engines.megengine.caches import algorithm
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REAL = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
@@ -161,10 +162,73 @@ def test_diff_of_the_same_choices(run: Run, copy: Path) -> None:
 def test_diff_prints_both_choices_and_times(run: Run, copy: Path) -> None:
     run("pick", copy, "1", WINOGRAD)
     code, text = run("diff", REAL, copy)
-    title, header, row, same = text.splitlines()
+    title, header, row, spread, same = text.splitlines()
     assert (code, title, same) == (1, "another choice: 1", "same choice: 8")
-    assert words_of(header)[2:] == [str(REAL), "ms", str(copy), "ms"]
-    assert words_of(row)[2:] == [IM2COL, "0.011", WINOGRAD, "0.060"]
+    both = ["ms", "of both"]
+    assert words_of(header)[2:] == [str(REAL), *both, str(copy), *both, "spread"]
+    assert words_of(row)[2:] == [IM2COL, "0.011", "0.011..0.011", WINOGRAD, "0.060", "0.060..0.060"]
+    assert spread == "1 of 9 operators disagree, 0 of them within the spread"
+
+
+def with_times(folder: Path, name: str, **seconds: str) -> Path:
+    """A cache as a search writes it: an operator `k` with algorithms of these times."""
+    algorithms = sorted(
+        (algorithm(each, time) for each, time in seconds.items()), key=lambda each: each.seconds
+    )
+    category = Category("profile:plat=cpu:MatrixMulv5X0", (Entry(b"k", tuple(algorithms)),))
+    path = folder / name
+    path.write_bytes(bytes_of(AlgorithmCache((category,))))
+    return path
+
+
+def test_diff_says_what_lies_within_the_spread(run: Run, tmp_path: Path) -> None:
+    first = with_times(tmp_path, "a", A="1e-05", B="2e-05")
+    second = with_times(tmp_path, "b", A="3e-05", B="1.5e-05")
+    _, text = run("diff", first, second)
+    _, _, row, spread, _ = text.splitlines()
+    assert words_of(row)[2:5] == ["A", "0.010", "0.010..0.030"]
+    assert words_of(row)[5:] == ["B", "0.015", "0.015..0.020", "within"]
+    assert spread == "1 of 1 operators disagree, 1 of them within the spread"
+
+
+# show of several files
+
+
+def test_show_of_several_prints_the_spread(run: Run, tmp_path: Path) -> None:
+    files = [
+        with_times(tmp_path, "a", A="1e-05", B="2e-05"),
+        with_times(tmp_path, "b", A="1.2e-05", B="1.1e-05"),
+        with_times(tmp_path, "c", A="9e-06"),
+    ]
+    code, text = run("show", *files)
+    facts, disagree, empty, header, row = text.splitlines()
+    assert (code, facts) == (0, "operators: 1, of 3 files, searched on plat=cpu")
+    assert disagree == "1 of 1 operators disagree, 1 of them within the spread"
+    assert (empty, words_of(header)[3]) == ("", "chosen")
+    assert words_of(row)[3:6] == ["3", "A", "2"]
+    assert words_of(row)[6:8] == ["0.010", "0.009..0.012"]
+    assert words_of(row)[8:11] == ["B", "0.015", "0.011..0.020"]
+    assert words_of(row)[11] == "1 B (within the spread)"
+
+    _, text = run("show", *files, "--all")
+    rows = [words_of(line) for line in text.splitlines()[4:]]
+    assert rows[0][:4] == ["algorithm", "chosen by", "kept by", "ms"]
+    assert rows[1][:5] == ["*", "A", "2", "3", "0.010"]
+    assert rows[2][:4] == ["B", "1", "2", "0.015"]
+
+    _, text = run("show", *files, "--json", "-")
+    content = json.loads(text)
+    assert content["files"] == list(map(str, files))
+    operator = content["operators"][0]
+    assert (operator["searches"], operator["agree"], operator["within_spread"]) == (3, False, True)
+    assert operator["algorithms"][0]["times"] == [1e-05, 1.2e-05, 9e-06]
+
+
+def test_show_of_several_that_agree(run: Run, copy: Path) -> None:
+    _, text = run("show", REAL, copy)
+    assert "0 of 9 operators disagree" in text
+    with pytest.raises(UsageError, match=r"no operator of .* holds 'nothing'"):
+        run("show", REAL, copy, "--operator", "nothing")
 
 
 def test_diff_prints_what_only_one_has(run: Run, tmp_path: Path) -> None:
@@ -184,10 +248,58 @@ def test_merge_writes_what_any_file_knows_and_the_last_wins(
 ) -> None:
     run("pick", copy, "1", WINOGRAD)
     output = tmp_path / "out.cache"
-    assert run("merge", REAL, copy, "-o", output) == (0, f"{output}: operators: 9, from 2 files\n")
+    code, text = run("merge", REAL, copy, "-o", output, "--prefer", "last")
+    assert code == 0
+    assert text.splitlines() == [
+        f"{output}: operators: 9, from 2 files",
+        "1 of 9 operators disagree, 0 of them within the spread",
+    ]
     assert chosen_in(output)[0] == WINOGRAD
-    run("merge", copy, REAL, "-o", output)
+    run("merge", copy, REAL, "-o", output, "--prefer", "last")
     assert output.read_bytes() == REAL.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("prefer", "choice", "seconds"),
+    [
+        ("median", "A", 1.1e-05),  # better proven than one fast time
+        ("fastest", "B", 9e-06),
+        ("first", "A", 1e-05),
+        ("last", "B", 9e-06),
+    ],
+)
+def test_merge_prefers_what_it_is_asked_to(
+    run: Run, tmp_path: Path, prefer: str, choice: str, seconds: float
+) -> None:
+    files = [
+        with_times(tmp_path, "a", A="1e-05", B="2e-05"),
+        with_times(tmp_path, "b", A="1.1e-05", B="2.1e-05"),
+        with_times(tmp_path, "c", A="1.2e-05", B="9e-06"),
+    ]
+    output = tmp_path / "out.cache"
+    _, text = run("merge", *files, "-o", output, "--prefer", prefer)
+    assert text.endswith("1 of 1 operators disagree, 1 of them within the spread\n")
+    chosen = operators_of(read_cache(output))[0].chosen
+    assert (chosen.name, chosen.seconds) == (choice, seconds)
+    if prefer == "median":
+        run("merge", *files, "-o", tmp_path / "default.cache")
+        assert (tmp_path / "default.cache").read_bytes() == output.read_bytes()
+
+
+def test_merge_counts_the_file_that_it_adds_to(run: Run, tmp_path: Path) -> None:
+    output = with_times(tmp_path, "out", A="1e-05", B="2e-05")
+    second = with_times(tmp_path, "b", A="5e-05", B="3e-05")
+    run("merge", second, "-o", output)
+    assert chosen_in(output) == ["B"]  # medians: 30 and 25 microseconds
+    # One of the files is not counted twice.
+    run("merge", output, second, "-o", output, "--prefer", "first")
+    assert chosen_in(output) == ["B"]
+
+
+def test_a_choice_by_hand_outlives_a_merge(run: Run, copy: Path, tmp_path: Path) -> None:
+    run("pick", copy, "1", WINOGRAD)
+    run("merge", copy, REAL, "-o", tmp_path / "out.cache")
+    assert chosen_in(tmp_path / "out.cache")[0] == WINOGRAD
 
 
 def parts_of(folder: Path) -> tuple[Path, Path]:
@@ -220,7 +332,7 @@ def test_merge_keeps_what_comes_while_it_reads(
         write_cache_merged(output, read_cache(rest))
         return cache
 
-    monkeypatch.setattr("lar.engines.megengine.cache_choices.read_cache", read_slowly)
+    monkeypatch.setattr("lar.engines.megengine.cache_files.read_cache", read_slowly)
     run("merge", convolutions, "-o", output)
     assert set(chosen_in(output)) == set(chosen_in(REAL))
 

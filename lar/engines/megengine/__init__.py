@@ -123,7 +123,7 @@ class MegEngine(Engine):
 
     @property
     def cache(self) -> CacheFiles:
-        from lar.engines.megengine.cache_choices import CACHES
+        from lar.engines.megengine.cache_files import CACHES
 
         return CACHES
 

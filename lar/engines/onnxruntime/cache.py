@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
 from lar.engines.formats import begins_like_onnx
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.model_fields import (
@@ -209,6 +209,11 @@ class ModelCaches(CacheFiles):
         }
         return CacheReport([CacheTable(("made for", ""), rows)], content)
 
+    def show_several(
+        self, paths: Sequence[str], operator: str, *, every_algorithm: bool
+    ) -> NoReturn:
+        self.check_editable(paths[0], "show beside others")
+
     def compare(self, first: str, second: str) -> CacheReport:
         keys = [read_cache(name).record.key for name in (first, second)]
         differing = differing_fields(*keys)
@@ -229,7 +234,7 @@ class ModelCaches(CacheFiles):
             subject=path,
         )
 
-    def merge(self, paths: Sequence[str], output: str) -> NoReturn:
+    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> NoReturn:
         self.check_editable(paths[0], "merge")
 
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
