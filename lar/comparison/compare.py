@@ -22,7 +22,7 @@ from lar.comparison.divergence import (
     other_side,
 )
 from lar.comparison.elements import whole, with_bias_of
-from lar.comparison.fault_kinds import find_kind
+from lar.comparison.fault_kinds import Names, find_kind
 from lar.comparison.graph import (
     Graph,
     Node,
@@ -38,6 +38,7 @@ from lar.comparison.metrics import Bounds, bounds_of, measure
 from lar.comparison.norms import Size
 from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds
 from lar.comparison.permutations import reorder
+from lar.comparison.ranges import Ranges
 from lar.comparison.rounding import (
     FINE,
     Explain,
@@ -84,13 +85,14 @@ def compare_dumps(
     operators: Operators | None = None,
     only: Only = "common",
     name_map: Mapping[str, str] | None = None,
+    names: Names = ("A", "B"),
 ) -> Comparison:
     """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do, and
     `progress` takes what is being done.
 
     With `operators`, each of the actual side is run alone on the expected values of its inputs too.
     `only` says which of the tensors that both have the finding rests on.
-    `name_map` has twins that are known, by their names.
+    `name_map` has twins that are known, by their names. `names` are what the sides are called.
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that
     they stand for.
@@ -107,7 +109,9 @@ def compare_dumps(
     if actual.excerpts or expected.excerpts:
         actual, expected = excerpts_of(actual), excerpts_of(expected)
     graphs = make_graphs(actual, expected, kinds_of)
-    comparison = DumpComparison(graphs, tolerance or Tolerance(), only, progress, name_map, raw=raw)
+    comparison = DumpComparison(
+        graphs, tolerance or Tolerance(), only, progress, name_map, raw=raw, names=names
+    )
     return comparison.run(operators)
 
 
@@ -147,6 +151,10 @@ def make_graphs(
 MOVED = "the same data in other axes"
 
 
+# So many tensors with clipped elements are named.
+MOST_CLIPPED = 3
+
+
 class DumpComparison:
     """Two dumps, their graphs and what has been found so far."""
 
@@ -159,8 +167,10 @@ class DumpComparison:
         name_map: Mapping[str, str] | None = None,
         *,
         raw: bool = False,
+        names: Names = ("A", "B"),
     ) -> None:
         self.graphs = graphs
+        self.names = names
         self.name_map = name_map
         self.dumps = (graphs[0].dump, graphs[1].dump)
         self.values = (
@@ -182,6 +192,7 @@ class DumpComparison:
         self.compared, constants = self.measure_all(alignment)
         self.find_reordered(alignment, constants)
         alignment = self.without_folded(alignment, constants)
+        self.ranges = Ranges(self.graphs, self.values)
         judge = Judge(alignment, self.compared, self.compare_nodes)
         divergence = judge.judge()
         interrupted = none_alone = ""
@@ -190,12 +201,16 @@ class DumpComparison:
         if not divergence.blames and judge.is_same():
             blames = tuple(self.find_takers(judge, alignment.constants, constants))
             divergence = divergence._replace(blames=blames)
+        if self.by_default:
+            scales = tuple(self.find_coarse_scales(judge, divergence.blames))
+            divergence = divergence._replace(blames=(*divergence.blames, *scales))
         pairs = judge.pairs()
         tensors = [self.compared[pair.actual] for pair in pairs]
         unmatched = self.find_unmatched(pairs, alignment.constants)
         tensors += constants.values()
         finding = self.find_finding(tensors, divergence)
-        rounded = rounding_of(tensors) if finding == "same" else ("", None)
+        is_rounding = finding == "same" or all(blame.scale for blame in divergence.blames)
+        rounded = rounding_of(tensors) if is_rounding else ("", None)
         blames = () if finding == "same" else divergence.blames
         return Comparison(
             actual=side_facts(self.dumps[0]),
@@ -208,9 +223,50 @@ class DumpComparison:
             culprits=tuple(self.culprit_of(blame, constants) for blame in blames),
             tensors=tuple(tensors),
             unmatched=tuple(unmatched),
-            notes=(*self.find_notes(tensors, divergence), *filter(None, [interrupted, none_alone])),
+            notes=(
+                *self.find_notes(tensors, divergence),
+                *self.describe_clipped(pairs),
+                *filter(None, [interrupted, none_alone]),
+            ),
             interrupted=bool(interrupted),
         )
+
+    def find_coarse_scales(self, judge: Judge, blames: Sequence[Blame]) -> Iterator[Blame]:
+        """Yield the operators whose results have a scale that is far coarser than they need; those
+        behind other culprits are left out."""
+        behind = {node for blame in blames for end in blame.expected for node in after(end)}
+        for pair in judge.pairs():
+            if pair.expected in behind or not self.has_numbers(pair):
+                continue
+            if found := self.ranges.find_coarse(pair, judge.by_node):
+                yield judge.blame(pair)._replace(
+                    scale=f"scale: that of {self.names[found.side]} is {found.times:.0f} times "
+                    "coarser than the values need"
+                )
+
+    def describe_clipped(self, pairs: Iterable[Pair]) -> Iterator[str]:
+        """Yield a note on tensors that agree, and have elements beyond the range of a type."""
+        clipped = [
+            (found, pair)
+            for pair in pairs
+            if self.by_default and self.compared[pair.actual].passed and self.has_numbers(pair)
+            if (found := self.ranges.find_clipped(pair))
+        ]
+        worst = sorted(clipped, key=lambda it: -it[0].steps)
+        each = [
+            f"{name_of(tensor)} of {self.names[found.side]} ({found.elements} of "
+            f"{prod(tensor.shape)} elements, by {found.steps:.0f} steps at most)"
+            for found, pair in worst[:MOST_CLIPPED]
+            if (tensor := pair[:2][found.side].tensor)
+        ]
+        more = f", and {len(worst) - len(each)} more" if len(worst) > len(each) else ""
+        if each:
+            names = f"{', '.join(each)}{more}"
+            yield f"a type is too narrow for some elements, which end there: {names}"
+
+    def has_numbers(self, pair: Pair) -> bool:
+        """Return whether the elements of a pair are those of one quantity."""
+        return self.compared[pair.actual].figures is not None and not pair.apart_by_bias
 
     def find_takers(
         self,
@@ -596,7 +652,8 @@ class DumpComparison:
             inputs=tuple(self.compared[pair.actual] for pair in blame.inputs),
             output=blame.output,
             parameters=tuple(parameters),
-            kind=self.kind_of_weights(parameters) or self.kind_of(blame.output),
+            is_coarse=bool(blame.scale),
+            kind=blame.scale or self.kind_of_weights(parameters) or self.kind_of(blame.output),
         )
 
     def kind_of_weights(self, parameters: Sequence[TensorComparison]) -> str:
@@ -606,7 +663,7 @@ class DumpComparison:
             return ""
         found = max(wrong, key=lambda it: error_of(it)[0])
         kind = self.kind_of(found)
-        return f"weights: {describe_difference(found)}{f'; {kind}' if kind else ''}"
+        return f"weights: {describe_difference(found, self.names)}{f'; {kind}' if kind else ''}"
 
     def kind_of(self, output: TensorComparison) -> str:
         """Return what is wrong with what a culprit gives or with its weights, where the elements
@@ -629,7 +686,7 @@ class DumpComparison:
         ]
         step = max((max(it.scale) for it in found if it), default=0.0)
         # Of weights the channels of the output come first.
-        return find_kind(one, other, step, axis=0 if output.constant else None)
+        return find_kind(one, other, step, axis=0 if output.constant else None, names=self.names)
 
     def operator_facts(self, side: int, node: Node) -> OperatorFacts:
         assert node.operator
@@ -797,7 +854,7 @@ def name_element(element: Element | None, shape: Sequence[int]) -> Element | Non
     return replace(element, index=tuple(map(int, index)))
 
 
-def describe_difference(found: TensorComparison) -> str:
+def describe_difference(found: TensorComparison, names: Names) -> str:
     """Return the name of a tensor and by how much it differs."""
     figures = found.figures
     text = found.expected.name or found.actual.name
@@ -808,7 +865,8 @@ def describe_difference(found: TensorComparison) -> str:
         return text
     worst = figures.worst
     place = "{" + ",".join(map(str, worst.index)) + "}"
-    return f"{text}, most at {place}: {worst.actual} in A, {worst.expected} in B"
+    numbers = f"{worst.actual} in {names[0]}, {worst.expected} in {names[1]}"
+    return f"{text}, most at {place}: {numbers}"
 
 
 def rounding_of(tensors: Sequence[TensorComparison]) -> tuple[str, float | None]:

@@ -54,12 +54,14 @@ Compare = Callable[[Node, Node], TensorComparison | None]
 
 
 class Blame(NamedTuple):
-    """What computes an output that is wrong: nodes of both sides, and the pairs that go in."""
+    """What computes an output that is wrong: nodes of both sides, and the pairs that go in; `scale`
+    says what is wrong with that of an output which rounding explains."""
 
     actual: tuple[Node, ...]
     expected: tuple[Node, ...]
     inputs: tuple[Pair, ...]
     output: TensorComparison
+    scale: str = ""
 
 
 class Divergence(NamedTuple):

@@ -143,6 +143,16 @@ def whole(elements: Elements) -> Array:
     return np.concatenate(blocks or [np.zeros(0, elements.dtype)]).reshape(elements.shape)
 
 
+def extent_of(elements: Elements) -> tuple[float, float]:
+    """Return the least and the greatest of the finite elements and 0."""
+    low = high = 0.0
+    for block in elements.blocks():
+        finite = block[np.isfinite(block)]
+        low = min(low, float(finite.min(initial=0.0)))
+        high = max(high, float(finite.max(initial=0.0)))
+    return low, high
+
+
 def with_bias_of(actual: Elements, expected: Elements) -> Elements:
     """Return an expected tensor {N,C,...} with what each channel of the actual one has more."""
     channels, pixels = expected.shape[1], prod(expected.shape[2:])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Names = tuple[str, str]
 
 # The part of the difference's energy that a kind may leave.
 LEFT = 0.05
@@ -23,49 +24,56 @@ SAME = 0.02
 WHOLE = 0.1
 
 
-def find_kind(actual: Array, expected: Array, step: float = 0.0, *, axis: int | None = None) -> str:
+def find_kind(
+    actual: Array,
+    expected: Array,
+    step: float = 0.0,
+    *,
+    axis: int | None = None,
+    names: Names = ("A", "B"),
+) -> str:
     """Return what one side's elements are beside the other's, in words; empty if nothing simple is
     found.
 
     Both are of one shape, in plain axes. `step` is that of a quantised type, 0 for any other;
-    `axis` is that of the channels, if it is known.
+    `axis` is that of the channels, if it is known; `names` are what the sides are called.
     """
     one, other = (np.asarray(side, np.float64) for side in (actual, expected))
-    if text := describe_nonfinite(one, other):
+    if text := describe_nonfinite(one, other, names):
         return text
     difference = one - other
     energy = float(np.square(difference).sum())
     if not energy or not np.isfinite(energy):
         return ""
     for find in KINDS:
-        if text := find(one, other, LEFT * energy, step):
+        if text := find(one, other, LEFT * energy, step, names):
             return text
     if axis is None:
         axis = 1 if one.ndim > 3 else one.ndim - 1
-    return find_channels(one, other, LEFT * energy, axis)
+    return find_channels(one, other, LEFT * energy, axis, names)
 
 
-def describe_nonfinite(one: Array, other: Array) -> str:
+def describe_nonfinite(one: Array, other: Array, names: Names) -> str:
     """Return which side alone has infinite numbers or NaN."""
-    for letter, side, twin in (("A", one, other), ("B", other, one)):
+    for name, side, twin in ((names[0], one, other), (names[1], other, one)):
         finite = np.isfinite(twin)
         for what, bad in (("infinite", np.isinf(side)), ("NaN", np.isnan(side))):
             count = int(np.count_nonzero(bad & finite))
             if count:
                 kind = "overflow to infinity" if what == "infinite" else "no number"
-                return f"{kind}: {count} of {side.size} elements are {what} in {letter}"
+                return f"{kind}: {count} of {side.size} elements are {what} in {name}"
     return ""
 
 
-def find_scale(one: Array, other: Array, most: float, step: float) -> str:
+def find_scale(one: Array, other: Array, most: float, step: float, names: Names) -> str:
     """Detect a factor of the whole tensor."""
     factor = slope(one, other)
     if abs(factor - 1) > SAME and left_by(one - factor * other) <= most:
-        return f"scale: A is {factor:.4g} times B"
+        return f"scale: {names[0]} is {factor:.4g} times {names[1]}"
     return ""
 
 
-def find_zero_point(one: Array, other: Array, most: float, step: float) -> str:
+def find_zero_point(one: Array, other: Array, most: float, step: float, names: Names) -> str:
     """Detect a number that is added to all elements but those that are clipped."""
     inside = is_inside(one) & is_inside(other)
     if np.count_nonzero(inside) < one.size / 8:
@@ -79,14 +87,15 @@ def find_zero_point(one: Array, other: Array, most: float, step: float) -> str:
     if shift and left_by(difference[inside] - shift) <= LEFT * energy:
         steps = abs(shift / step) if step else 0.0
         number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
-        return f"zero point: A is B {'plus' if shift > 0 else 'minus'} {abs(shift):.4g}{number}"
+        sign = "plus" if shift > 0 else "minus"
+        return f"zero point: {names[0]} is {names[1]} {sign} {abs(shift):.4g}{number}"
     return ""
 
 
-def find_saturation(one: Array, other: Array, most: float, step: float) -> str:
+def find_saturation(one: Array, other: Array, most: float, step: float, names: Names) -> str:
     """Detect a side whose elements end at a number that the other's exceed; where that is 0, an
     activation is missing on the other side."""
-    for letter, side, twin in (("A", one, other), ("B", other, one)):
+    for name, side, twin in ((names[0], one, other), (names[1], other, one)):
         low, high = float(side.min()), float(side.max())
         clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
         ends = [
@@ -95,11 +104,11 @@ def find_saturation(one: Array, other: Array, most: float, step: float) -> str:
         if ends and low < high and left_by((one - other)[~clipped]) <= most:
             count = int(np.count_nonzero(clipped))
             kind = "activation" if ends == ["0"] else "saturation"
-            return f"{kind}: {count} elements of {letter} end at {' and '.join(ends)}"
+            return f"{kind}: {count} elements of {name} end at {' and '.join(ends)}"
     return ""
 
 
-def find_wrapping(one: Array, other: Array, most: float, step: float) -> str:
+def find_wrapping(one: Array, other: Array, most: float, step: float, names: Names) -> str:
     """Detect sums that were too large for their type and began again at its other end."""
     difference = one - other
     size = float(np.abs(difference).max())
@@ -116,7 +125,7 @@ def find_wrapping(one: Array, other: Array, most: float, step: float) -> str:
     return ""
 
 
-def find_channels(one: Array, other: Array, most: float, axis: int) -> str:
+def find_channels(one: Array, other: Array, most: float, axis: int, names: Names) -> str:
     """Detect factors of the channels: one wrong channel, or the scales of another axis."""
     if one.ndim > 1 and one.shape[axis] > 1:
         rows = [np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (one, other)]
@@ -132,22 +141,22 @@ def find_channels(one: Array, other: Array, most: float, axis: int) -> str:
         if left_by(rows[0] - factors[:, None] * rows[1]) <= most:
             known = factors[squares > 0]
             return (
-                f"scales of channels: A is {known.min():.3g} to {known.max():.3g} times B along "
-                f"axis {axis}"
+                f"scales of channels: {names[0]} is {known.min():.3g} to {known.max():.3g} times "
+                f"{names[1]} along axis {axis}"
             )
     return ""
 
 
-def find_border(one: Array, other: Array, most: float, step: float) -> str:
+def find_border(one: Array, other: Array, most: float, step: float, names: Names) -> str:
     """Detect a difference at the borders of images alone."""
     if one.ndim != 4 or min(one.shape[2:]) < 5:
         return ""
     if left_by((one - other)[:, :, 1:-1, 1:-1]) <= most:
-        return "padding: A and B differ at the border alone"
+        return f"padding: {names[0]} and {names[1]} differ at the border alone"
     return ""
 
 
-Find = Callable[[Array, Array, float, float], str]
+Find = Callable[[Array, Array, float, float, Names], str]
 KINDS: tuple[Find, ...] = (
     find_scale,
     find_zero_point,

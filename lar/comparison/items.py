@@ -15,6 +15,7 @@ from lar.records.comparison import (
     Culprit,
     ErrorsOverItems,
     Figures,
+    Finding,
     TensorComparison,
     TensorFacts,
 )
@@ -112,8 +113,9 @@ class CollectedItems:
     def add(self, item: str, found: Comparison) -> None:
         """Add the comparison of an item."""
         self.items.append(item)
-        if self.main is None or severity_of(found) > severity_of(self.main):
-            self.main = found
+        plain = without_coarse(found)
+        if self.main is None or severity_of(plain) > severity_of(self.main):
+            self.main = plain
         for tensor in found.tensors:
             self.pairs.setdefault(key_of(tensor), Pair()).add(item, tensor)
         for culprit in found.culprits:
@@ -121,25 +123,39 @@ class CollectedItems:
 
     def sum_up(self) -> Comparison:
         """Return one comparison of all items: each pair as it is in its worst item, with its
-        errors over all of them; the culprits of any."""
+        errors over all of them; the culprits of any, and scales that are too coarse in each."""
         assert self.main is not None
-        tensors = {key: pair.sum_up() for key, pair in self.pairs.items()}
-        culprits = [
-            max(each, key=lambda it: badness_of(it.output)) for each in self.culprits.values()
+        found = [
+            each
+            for each in self.culprits.values()
+            if len(each) == len(self.items) or not all(culprit.is_coarse for culprit in each)
         ]
+        tensors = {key: pair.sum_up() for key, pair in self.pairs.items()}
+        culprits = [max(each, key=lambda it: badness_of(it.output)) for each in found]
         notes = [
             f"{each[0].output.expected.name} is a culprit's output with {len(each)} of "
             f"{len(self.items)} items"
-            for each in self.culprits.values()
+            for each in found
             if len(each) < len(self.items)
         ]
         return replace(
             self.main,
             items=tuple(self.items),
+            finding="fault" if culprits else self.main.finding,
             culprits=tuple(with_errors(culprit, tensors) for culprit in culprits),
             tensors=tuple(tensors.values()),
             notes=(*self.main.notes, *notes),
         )
+
+
+def without_coarse(found: Comparison) -> Comparison:
+    """Return a comparison without culprits whose scale is too coarse: other items may fill it."""
+    if not any(culprit.is_coarse for culprit in found.culprits):
+        return found
+    culprits = tuple(culprit for culprit in found.culprits if not culprit.is_coarse)
+    same = all(tensor.passed for tensor in found.tensors)
+    finding: Finding = "fault" if culprits else "same" if same else "rounding"
+    return replace(found, culprits=culprits, finding=finding)
 
 
 def with_errors(culprit: Culprit, tensors: Mapping[Key, TensorComparison]) -> Culprit:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lar.comparison.alignment import ConstantPair
-from lar.comparison.elements import Elements
+from lar.comparison.elements import Elements, extent_of
 from lar.comparison.graph import Graph, Node, region_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
@@ -67,10 +67,6 @@ LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 
 # What weights of eight bits, one scale for all, usually add; each bit less doubles it.
 WEIGHTS_OF_8_BITS = 0.02
-
-# A scale may be that many times the one that would do for the values of this run: it was chosen
-# for those of others too.
-LOOSE_SCALE = 2.0
 
 # Where no graph is known, what rounding adds up to in a deep network.
 WITHOUT_GRAPH = {"float16": 0.03, "bfloat16": 0.1, "int16": 0.03, "int8": 0.3, "int4": 1.0}
@@ -204,8 +200,6 @@ class Rounding:
             if lonely:
                 return Explained(precision, WITHOUT_GRAPH[precision] / SLACK)
             step = max((it.size for it in steps), default=0.0)
-            if steps and not all(by_side):
-                step = step_for(steps, elements)
             unit = UNITS.get(type_named(precision), FINE_UNIT)
             growth = self.growth_of(pair) if kinds & set(HEAVY) else GROWTH
             added = [unit, inherited(sources, kinds, size.scale, growth)]
@@ -359,12 +353,6 @@ def sum_length(node: Node, shapes: Shapes) -> int:
     return taken.shape[-1]
 
 
-def step_for(steps: Iterable[Step], elements: Elements) -> float:
-    """Return the largest of some steps, as far as it suits the elements."""
-    extent = range_of(elements)
-    return max(min(step, LOOSE_SCALE * extent / 2.0**bits) for step, bits in steps)
-
-
 def is_rounded(elements: Elements) -> bool:
     """Return whether all elements are float16 numbers."""
     with np.errstate(over="ignore"):
@@ -376,11 +364,7 @@ def is_rounded(elements: Elements) -> bool:
 
 def range_of(elements: Elements) -> float:
     """Return how far apart the finite elements are, and 0 is from them."""
-    low = high = 0.0
-    for block in elements.blocks():
-        finite = block[np.isfinite(block)]
-        low = min(low, float(finite.min(initial=0.0)))
-        high = max(high, float(finite.max(initial=0.0)))
+    low, high = extent_of(elements)
     return high - low
 
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison, ComparisonOfSides, TensorComparison, TensorOfSides
 
 Keys = dict[str, TensorComparison]
 
 
-def compare_sides(
-    dumps: Sequence[Dump], compare: Callable[[Dump, Dump], Comparison]
-) -> ComparisonOfSides:
-    """Compare dumps, three or more; `compare` compares one with another, the expected one.
+def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
+    """Compare three or more sides; `compare` takes the numbers of two, and the second is the
+    expected one.
 
     Tensors are matched with those of the first. Two others are compared where both differ from it.
 
     Raises:
         DumpError: a tensor is missing or damaged.
     """
-    first, *others = dumps
-    against_first = [compare(other, first) for other in others]
+    against_first = [compare(number, 0) for number in range(1, count)]
     by_key: list[Keys] = [{it.expected.key: it for it in each.tensors} for each in against_first]
     between: dict[tuple[int, int], Keys] = {}
     for one, found in enumerate(against_first):
         for other in range(one):
             if not found.same and not against_first[other].same:
-                across = compare(others[one], others[other])
+                across = compare(one + 1, other + 1)
                 between[other, one] = {
                     it.actual.key: it for it in across.tensors if it.passed or across.same
                 }

@@ -230,6 +230,8 @@ class Culprit:
     that does most of the computing comes first. A side without any lacks what the other has.
     `parameters` are weights and other constants of theirs that differ. `kind` says what is wrong
     with the output, as a scale or an overflow, where its elements show it.
+    `is_coarse`: the output is right within the rounding of its type, and its scale is far coarser
+    than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -238,6 +240,7 @@ class Culprit:
     output: TensorComparison
     parameters: tuple[TensorComparison, ...] = ()
     kind: str = ""
+    is_coarse: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +311,7 @@ class Comparison:
     were compared. `truth` is what the model should give, if that was asked for;
     the finding does not rest on it.
 
-    Where a finding "same" rests on what the rounding of a type coarser than float32 explains,
+    Where all that differs is what the rounding of a type coarser than float32 explains,
     `precision` is that type, as "float16" or "int8", and `snr_db` the least ratio of signal to
     noise of an output.
     """

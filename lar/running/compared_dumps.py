@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
@@ -148,6 +149,9 @@ def compare(
 
         by_letter = models if isinstance(models, Mapping) else {"": models}
         sides = give_models(sides, ascii_uppercase, by_letter)
+    compare_two = partial(
+        compare_dumps, tolerance=tolerance, kinds_of=operator_kinds_of, raw=raw, only=only
+    )
     if others:
         if isolate:
             raise UsageError("isolates one side from one other", "give two", flag="--isolate")
@@ -155,23 +159,14 @@ def compare(
             raise UsageError("has the names of two sides", "give two", flag="--map")
         if truth:
             raise UsageError("judges one side and one other", "give two", flag="--truth")
-        return compare_several(sides, tolerance, options, case or 0, progress, only, raw=raw)
+        return compare_several(sides, compare_two, options, case or 0, progress)
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if truth:
         # There is one, before anything is run.
         check_unchanged(truth_model_for(truth, sides).path, sides)
     if not truth and alone is None and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
-        found = compare_dumps(
-            sides[0],
-            sides[1],
-            tolerance,
-            kinds_of=operator_kinds_of,
-            raw=raw,
-            only=only,
-            progress=progress,
-            name_map=names,
-        )
+        found = compare_two(sides[0], sides[1], progress=progress, name_map=names)
         return collect_runs(found, sides[0], sides[1])
     items = items_of_sides(sides, options)
     from lar.files.work_folders import work_folder  # two dumps need none
@@ -187,37 +182,22 @@ def compare(
 
         def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
             dumps, fed = open_sides(sides, options, place, case or 0, progress)
-            found = compare_dumps(
-                dumps[0],
-                dumps[1],
-                tolerance,
-                kinds_of=operator_kinds_of,
-                raw=raw,
-                progress=progress,
-                operators=operators,
-                only=only,
-                name_map=names,
+            found = compare_two(
+                dumps[0], dumps[1], progress=progress, operators=operators, name_map=names
             )
             if truth and not found.interrupted:
 
-                def compare_two(one: Dump, other: Dump, twins: Mapping[str, str]) -> Comparison:
-                    return compare_dumps(
-                        one,
-                        other,
-                        tolerance,
-                        kinds_of=operator_kinds_of,
-                        raw=raw,
-                        progress=progress,
-                        only=only,
-                        name_map=twins,
-                    )
+                def judge(one: Dump, exact: Dump, twins: Mapping[str, str]) -> Comparison:
+                    letter = "A" if one is dumps[0] else "B"
+                    called = letter, "the truth"
+                    return compare_two(one, exact, progress=progress, name_map=twins, names=called)
 
                 # The finer side first, else the expected one.
                 order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
                 exact = truth_model_for(truth, [sides[number] for number in order])
                 nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
                 third = run_truth(exact, [dumps[number] for number in order], place, progress)
-                found = judge_by_truth(found, dumps, third, compare_two, nearest=nearest)
+                found = judge_by_truth(found, dumps, third, judge, nearest=nearest)
             notes = (*join_notes(fed), *left_out, *found.notes)
             return replace(found, notes=notes)
 
@@ -393,15 +373,13 @@ def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tu
 
 def compare_several(
     sides: list[Side],
-    tolerance: Tolerance,
+    compare_two: Callable[..., Comparison],
     options: Mapping[str, Any],
     case: int,
     progress: Progress = ignore,
-    only: Only = "common",
-    *,
-    raw: bool = False,
 ) -> ComparisonOfSides:
-    """Compare three or more sides with the first one.
+    """Compare three or more sides with the first one; `compare_two` is `compare_dumps` with what
+    holds for each pair of them.
 
     Raises:
         UsageError: an option cannot be used, or it is not clear what to feed.
@@ -411,20 +389,14 @@ def compare_several(
     from lar.comparison.sides import compare_sides  # two sides need neither
     from lar.files.work_folders import work_folder
 
-    def compare_two(one: Dump, other: Dump) -> Comparison:
-        return compare_dumps(
-            one,
-            other,
-            tolerance,
-            kinds_of=operator_kinds_of,
-            raw=raw,
-            only=only,
-            progress=progress,
-        )
-
     with work_folder() as folder:
         dumps, fed = open_sides(sides, options, Path(folder), case, progress)
-        found = compare_sides(dumps, compare_two)
+
+        def compare_numbered(one: int, other: int) -> Comparison:
+            names = ascii_uppercase[one], ascii_uppercase[other]
+            return compare_two(dumps[one], dumps[other], progress=progress, names=names)
+
+        found = compare_sides(len(dumps), compare_numbered)
     notes = (*describe_cases(sides, case), *join_notes(fed), *found.notes)
     return replace(found, notes=notes)
 

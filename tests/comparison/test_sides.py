@@ -15,6 +15,7 @@ from lar.dumps.binary import write_tensor
 from lar.records.comparison import ComparisonOfSides, read_comparison_of_sides
 from lar.reports.sides_report import build_report
 from lar.reports.text import Screen
+from tests.comparison.handmade import Step, dump_of
 
 
 def write_dump(place: Path, *values: float) -> str:
@@ -60,6 +61,17 @@ def test_the_odd_one_out_is_named_for_each_tensor(folders: list[str]) -> None:
         (((0, 1), (2,)), (2,)),
     ]
     assert lar.compare(*folders[:3], max_error=1.0).same
+
+
+def test_what_is_wrong_with_a_side_is_said_by_its_letter() -> None:
+    x = np.linspace(-2, 2, 24).astype(np.float32)
+    right = dump_of(Step("x", "Input", (), x), Step("y", "Tanh", ("x",), np.tanh(x)))
+    wrong = dump_of(Step("x", "Input", (), x), Step("y", "Tanh", ("x",), np.tanh(x) * 2))
+    found = lar.compare(right, right, wrong)
+    assert isinstance(found, ComparisonOfSides)
+    assert [each.kind for it in found.comparisons for each in it.culprits] == [
+        "scale: C is 2 times A"
+    ]
 
 
 def test_the_first_side_may_be_the_odd_one(folders: list[str]) -> None:

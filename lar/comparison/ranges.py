@@ -1,0 +1,195 @@
+"""How the range of a quantised tensor suits its values: far too wide, or too narrow for some.
+
+What a coarse scale loses is rounding, and what a narrow one clips may be meant, so neither shows in
+an error alone. The values of the side with the finer numbers say what the range has to hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lar.comparison.divergence import before
+from lar.comparison.elements import extent_of
+from lar.comparison.graph import Graph, Node, sources_of
+from lar.comparison.matching import Pair
+from lar.comparison.rounding import BITS
+from lar.comparison.signatures import Values
+from lar.records.comparison import Quantization
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# A scale that is this many times what the values need, and so many times more than any before it
+# is, is wrong. Data that fills a fifth of the range it was calibrated for is usual.
+TOO_COARSE = 8.0
+
+# Elements that are clipped by so many steps are worth a remark.
+CLIPPED = 8.0
+
+# Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
+BOUNDED = {
+    "softmax": (0.0, 1.0),
+    "sigmoid": (0.0, 1.0),
+    "relu6": (0.0, 6.0),
+    "tanh": (-1.0, 1.0),
+}
+
+
+class Coarse(NamedTuple):
+    """A scale, of the actual side (0) or the expected one, that is so many times what the values
+    need."""
+
+    side: int
+    times: float
+
+
+class Clipped(NamedTuple):
+    """So many elements of a side end where its type does, and go on for `steps` at most on the
+    other."""
+
+    side: int
+    elements: int
+    steps: float
+
+
+class Range(NamedTuple):
+    """The numbers that a quantised type holds: multiples of a step, from `low` to `high` times
+    that."""
+
+    step: float
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, dtype: str, quantization: Quantization) -> Range:
+        """Return the range of a type; of several scales the largest."""
+        bits, zero = BITS[dtype], quantization.zero_point[0]
+        low = 0 if dtype.startswith("uint") or "Asymm" in dtype else -(2 ** (bits - 1))
+        return cls(max(quantization.scale), low - zero, low + 2**bits - 1 - zero)
+
+    def step_for(self, low: float, high: float) -> float:
+        """Return the least step with which numbers between two ends could be held."""
+        return max(
+            high / self.high if self.high > 0 else 0.0, low / self.low if self.low < 0 else 0.0
+        )
+
+    def steps_beyond(self, one: Array, other: Array) -> Array:
+        """Return by how many steps each number of the other side is outside, where the own one is
+        at the end; what is below 0 where a range begins there is what an activation cuts off."""
+        low = self.low if self.low < 0 else -math.inf
+        mine, theirs = (np.asarray(side, np.float64) / self.step for side in (one, other))
+        beyond = np.where(mine >= self.high - 0.5, theirs - self.high, 0.0)
+        steps: Array = np.where(mine <= low + 0.5, low - theirs, beyond)
+        return steps
+
+
+class Ranges:
+    """The ranges of the quantised tensors of two graphs."""
+
+    def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
+        self.values = values
+        self.quantized = [
+            {node for node in graph.nodes if self.range_of(side, node)}
+            for side, graph in enumerate(graphs)
+        ]
+
+    def find_coarse(self, pair: Pair, twins: Container[Node]) -> Coarse | None:
+        """Detect a scale that is far coarser than the values need; `twins` are the nodes of all
+        pairs.
+
+        What is computed from data that fills its own range as little, or has the scale of what it
+        is computed from, is not to blame; nor is an input of the model.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        nodes = pair.actual, pair.expected
+        steps = [self.step_of(side, node) for side, node in enumerate(nodes)]
+        side = 0 if steps[0] > steps[1] else 1
+        node, twin = nodes[side], nodes[1 - side].tensor
+        found = self.range_of(side, node)
+        if found is None or twin is None or steps[0] == steps[1] or is_given(node):
+            return None
+        low, high = extent_of(self.values[1 - side].elements(twin))
+        for bound in bounds_of_results(node):
+            low, high = min(low, bound[0]), max(high, bound[1])
+        needed = max(found.step_for(low, high), steps[1 - side])
+        times = found.step / needed if needed else 0.0
+        if times < TOO_COARSE:
+            return None
+        stops = {it for it in self.quantized[side] if it in twins or is_given(it)}
+        sources = sources_of(node, stops)
+        if any(self.step_of(side, each) == found.step for each in sources):
+            return None
+        behind = {*sources, *(each for source in sources for each in before(source))}
+        most = max(
+            (self.times_of(side, each) for each in behind & self.quantized[side]), default=1.0
+        )
+        return Coarse(side, times) if times >= TOO_COARSE * max(most, 1.0) else None
+
+    def find_clipped(self, pair: Pair) -> Clipped | None:
+        """Detect elements that end where the type of one side does, and go on for many steps on the
+        other.
+
+        Raises:
+            DumpError: a tensor is missing or damaged.
+        """
+        nodes = pair.actual, pair.expected
+        ranges = [self.range_of(side, node) for side, node in enumerate(nodes)]
+        for side, found in enumerate(ranges):
+            mine, theirs = nodes[side].tensor, nodes[1 - side].tensor
+            if found is None or found == ranges[1 - side] or mine is None or theirs is None:
+                continue
+            count, most = 0, 0.0
+            blocks = zip(
+                self.values[side].elements(mine).blocks(),
+                self.values[1 - side].elements(theirs).blocks(),
+                strict=True,
+            )
+            for one, other in blocks:
+                steps = found.steps_beyond(one, other)
+                count += int(np.count_nonzero(steps >= CLIPPED))
+                most = max(most, float(steps.max(initial=0.0)))
+            if count:
+                return Clipped(side, count, most)
+        return None
+
+    def range_of(self, side: int, node: Node) -> Range | None:
+        """Return the range of a tensor of eight bits or so, None for any other."""
+        tensor = node.tensor
+        if tensor is None:
+            return None
+        dtype, quantization = (
+            tensor.dtype.partition("(")[0],
+            self.values[side].quantizations.get(tensor.key),
+        )
+        return Range.of(dtype, quantization) if quantization and dtype in BITS else None
+
+    def step_of(self, side: int, node: Node) -> float:
+        found = self.range_of(side, node)
+        return found.step if found else 0.0
+
+    def times_of(self, side: int, node: Node) -> float:
+        """Return how many times what a tensor's own values need its scale is."""
+        found = self.range_of(side, node)
+        assert found
+        assert node.tensor
+        needed = found.step_for(*extent_of(self.values[side].elements(node.tensor)))
+        return found.step / needed if needed else math.inf
+
+
+def is_given(node: Node) -> bool:
+    """Return whether a tensor is an input of the model, in whatever type."""
+    while node.steps == ("cast",) and len(node.parents) == 1:
+        (node,) = node.parents
+    return node.is_input
+
+
+def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
+    """Yield where the results of what gives a tensor lie."""
+    for each in (node, *(node.parents if node.steps == ("cast",) else ())):
+        for step in each.steps:
+            yield from (ends for name, ends in BOUNDED.items() if name in step)
