@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
@@ -29,32 +29,11 @@ class Ratios(NamedTuple):
     are_calm: bool
 
 
-def log_ratios_of(baseline: Iterable[Turn], variant: Iterable[Turn]) -> Ratios:
-    """Return the ratios of the turns of one cycle, each by the median of its iterations.
+class Score(Protocol):
+    """What a turn says of its process; None if nothing."""
 
-    They are those of undisturbed iterations, without the turns and rounds that have none, unless
-    most rounds are such: then they are of all iterations.
-    """
-    calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
-    calm = [ratios for ratios in calm if len(ratios) >= FEWEST_CALM]
-    are_calm = 2 * len(calm) >= len(every)
-    return Ratios([*filter(None, calm if are_calm else every)], are_calm)
-
-
-def pair_turns(
-    baseline: Iterable[Turn], variant: Iterable[Turn], *, are_calm: bool
-) -> list[list[float]]:
-    """Return the logarithms of the ratios of neighbouring turns, for each round."""
-    theirs = {(turn.round, turn.cycle): centre_of_turn(turn, is_calm=are_calm) for turn in baseline}
-    rounds: dict[int, list[float]] = {}
-    for turn in variant:
-        if (turn.round, turn.cycle) in theirs:
-            ratios = rounds.setdefault(turn.round, [])
-            other = theirs[turn.round, turn.cycle]
-            own = centre_of_turn(turn, is_calm=are_calm)
-            if own and other:
-                ratios.append(math.log(own / other))
-    return list(rounds.values())
+    def __call__(self, turn: Turn, *, is_calm: bool) -> float | None:
+        """Return it, of undisturbed iterations alone if `is_calm`."""
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
@@ -62,9 +41,40 @@ def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
     none."""
     values = turn.samples.end_to_end
     if is_calm:
-        disturbed = set(disturbed_of(values, turn.samples.queue_delay))
+        disturbed = set(disturbed_of(values, turn.samples.queue_delay or (None,) * len(values)))
         values = tuple(it for index, it in enumerate(values) if index not in disturbed)
     return percentile_of(sorted(values), 50) if values else None
+
+
+def log_ratios_of(
+    baseline: Sequence[Turn], variant: Sequence[Turn], score: Score = centre_of_turn
+) -> Ratios:
+    """Return the ratios of the turns of one cycle, each by the median of its iterations, or by
+    another score.
+
+    They are those of undisturbed iterations, without the turns and rounds that have none, unless
+    most rounds are such: then they are of all iterations.
+    """
+    calm, every = (pair_turns(baseline, variant, score, are_calm=it) for it in (True, False))
+    calm = [ratios for ratios in calm if len(ratios) >= FEWEST_CALM]
+    are_calm = 2 * len(calm) >= len(every)
+    return Ratios([*filter(None, calm if are_calm else every)], are_calm)
+
+
+def pair_turns(
+    baseline: Sequence[Turn], variant: Sequence[Turn], score: Score, *, are_calm: bool
+) -> list[list[float]]:
+    """Return the logarithms of the ratios of neighbouring turns, for each round."""
+    theirs = {(turn.round, turn.cycle): score(turn, is_calm=are_calm) for turn in baseline}
+    rounds: dict[int, list[float]] = {}
+    for turn in variant:
+        if (turn.round, turn.cycle) in theirs:
+            ratios = rounds.setdefault(turn.round, [])
+            other = theirs[turn.round, turn.cycle]
+            own = score(turn, is_calm=are_calm)
+            if own and other:
+                ratios.append(math.log(own / other))
+    return list(rounds.values())
 
 
 def signs_agree(ratios: Ratios, alpha: float) -> bool:
