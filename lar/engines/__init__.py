@@ -197,7 +197,7 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
     """
     for key in keys:
         if key not in engine.rows:
-            able = [other.name for other in ENGINES if key in other.rows]
+            able = [other.name for other in ENGINES if key in other.rows and not other.is_for_tests]
             raise UsageError(
                 f"{engine.title} cannot do this",
                 f"engines that can: {', '.join(able)}" if able else "no engine can",

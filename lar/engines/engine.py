@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
+    from lar.records.tuning import Dimension
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -198,6 +199,24 @@ class Defect(NamedTuple):
     is_here: bool
 
 
+class Site(NamedTuple):
+    """Where a search for the fastest settings runs.
+
+    `cores` are those that may be used; `processor` is its vendor and, after it, its instruction
+    sets. `environment` is the worker's.
+    """
+
+    cores: tuple[int, ...]
+    processor: str
+    device: str = "cpu"
+    environment: Mapping[str, str] = {}
+
+    @property
+    def instruction_sets(self) -> frozenset[str]:
+        """The processor's instruction sets, as Linux names them."""
+        return frozenset(self.processor.split()[1:])
+
+
 class Engine(abc.ABC):
     """An engine as the parent process knows it, and what it can do.
 
@@ -328,6 +347,11 @@ class Engine(abc.ABC):
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
         """Return the known defects of its libraries; the environment is the worker's."""
+        return ()
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        """Return what a search for the fastest settings may try with a model: all that can matter
+        at a site, allowed or not."""
         return ()
 
     def writes_profile(self, data: bytes) -> bool:

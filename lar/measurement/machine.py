@@ -116,6 +116,13 @@ def read_processor(path: str = CPUINFO) -> str:
     return " ".join(filter(None, (name, designer, "part", ", ".join(parts))))
 
 
+def read_instruction_sets() -> str:
+    """Return this processor's vendor and, after it, its instruction sets, as Linux names them; on
+    ARM the vendor is `unknown`."""
+    vendor = read_field(CPUINFO, "vendor_id") or "unknown"
+    return f"{vendor} {read_field(CPUINFO, 'flags') or read_field(CPUINFO, 'Features')}"
+
+
 def read_memory() -> int | None:
     """Return the size of the machine's memory in bytes."""
     text = read_field("/proc/meminfo", "MemTotal")

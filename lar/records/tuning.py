@@ -79,6 +79,7 @@ class Choice:
             agree in them share one.
         allow: what the user has to allow, empty if nothing.
         for_full: it is tried in the space `full` alone.
+        objectives: those that it can matter for, empty for all.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Choice:
     cache_depends: tuple[str, ...] = ()
     allow: Allowed | Literal[""] = ""
     for_full: bool = False
+    objectives: tuple[Objective, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +299,4 @@ def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue
             if isinstance(before, tuple) and isinstance(value, tuple):
                 value = before + value
             found[key] = value
-            joins = isinstance(before, tuple) and isinstance(value, tuple)
-            found[key] = before + value if joins else value  # type: ignore[operator]
     return found

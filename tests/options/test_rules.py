@@ -163,7 +163,7 @@ def unmet(rule: Need) -> Condition:
 @pytest.fixture(autouse=True)
 def another_vendors_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rule can be broken."""
-    monkeypatch.setattr(defects, "read_processor", lambda: "AuthenticAMD avx2")
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD avx2")
 
 
 # The tables

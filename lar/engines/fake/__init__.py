@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import SCRIPT
+from lar.options.table import SEARCHES
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
-    from lar.engines.engine import Isolation
+    from lar.engines.engine import Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.records.run import ModelInfo, RunContext, RunSpec
+    from lar.records.tuning import Dimension
 
 
 def script_driver() -> type[Driver]:
@@ -30,6 +33,7 @@ class FakeEngine(Engine):
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
     is_for_tests = True
     isolating_driver = "script"
+    searches = SEARCHES
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
         from lar.engines.fake.script import ROWS
@@ -40,6 +44,16 @@ class FakeEngine(Engine):
         from lar.engines.fake.script import read_model
 
         return read_model(path)
+
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        from lar.engines.fake.script import refuse_together
+
+        refuse_together(path, settings)
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from lar.engines.fake.script import read_script
+
+        return read_script(model).dimensions
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)

@@ -19,6 +19,26 @@ has no queue delays those are the machine's. `progress` is what it reports while
 `operators` are those of a profile, each with its part of an iteration's time after the dispatch. A
 fault happens `at` load, feed, start or outputs (the `index`-th iteration), or at the `index`-th
 tensor that is computed alone, and does one of `FAULTS`.
+
+Options that change nothing but what `effects` say are honoured too, for the tests of searches:
+
+     "effects": [{"when": {"enable_nchw44": true, "multithread": 2}, "factor": 0.5},
+                 {"when": {"enable_ioc16": true}, "error": 0.1, "memory_bytes": 50000000},
+                 {"when": {"enable_nchw88": true}, "fault": {"at": "start", "do": "hang"}},
+                 {"when": {"const_shape": true, "record_comp_seq": true}, "refused": "both record"},
+                 {"when": {"engine_env": "TURBO=1"}, "factor": 0.8},
+                 {"when": {"fast_run_algo_policy": true}, "factor": 0.4}],
+     "search_seconds": 20, "search_depends": ["enable_nchw44"],
+     "dimensions": [{"name": "layout",
+                     "choices": [{"name": "nchw44", "options": {"enable_nchw44": true}}]}]
+
+An effect is there when all the options of `when` have these values; true stands for any value.
+The factors of all effects are multiplied with the times, the errors are added to the outputs. With
+`--fast-run` or `--full-run` the first iteration takes `search_seconds` more and then writes the
+file of `--fast-run-algo-policy`, with the values of the options in `search_depends`. That option
+has no effect where the file is missing or was written with other values. A fault may happen `at`
+search.
+`dimensions` are what a search for the fastest settings tries (`lar.records.tuning`).
 """
 
 from __future__ import annotations
@@ -39,7 +59,33 @@ from lar.engines.engine import Isolation
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
-from lar.options.table import CPU, PROFILE, PROFILE_SYSCALLS, RANGE_BY, THREAD, VERBOSE
+from lar.options.option import flag_of
+from lar.options.table import (
+    CONST_SHAPE,
+    CPU,
+    CPU_DEFAULT,
+    ENABLE_IOC16,
+    ENABLE_NCHW32,
+    ENABLE_NCHW44,
+    ENABLE_NCHW88,
+    ENGINE_ENV,
+    ENGINE_FIX,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FULL_RUN,
+    GRAPH_OPTIMIZATION_LEVEL,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    PROFILE,
+    PROFILE_SYSCALLS,
+    RANGE_BY,
+    RECORD_COMP_SEQ,
+    SEARCHES,
+    THREAD,
+    VERBOSE,
+    WEIGHT_PREPROCESS,
+    one_of,
+)
 from lar.records.run import (
     EngineFacts,
     ModelInfo,
@@ -48,6 +94,7 @@ from lar.records.run import (
     TensorInfo,
     record_from_json,
 )
+from lar.records.tuning import Dimension, OptionValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,6 +157,15 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(PROFILE_SYSCALLS, SCRIPT, "strace of the process that plays the script"),
     OptionRow(RANGE_BY, SCRIPT, "by the names of the script's operators"),
     OptionRow(VERBOSE, SCRIPT, "the script prints its name", before_load=pass_by),
+    *(
+        OptionRow(option, SCRIPT, "the script's effects", before_load=pass_by)
+        for option in (
+            *(CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, ENGINE_FIX),
+            *(ENABLE_NCHW44, ENABLE_NCHW88, ENABLE_NCHW32, ENABLE_IOC16, WEIGHT_PREPROCESS),
+            *(CONST_SHAPE, RECORD_COMP_SEQ, GRAPH_OPTIMIZATION_LEVEL),
+            *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY),
+        )
+    ),
 )
 
 
@@ -117,9 +173,31 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 class Fault:
     """Something that goes wrong at one point of the run."""
 
-    at: Literal["load", "feed", "start", "outputs", "alone"]
+    at: Literal["load", "feed", "search", "start", "outputs", "alone"]
     do: str
     index: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What some options do together; `refused` is why they cannot be given together at all."""
+
+    when: dict[str, OptionValue]
+    factor: float = 1.0
+    error: float = 0.0
+    memory_bytes: int = 0
+    fault: Fault | None = None
+    refused: str = ""
+
+    def is_there(self, settings: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+        """Return whether all the options are set so."""
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        return all(
+            value in variables
+            if key == ENGINE_ENV.key
+            else key in settings and (value is True or settings[key] == value)
+            for key, value in self.when.items()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +232,10 @@ class Script:
     prints: str = ""
     progress: str = ""
     operators: tuple[ScriptedOperator, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    search_seconds: float = 0.0
+    search_depends: tuple[str, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
 
 
 class ScriptedProfiler:
@@ -231,6 +313,19 @@ def describe_progress(spec: RunSpec) -> str:
         return ""
 
 
+def refuse_together(path: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse options that cannot be given together by the script.
+
+    Raises:
+        UsageError: naming them.
+    """
+    for effect in read_script(path).effects:
+        if effect.refused and effect.is_there(settings, {}):
+            first, *others = map(flag_of, effect.when)
+            named = f"{first} and {others[0]} exclude each other: " if others else f"{first}: "
+            raise UsageError(named + effect.refused, "leave one of them out")
+
+
 class ScriptedMeter:
     """Gives the script's noise: each iteration's at the first reading after it."""
 
@@ -282,6 +377,9 @@ class FakeDriver(Driver):
         self.script = read_script(Path(self.spec.model))
         self._now = 0.0
         self.step = 0
+        self.effects: list[Effect] = []
+        self._factor = 1.0
+        self._taken = b""
         if not self.script.real_time:
             self.clock = lambda: self._now
             self.sleep = self.spin = self._spend
@@ -298,13 +396,45 @@ class FakeDriver(Driver):
         else:
             self._now += seconds
 
+    def _find_effects(self) -> None:
+        settings = dict(self.spec.settings)
+        if not self._is_searched():
+            settings.pop(FAST_RUN_ALGO_POLICY.key, None)
+        present = self.script.effects
+        self.effects = [each for each in present if each.is_there(settings, self.spec.environment)]
+        self._factor = math.prod(effect.factor for effect in self.effects)
+
+    def _search_key(self) -> dict[str, Any]:
+        """Return what the file of a search holds: the options that it depends on."""
+        settings = self.spec.settings
+        return {key: settings[key] for key in self.script.search_depends if key in settings}
+
+    def _is_searched(self) -> bool:
+        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        if path is None or not os.path.isfile(path):
+            return False
+        return bool(json.loads(Path(path).read_bytes()) == self._search_key())
+
+    def _search(self) -> None:
+        self._play_faults("search")
+        self._spend(self.script.search_seconds)
+        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        if path is not None:
+            Path(path).write_text(json.dumps(self._search_key()))
+            self._find_effects()
+
     def _play_faults(self, at: str, index: int = 0) -> None:
-        for fault in self.script.faults:
+        of_effects = (effect.fault for effect in self.effects if effect.fault)
+        for fault in (*self.script.faults, *of_effects):
             if fault.at == at and fault.index == index:
                 FAULTS[fault.do]()
 
     def _played(self) -> tuple[float, float, float | None]:
-        return self.script.times[(self.step - 1) % len(self.script.times)]
+        end_to_end, host, device = self.script.times[(self.step - 1) % len(self.script.times)]
+        if self._factor == 1.0:
+            return end_to_end, host, device
+        factor = self._factor
+        return end_to_end * factor, host * factor, None if device is None else device * factor
 
     def facts(self) -> EngineFacts:
         threads = self.script.threads
@@ -312,6 +442,8 @@ class FakeDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
+        self._find_effects()
+        self._taken = b"m" * sum(effect.memory_bytes for effect in self.effects)
         if self.script.prints:
             print(self.script.prints, flush=True)
             print(self.script.prints, file=sys.stderr, flush=True)
@@ -327,6 +459,8 @@ class FakeDriver(Driver):
         self.start, self.wait = self._dispatch, self._finish
 
     def _dispatch(self) -> None:
+        if self.step == 0 and one_of(SEARCHES, self.spec.settings):
+            self._search()
         self._play_faults("start", self.step)
         self.step += 1
         self._spend(self._played()[1])
@@ -339,8 +473,10 @@ class FakeDriver(Driver):
         import numpy as np
 
         self._play_faults("outputs")
+        error = np.float32(sum(effect.error for effect in self.effects))
         return {
-            name: np.asarray(values, np.float32) for name, values in self.script.outputs.items()
+            name: np.asarray(values, np.float32) + error
+            for name, values in self.script.outputs.items()
         }
 
     def meter(self) -> Meter | None:

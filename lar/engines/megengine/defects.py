@@ -27,7 +27,7 @@ from lar.engines.engine import Defect
 from lar.engines.megengine.graph_operators import graph_in, number_in, open_graph, table_at, vector
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
-from lar.measurement.machine import read_field
+from lar.measurement.machine import read_instruction_sets
 from lar.options.option import Option
 from lar.options.table import (
     BINARY_EQUAL_BETWEEN_BATCH,
@@ -86,10 +86,10 @@ GROUPED = "grouped convolutions"
 class Quirk(NamedTuple):
     """A defect of the engine.
 
-    `applies` detects it from the processor, as `read_processor` returns it, and the environment
-    that the engine will run in. The quirk concerns runs with one of `settings` (all runs if that is
-    empty), but no run with one of `spared`. A quirk that has a `trait` is reported only if the
-    run's model has that trait. A `slow` quirk costs nothing but time.
+    `applies` detects it from the processor, as `read_instruction_sets` returns it, and the
+    environment that the engine will run in. The quirk concerns runs with one of `settings` (all
+    runs if that is empty), but no run with one of `spared`. A quirk that has a `trait` is reported
+    only if the run's model has that trait. A `slow` quirk costs nothing but time.
     """
 
     name: str
@@ -219,7 +219,7 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
     """
     if CUDA.is_given(settings):
         return []
-    processor = read_processor()
+    processor = read_instruction_sets()
     return [
         quirk
         for quirk in QUIRKS
@@ -227,6 +227,11 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
         and not quirk.spared & settings.keys()
         and quirk.applies(processor, environment)
     ]
+
+
+def hangs_here(environment: Mapping[str, str]) -> bool:
+    """Return whether convolutions in nchw88 hang on this processor."""
+    return hangs_on_nchw88(read_instruction_sets(), environment)
 
 
 def explain_log(log: bytes) -> LarError | None:
@@ -239,7 +244,7 @@ def explain_log(log: bytes) -> LarError | None:
 
 def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
     """Return all quirks, each with whether it applies on this processor."""
-    processor = read_processor()
+    processor = read_instruction_sets()
     return tuple(
         Defect(
             quirk.name,
@@ -250,12 +255,6 @@ def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
         )
         for quirk in QUIRKS
     )
-
-
-def read_processor() -> str:
-    """Return this processor's vendor and, after it, its instruction sets, as Linux names them."""
-    vendor = read_field("/proc/cpuinfo", "vendor_id") or "unknown"
-    return f"{vendor} {read_field('/proc/cpuinfo', 'flags')}"
 
 
 VARIABLES, OUTPUTS, SHAPE = 3, 8, 1

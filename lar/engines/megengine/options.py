@@ -536,9 +536,9 @@ def hanging(option: Option[Any]) -> Condition:
     def holds(asked: Asked) -> bool:
         if not option.is_given(asked.values) or CUDA.is_given(asked.values):
             return False
-        from lar.engines.megengine.defects import hangs_on_nchw88, read_processor
+        from lar.engines.megengine.defects import hangs_here
 
-        return hangs_on_nchw88(read_processor(), asked.environment)
+        return hangs_here(asked.environment)
 
     return Condition(lambda _: option.flag, holds, option)
 

@@ -20,12 +20,10 @@ import pytest
 
 from lar.engines import engine_named
 from lar.engines.megengine import defects, x2apic
-from lar.engines.megengine.defects import (
-    QUIRKS,
-    quirks_here,
-    read_processor,
-)
+from lar.engines.megengine.defects import QUIRKS, quirks_here
 from lar.errors import UsageError
+from lar.measurement import machine
+from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
 from tests.options.ruling import check, refusal
 from tests.worker_forks import FORKS
@@ -51,7 +49,10 @@ with_megengine = pytest.mark.skipif(
     importlib.util.find_spec("megenginelite") is None, reason="MegEngine is not installed"
 )
 on_amd = pytest.mark.skipif(
-    not (read_processor().startswith("AuthenticAMD") and "avx512f" in read_processor().split()),
+    not (
+        read_instruction_sets().startswith("AuthenticAMD")
+        and "avx512f" in read_instruction_sets().split()
+    ),
     reason="the hang was seen on AMD processors with AVX-512",
 )
 
@@ -161,17 +162,17 @@ class TestDetection:
     def test_what_a_run_meets(
         self, settings: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
         assert [quirk.name for quirk in quirks_here(settings, {})] == expected
 
     def test_the_processor_is_its_vendor_and_instruction_sets(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fields = {"vendor_id": "AuthenticAMD", "flags": "fpu avx2"}
-        monkeypatch.setattr(defects, "read_field", lambda path, name: fields[name])
-        assert read_processor() == "AuthenticAMD fpu avx2"
+        monkeypatch.setattr(machine, "read_field", lambda path, name: fields.get(name, ""))
+        assert read_instruction_sets() == "AuthenticAMD fpu avx2"
         fields.update(vendor_id="", flags="")
-        assert read_processor() == "unknown "
+        assert read_instruction_sets() == "unknown "
 
 
 class TestRefusal:
@@ -180,7 +181,7 @@ class TestRefusal:
     def test_nchw88_is_refused_on_another_vendors_processor(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
         error = refusal("megengine", self.SETTINGS)
         assert error.message.startswith(
             "--enable-nchw88 needs --engine-fix: it hangs on processors"
@@ -188,17 +189,17 @@ class TestRefusal:
         assert error.hint.startswith("--engine-fix x2apic ")
 
     def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
         check("megengine", {**self.SETTINGS, "engine_fix": "x2apic"})
         check("megengine", {**self.SETTINGS, "cuda": 0})
         check("megengine", {"enable_nchw44": True})
-        monkeypatch.setattr(defects, "read_processor", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: INTEL)
         check("megengine", self.SETTINGS)
 
 
 class TestDefects:
     def test_each_says_whether_it_applies_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(defects, "read_processor", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: INTEL)
         found = {each.name: each for each in engine_named("megengine").defects({})}
         assert list(found) == [quirk.name for quirk in QUIRKS]
         assert not found["mkl-generic-path"].is_here

@@ -24,7 +24,7 @@ ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,
 
 @pytest.fixture(autouse=True)
 def amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defects, "read_processor", lambda: "AuthenticAMD fpu avx2")
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD fpu avx2")
 
 
 def result_of(

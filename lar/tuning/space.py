@@ -1,0 +1,229 @@
+"""What a search for the fastest settings may try: the spaces of models, and runs of candidates.
+
+An engine declares what can matter at a site (`Engine.dimensions`). Of it a space keeps what the
+user asks for and allows, what the objective depends on, and what goes with the user's options.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lar.engines import engine_for
+from lar.engines.engine import Engine, Site
+from lar.measurement.machine import read_cpu_limit, read_instruction_sets
+from lar.options.option import is_set
+from lar.options.table import BY_KEY, CUDA, option_of
+from lar.records.run import Failure
+from lar.records.tuning import (
+    Allowed,
+    Candidate,
+    Choice,
+    Dimension,
+    ModelSpace,
+    Objective,
+    OptionValue,
+    choices_by_name,
+    options_of,
+)
+from lar.running.variants import Variant, plan_variant
+
+# The name of a cache's file where there is none yet: the rules look at the option alone.
+NO_FILE = "not searched yet"
+
+
+class LeftOut(NamedTuple):
+    """A choice that a space does not have, and why; `allow` is what would have it tried."""
+
+    choice: Choice
+    why: str
+    allow: Allowed | str = ""
+
+
+class SurveyedSpace(NamedTuple):
+    """The space of a model, and what of the engine's choices is left out."""
+
+    space: ModelSpace
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def make_space(
+    model: str,
+    options: Mapping[str, Any],
+    *,
+    extent: str = "quick",
+    allowed: Collection[Allowed] = (),
+    objective: Objective = "latency",
+    engine: str = "",
+) -> ModelSpace:
+    """Return what can be tried with a model on this machine.
+
+    `options` are the user's, which hold for all candidates; what they set is not tried. `extent` is
+    `quick` or `full`.
+
+    Raises:
+        UsageError: the plain run of the model is refused.
+        EngineMissing: its engine is not installed.
+    """
+    return survey_space(
+        model, options, extent=extent, allowed=allowed, objective=objective, engine=engine
+    ).space
+
+
+def survey_space(
+    model: str,
+    options: Mapping[str, Any],
+    *,
+    extent: str = "quick",
+    allowed: Collection[Allowed] = (),
+    objective: Objective = "latency",
+    engine: str = "",
+) -> SurveyedSpace:
+    """Return what `make_space` does, with what is left out and why."""
+    shared = normalise_options(options)
+    asked = engine or options.get("engine")
+    chosen = engine_for(Path(model), asked)
+    if asked:
+        shared["engine"] = asked
+    dimensions = chosen.dimensions(find_site(shared), Path(model))
+    plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
+    _, error = plan_variant(Variant("plain", model, shared))
+    if error is not None:
+        raise error
+    kept: list[Dimension] = []
+    left_out: list[LeftOut] = []
+    for dimension in dimensions:
+        choices = []
+        for choice in dimension.choices:
+            why = find_reason(choice, plain, extent, allowed, objective)
+            if why is None:
+                choices.append(choice)
+            else:
+                left_out.append(why)
+        if choices:
+            kept.append(replace(dimension, choices=tuple(choices)))
+    return SurveyedSpace(replace(plain, dimensions=tuple(kept)), tuple(left_out))
+
+
+def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
+    """Return the options that are given, by their keys."""
+    return {
+        option.key if (option := option_of(key)) else key: tuple(value)
+        if isinstance(value, list)
+        else value
+        for key, value in options.items()
+        if is_set(value)
+    }
+
+
+def find_site(options: Mapping[str, Any]) -> Site:
+    """Return where runs with these options take place."""
+    cores = sorted(os.sched_getaffinity(0))
+    limit = read_cpu_limit()
+    return Site(
+        cores=tuple(cores[: max(1, math.ceil(limit))] if limit else cores),
+        processor=read_instruction_sets(),
+        device=f"cuda:{options['cuda']}" if CUDA.is_given(options) else "cpu",
+        environment={**os.environ, **dict(variables_in(options))},
+    )
+
+
+def variables_in(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for text in options.get("engine_env", ()):
+        name, _, value = text.partition("=")
+        yield name, value
+
+
+def find_reason(
+    choice: Choice,
+    plain: ModelSpace,
+    extent: str,
+    allowed: Collection[Allowed],
+    objective: Objective,
+) -> LeftOut | None:
+    """Return why a choice is not tried, None if it is."""
+    given = [key for key in (*choice.options, *choice.search) if key in plain.options]
+    given = [key for key in given if not BY_KEY[key].repeatable]
+    if given:
+        return LeftOut(choice, f"{BY_KEY[given[0]].flag} is given")
+    if choice.objectives and objective not in choice.objectives:
+        return LeftOut(choice, f"it is for the objective {' or '.join(choice.objectives)}")
+    if choice.for_full and extent == "quick":
+        return LeftOut(choice, "it is in the space `full`")
+    failure = refusal_of(Candidate(choices=(choice.name,)), [plain])
+    if failure is not None:
+        return LeftOut(choice, failure.message)
+    if choice.allow and choice.allow not in allowed:
+        return LeftOut(choice, f"it is not allowed: --allow {choice.allow}", choice.allow)
+    return None
+
+
+def plan_candidate(
+    candidate: Candidate,
+    spaces: Sequence[ModelSpace],
+    caches: Mapping[str, str] = {},
+    *,
+    searching: bool = False,
+) -> Variant:
+    """Return the run of a candidate: a variant with its spec, or with why rules refuse it.
+
+    `caches` are files by the key of the option that names them. With `searching` the run fills its
+    cache. Where a candidate's cache has no file, the rules are asked, and the variant has neither
+    spec nor failure if they allow it.
+    """
+    space = spaces[candidate.model]
+    options: dict[str, Any] = dict(options_of(candidate, space))
+    lacks = False
+    for choice in choices_in(candidate, space):
+        if not choice.cache:
+            continue
+        file = caches.get(choice.cache)
+        lacks = lacks or file is None
+        options[choice.cache] = NO_FILE if file is None else file
+        if searching or file is None:
+            options.update(choice.search)
+    name = " + ".join(candidate.choices) or "plain"
+    variant, _ = plan_variant(Variant(name, space.model, options))
+    return replace(variant, spec=None) if lacks else variant
+
+
+def refusal_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> Failure | None:
+    """Return why the choices of a candidate cannot go together, None if they can."""
+    return plan_candidate(candidate, spaces).failure
+
+
+def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
+    """Return a candidate's choices."""
+    by_name = choices_by_name(space)
+    return [by_name[name] for name in candidate.choices]
+
+
+def cache_name(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
+    """Return the name of the session's cache that a candidate fills or reads, empty without.
+
+    Candidates of one model that agree in all that decides what the cache holds share it. The name
+    can be that of a file.
+    """
+    space = spaces[candidate.model]
+    choice = next((each for each in choices_in(candidate, space) if each.cache), None)
+    if choice is None:
+        return ""
+    deciding = [
+        each.name
+        for dimension in space.dimensions
+        if dimension.name in choice.cache_depends
+        for each in dimension.choices
+        if each.name in candidate.choices and each is not choice
+    ]
+    words = (f"{space.engine}-{candidate.model}", choice.name, *deciding)
+    return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)
+
+
+def engine_of(space: ModelSpace) -> Engine:
+    """Return the engine that a space is for."""
+    return engine_for(Path(space.model), space.engine)

@@ -1,0 +1,218 @@
+"""What a search tries with a model, and how candidates are run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.errors import UsageError
+from lar.records.tuning import Candidate
+from lar.tuning.space import cache_name, make_space, plan_candidate, refusal_of, survey_space
+
+WriteScript = Callable[..., str]
+
+LANDSCAPE: dict[str, Any] = {
+    "times": [[0.010, 0.001, None]],
+    "outputs": {"prob": [0.25, 0.75]},
+    "search_seconds": 20.0,
+    "search_depends": ["enable_nchw44"],
+    "dimensions": [
+        {
+            "name": "layout",
+            "choices": [
+                {"name": "nchw44", "options": {"enable_nchw44": True}},
+                {
+                    "name": "nchw88",
+                    "options": {"enable_nchw88": True, "engine_fix": "x2apic"},
+                    "allow": "engine-fixes",
+                },
+                {"name": "nchw32", "options": {"enable_nchw32": True}, "for_full": True},
+            ],
+        },
+        {
+            "name": "algorithms",
+            "choices": [
+                {
+                    "name": "fast-run",
+                    "search": {"fast_run": True},
+                    "cache": "fast_run_algo_policy",
+                    "cache_depends": ["layout"],
+                }
+            ],
+        },
+        {
+            "name": "threads",
+            "choices": [
+                {"name": "2 threads", "options": {"multithread": 2}},
+                {"name": "in the caller", "options": {"cpu_default": True}},
+                {"name": "2 copies", "options": {"thread": 2}, "objectives": ["throughput"]},
+            ],
+        },
+        {"name": "shapes", "choices": [{"name": "const", "options": {"const_shape": True}}]},
+        {
+            "name": "environment",
+            "choices": [
+                {
+                    "name": "turbo",
+                    "options": {"engine_env": ["TURBO=1"]},
+                    "allow": "engine-env",
+                }
+            ],
+        },
+    ],
+    "effects": [
+        {"when": {"enable_nchw44": True}, "factor": 0.8},
+        {"when": {"multithread": 2}, "factor": 0.6},
+        {"when": {"enable_nchw44": True, "multithread": 2}, "factor": 0.5},
+        {"when": {"fast_run_algo_policy": True}, "factor": 0.4},
+        {"when": {"engine_env": "TURBO=1"}, "factor": 0.9},
+        {"when": {"enable_nchw32": True}, "error": 0.5},
+        {
+            "when": {"const_shape": True, "enable_nchw44": True},
+            "refused": "shapes decide the layout",
+        },
+    ],
+}
+
+
+def names_in(script: str, **keywords: Any) -> list[str]:
+    space = make_space(script, keywords.pop("options", {}), **keywords)
+    return [choice.name for each in space.dimensions for choice in each.choices]
+
+
+def test_a_space_has_what_is_asked_for_and_allowed(write_script: WriteScript) -> None:
+    script = write_script(**LANDSCAPE)
+    quick = ["nchw44", "fast-run", "2 threads", "in the caller", "const"]
+    assert names_in(script) == quick
+    assert set(names_in(script, extent="full")) - set(quick) == {"nchw32"}
+    assert set(names_in(script, objective="throughput")) - set(quick) == {"2 copies"}
+    allowed = names_in(script, allowed=("engine-fixes", "engine-env"))
+    assert set(allowed) - set(quick) == {"nchw88", "turbo"}
+
+
+def test_what_the_user_gave_is_not_tried_nor_what_it_excludes(write_script: WriteScript) -> None:
+    script = write_script(**LANDSCAPE)
+    surveyed = survey_space(script, {"multithread": 3, "verbose": False})
+    assert surveyed.space.options == {"multithread": 3}
+    assert "threads" not in [each.name for each in surveyed.space.dimensions]
+    reasons = {each.choice.name: each.why for each in surveyed.left_out}
+    assert reasons["2 threads"] == "--multithread is given"
+    assert reasons["in the caller"].startswith("--cpu-default and --multithread exclude each other")
+    assert reasons["nchw88"] == "it is not allowed: --allow engine-fixes"
+
+
+def test_a_plain_run_that_is_refused_has_no_space(write_script: WriteScript) -> None:
+    script = write_script(**LANDSCAPE)
+    with pytest.raises(UsageError, match="--cuda: the scripted engine cannot do this"):
+        make_space(script, {"cuda": 0})
+
+
+def test_a_candidate_has_the_options_of_its_choices(write_script: WriteScript) -> None:
+    spaces = [
+        make_space(
+            write_script(**LANDSCAPE),
+            {"engine_env": ["A=1"], "seed": 3},
+            allowed=("engine-env", "engine-fixes"),
+        )
+    ]
+    variant = plan_candidate(Candidate(choices=("nchw88", "turbo")), spaces)
+    assert variant.spec is not None
+    assert variant.name == "nchw88 + turbo"
+    assert variant.spec.settings == {"enable_nchw88": True, "engine_fix": "x2apic"}
+    assert variant.spec.environment == {"A": "1", "TURBO": "1"}
+    assert variant.spec.seed == 3
+
+
+def test_a_cache_is_filled_by_a_search_and_read_without(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    spaces = [make_space(write_script(**LANDSCAPE), {})]
+    fast = Candidate(choices=("fast-run",))
+    caches = {"fast_run_algo_policy": str(tmp_path / "a.cache")}
+    searching = plan_candidate(fast, spaces, caches, searching=True).spec
+    reading = plan_candidate(fast, spaces, caches).spec
+    assert searching is not None
+    assert reading is not None
+    assert reading.settings == caches
+    assert searching.settings == {"fast_run": True, **caches}
+    unmade = plan_candidate(fast, spaces)
+    assert (unmade.spec, unmade.failure) == (None, None)
+
+
+def test_caches_are_shared_where_what_decides_them_is_the_same(write_script: WriteScript) -> None:
+    spaces = [make_space(write_script(**LANDSCAPE), {})]
+    names = [
+        cache_name(Candidate(choices=choices), spaces)
+        for choices in (
+            ("fast-run",),
+            ("fast-run", "2 threads"),
+            ("nchw44", "fast-run"),
+            ("nchw44", "fast-run", "2 threads"),
+            ("nchw44",),
+        )
+    ]
+    assert names == ["fake-0+fast-run"] * 2 + ["fake-0+fast-run+nchw44"] * 2 + [""]
+
+
+def test_what_cannot_go_together_is_known_without_a_run(write_script: WriteScript) -> None:
+    spaces = [make_space(write_script(**LANDSCAPE), {})]
+    failure = refusal_of(Candidate(choices=("nchw44", "const")), spaces)
+    assert failure is not None
+    assert failure.message == (
+        "--const-shape and --enable-nchw44 exclude each other: shapes decide the layout"
+    )
+    assert refusal_of(Candidate(choices=("nchw44", "2 threads")), spaces) is None
+
+
+class TestScriptedLandscape:
+    """The scripted engine plays what options do together."""
+
+    def test_factors_of_combinations(self, write_script: WriteScript) -> None:
+        script = write_script(**LANDSCAPE)
+        medians = [
+            lar.run(script, iter=3, **options).latency.median
+            for options in (
+                {},
+                {"enable_nchw44": True},
+                {"enable_nchw44": True, "multithread": 2},
+                {"engine_env": ["TURBO=1"]},
+            )
+        ]
+        assert medians == pytest.approx([0.010, 0.008, 0.0024, 0.009])
+
+    def test_wrong_outputs(self, write_script: WriteScript) -> None:
+        result = lar.run(write_script(**LANDSCAPE), iter=1, enable_nchw32=True)
+        assert result.outputs[0].maximum == pytest.approx(1.25)
+
+    def test_a_search_writes_a_cache_for_the_options_it_was_made_with(
+        self, write_script: WriteScript, tmp_path: Path
+    ) -> None:
+        script, cache = write_script(**LANDSCAPE), str(tmp_path / "a.cache")
+        searched = lar.run(script, iter=2, fast_run=True, fast_run_algo_policy=cache)
+        assert searched.warmup.end_to_end == pytest.approx([20.004])
+        assert searched.latency.median == pytest.approx(0.004)
+        assert json.loads(Path(cache).read_text()) == {}
+        read = lar.run(script, iter=2, fast_run_algo_policy=cache)
+        assert (read.warmup.end_to_end[0], read.latency.median) == pytest.approx((0.004, 0.004))
+        other = lar.run(script, iter=2, fast_run_algo_policy=cache, enable_nchw44=True)
+        assert other.latency.median == pytest.approx(0.008)
+
+    @pytest.mark.parametrize(("at", "searching"), [("load", False), ("search", True)])
+    def test_faults_of_an_option(self, write_script: WriteScript, at: str, searching: bool) -> None:
+        fault = {"when": {"const_shape": True}, "fault": {"at": at, "do": "exit"}}
+        script = write_script(effects=[fault])
+        assert lar.run(script, iter=1, fast_run=searching).status == "ok"
+        faulty = lar.run(script, iter=1, const_shape=True, fast_run=searching)
+        assert faulty.status == "crashed"
+
+    def test_memory_of_an_option(self, write_script: WriteScript) -> None:
+        script = write_script(effects=[{"when": {"const_shape": True}, "memory_bytes": 60_000_000}])
+        plain, large = lar.run(script, iter=1), lar.run(script, iter=1, const_shape=True)
+        assert plain.peak_memory_bytes is not None
+        assert large.peak_memory_bytes is not None
+        assert large.peak_memory_bytes - plain.peak_memory_bytes > 30_000_000
