@@ -173,6 +173,8 @@ class Trial:
 class TuneRequest:
     """What was asked for, as far as the search goes by it.
 
+    `extent` is `quick`, `full`, or the file that names what is tried: in `full` nothing that can be
+    tried is left out as long as there is time.
     `budget_seconds` is the time of all sessions together. `margin` is by how much a candidate must
     be able to win to be worth measuring: 0.01 for 1 %. `options` are those of all runs, inputs
     among them.
@@ -180,6 +182,7 @@ class TuneRequest:
 
     spaces: tuple[ModelSpace, ...]
     objective: Objective = "latency"
+    extent: str = "quick"
     budget_seconds: float = 120.0
     margin: float = 0.01
     allowed: tuple[Allowed, ...] = ()
