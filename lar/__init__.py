@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from lar.records.profile import Profile
     from lar.records.run import RunResult, RunSpec, read_result, schema_of_result
+    from lar.records.tuning import TuneResult, read_tune
     from lar.results.reading import read_results
     from lar.results.store import save
     from lar.running.api import read_info, run
@@ -52,6 +53,8 @@ _API = {
     "read_result": "lar.records.run",
     "BenchResult": "lar.records.bench",
     "read_bench": "lar.records.bench",
+    "TuneResult": "lar.records.tuning",
+    "read_tune": "lar.records.tuning",
     "Comparison": "lar.records.comparison",
     "read_comparison": "lar.records.comparison",
     "ComparisonOfSides": "lar.records.comparison",
@@ -75,6 +78,7 @@ __all__ = [
     "Profile",
     "RunResult",
     "RunSpec",
+    "TuneResult",
     "UsageError",
     "__version__",
     "bench",
@@ -89,6 +93,7 @@ __all__ = [
     "read_profile",
     "read_result",
     "read_results",
+    "read_tune",
     "run",
     "save",
     "schema_of_result",

@@ -177,6 +177,18 @@ class CacheFiles(abc.ABC):
         """
         return
 
+    def copy(self, path: str, place: str, flag: str) -> None:
+        """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
+
+        Raises:
+            LarError: the place cannot be written; the flag is named.
+        """
+        from lar.files.input_file import read_input
+        from lar.files.report_file import OutputFile
+
+        with OutputFile(place, flag) as output:
+            output.write(read_input(path, what="cache"))
+
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
         """Add the contents of files to another file, and keep what it already has.
@@ -290,6 +302,14 @@ class Engine(abc.ABC):
     def is_installed(self) -> bool:
         """True if its library is installed for this Python."""
         return not self.distribution or is_package(self.distribution)
+
+    @property
+    def version(self) -> str:
+        """The version of its library that is installed for this Python, as results name it; empty
+        if that is not known without importing it."""
+        from lar.measurement.machine import installed_version  # slow to import, as what it asks is
+
+        return installed_version(self.distribution) if self.distribution else ""
 
     @property
     def cache(self) -> CacheFiles | None:

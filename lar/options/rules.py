@@ -29,6 +29,7 @@ from lar.options.table import (
     DUMPS,
     DURATION,
     FAKE_FIRST,
+    FORCE,
     GET_STATIC_MEM_INFO,
     IDLE_MS,
     IN_PROCESS,
@@ -67,6 +68,7 @@ from lar.options.table import (
     SAVE,
     SCALE,
     SEARCHES,
+    SETTINGS,
     STORE,
     TAG,
     TARGET_CI,
@@ -434,6 +436,7 @@ RULES: tuple[Rule, ...] = (
     Limit(MIN_TIME, late_minimum, "measuring would end before it may"),
     Limit(TIMEOUT, early_timeout, "the run would be ended before it has measured"),
     needs((TAG, STORE), any_of=(SAVE,), why="nothing is stored"),
+    needs(FORCE, any_of=(SETTINGS,), why="nothing else is refused that it would allow"),
     # Device and threads
     excludes(CUDA, CPU, CPU_DEFAULT, PROVIDER, why="they name different devices"),
     excludes(

@@ -107,6 +107,16 @@ ENGINE_FIX = Option(
     choices=("x2apic",),
     purpose="setting",
 )
+SETTINGS = PathOption(
+    "settings",
+    "run with the settings in this file, which `lar tune` has written; a flag typed beside it "
+    "takes the place of the file's, or is refused where it contradicts another of them",
+    IN_RUN,
+    reads=True,
+)
+FORCE = Switch(
+    "force", "use --settings that were made for another model, machine or engine too", IN_RUN
+)
 
 # End and pace of measuring
 
@@ -558,7 +568,7 @@ DEBUG = Switch("debug", "show the traceback of an error", IN_DEBUG)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV),
-    *(PYTHON, ENGINE_FIX),
+    *(PYTHON, ENGINE_FIX, SETTINGS, FORCE),
     *(DURATION, TARGET_CI, MIN_TIME, MAX_TIME, IDLE_MS, RATE, ARRIVALS),
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
@@ -581,7 +591,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(IN_PROCESS, DEBUG),
 )
 
-# The twenty-two that `lar run --help` shows.
+# The twenty-three that `lar run --help` shows.
 COMMON: tuple[Option[Any], ...] = (
     ITER,
     WARMUP_ITER,
@@ -589,6 +599,7 @@ COMMON: tuple[Option[Any], ...] = (
     TARGET_CI,
     ENGINE,
     TIMEOUT,
+    SETTINGS,
     INPUT,
     RESIZE,
     BATCH_SIZE,

@@ -10,8 +10,10 @@ from lar.options.table import (
     DRIVER,
     ENGINE,
     ENGINE_ENV,
+    FORCE,
     OPTIONS,
     PYTHON,
+    SETTINGS,
     STALL_TIMEOUT,
     TIMEOUT,
     VERBOSE,
@@ -19,7 +21,10 @@ from lar.options.table import (
 )
 
 # Of the options that say how a run is made; the bench itself says how often and how long.
-HOW = (WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV, PYTHON)
+HOW = (
+    *(WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, COPY_TO_HOST, ENGINE_ENV, PYTHON),
+    *(SETTINGS, FORCE),
+)
 
 
 def can_vary(option: Option[Any]) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from lar.errors import check_keywords
 from lar.records.bench import OutputDifference, Turn
 from lar.records.run import (
     EngineFacts,
@@ -21,6 +22,8 @@ from lar.records.run import (
     ModelFile,
     OutputSummary,
     Status,
+    record_of_format,
+    record_to_json,
 )
 from lar.records.summary import Difference, Summary
 
@@ -254,6 +257,29 @@ class TuneResult:
         """The best, which is the baseline where nothing was shown to be better."""
         return self.ranking[0] if self.ranking else None
 
+    @property
+    def baseline(self) -> RankedCandidate | None:
+        """The plain run of the first model, with which all others are compared."""
+        return next((each for each in self.ranking if each.candidate == BASELINE), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
+        import msgspec
+
+        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
+        return decoded
+
+    def to_json(self) -> str:
+        """Return the text that `lar.read_tune` reads."""
+        return record_to_json(self).decode()
+
+    def rows(self) -> list[dict[str, str | int | float | None]]:
+        """Return a dictionary for each candidate, as pandas takes them: `DataFrame(tune.rows())`.
+
+        They are in the order of the ranking; `value` is in seconds, or in bytes of memory.
+        """
+        return [row_of(place, each, self) for place, each in enumerate(self.ranking, 1)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TunedSettings:
@@ -303,3 +329,44 @@ def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue
                 value = before + value
             found[key] = value
     return found
+
+
+def row_of(
+    place: int, ranked: RankedCandidate, result: TuneResult
+) -> dict[str, str | int | float | None]:
+    """Return what was found of a candidate; times are seconds."""
+    space = result.request.spaces[ranked.candidate.model]
+    difference, outputs = ranked.difference, ranked.output_difference
+    interval = difference.interval if difference else None
+    return {
+        "place": place,
+        "candidate": ranked.name,
+        "model": space.model,
+        "engine": space.engine,
+        "status": ranked.status,
+        "objective": result.request.objective,
+        "value": ranked.value,
+        "ratio": difference.ratio if difference else None,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "difference": difference.verdict if difference else "",
+        "median": ranked.latency.median if ranked.latency else None,
+        "iterations": ranked.latency.count if ranked.latency else 0,
+        "processes": ranked.looks,
+        "peak_memory_bytes": ranked.peak_memory_bytes,
+        "outputs": outputs.agreement if outputs else "",
+        "output_error": outputs.max_error if outputs else None,
+        "verdict": ranked.verdict,
+        "error": ranked.failure.message if ranked.failure else "",
+    }
+
+
+@check_keywords
+def read_tune(data: bytes | str) -> TuneResult:
+    """Decode what `lar tune --json` wrote, of any version so far.
+
+    Raises:
+        ValueError: the text is not JSON, or not the result of a search of a version that this lar
+            reads.
+    """
+    return record_of_format(data, TuneResult, TUNE_FORMAT)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +25,13 @@ from lar.options.table import (
     BY_KEY,
     CUDA,
     DURATION,
+    ENGINE_ENV,
+    FORCE,
     IDLE_MS,
     MAX_TIME,
     MIN_TIME,
     OPTIONS,
+    SETTINGS,
     TARGET_CI,
     THREAD,
     collect_settings,
@@ -72,6 +77,77 @@ def plan_run(
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_texts(values)
     source = add_test_set(source_of(model), values["input"] or ())
+    if SETTINGS.is_given(values):
+        with naming_settings(values):
+            return plan_source(source, add_settings(source, values), began, start)
+    return plan_source(source, values, began, start)
+
+
+def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with those of the settings file behind them: what is given besides takes
+    their place, but environment variables are joined.
+
+    Raises:
+        UsageError: the file cannot be read, has a wrong value, or was made for something else.
+    """
+    from lar.running.settings_file import check_caches, check_fit, read_settings
+
+    path = values[SETTINGS.key]
+    settings = read_settings(path)
+    try:
+        found = parse_values(settings.options)
+    except UsageError as error:
+        raise UsageError(error.message, error.hint, flag=SETTINGS.flag, subject=path) from None
+    given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
+    if ENGINE_ENV.key in given:
+        given[ENGINE_ENV.key] = [*found[ENGINE_ENV.key], *given[ENGINE_ENV.key]]
+    joined = {**values, **found, **given}
+    if not FORCE.of(values):
+        engine = engine_for(Path(source.model), joined["engine"])
+        own_python = not joined["python"]
+        check_fit(settings, path, source.model, engine, own_python=own_python)
+    check_caches(settings, path, joined)
+    return joined
+
+
+@contextlib.contextmanager
+def naming_settings(values: Mapping[str, Any]) -> Iterator[None]:
+    """Have errors about flags that nobody typed say that they are of the settings file.
+
+    Raises:
+        UsageError: the error, with such a hint.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if error.flag == SETTINGS.flag:
+            raise
+        from lar.running.settings_file import read_settings
+
+        path = values[SETTINGS.key]
+        flags = [
+            BY_KEY[key].flag
+            for key in read_settings(path).options
+            if not BY_KEY[key].is_given(values)
+        ]
+        words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
+        named = [flag for flag in flags if flag in words]
+        if not named:
+            raise
+        says = f"{path} sets {' and '.join(named)}"
+        hint = f"{error.hint}; {says}" if error.hint else says
+        raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
+
+
+def plan_source(
+    source: Source, values: Mapping[str, Any], began: float | None, start: Start | None
+) -> RunSpec:
+    """Return the spec of a run of a model or of testcases; `values` has every option.
+
+    Raises:
+        UsageError: the model cannot be read or the options cannot be honoured.
+        EngineMissing: the engine is not installed.
+    """
     engine = engine_for(Path(source.model), values["engine"])
     settings = collect_settings(values)
     check_options(engine, settings)

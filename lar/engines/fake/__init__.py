@@ -32,6 +32,7 @@ class FakeEngine(Engine):
     formats = (SCRIPT,)
     drivers = (DriverEntry("script", "plays a JSON script", script_driver),)
     is_for_tests = True
+    version = "1"
     isolating_driver = "script"
     searches = SEARCHES
 

@@ -54,6 +54,7 @@ from lar.engines.onnxruntime.model_fields import (
 )
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import LarError, UsageError, error_of_write
+from lar.files.report_file import OutputFile
 from lar.measurement.machine import CPUINFO, read_field, read_processor
 from lar.options.table import C_OPR_LIB, FAST_RUN, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
@@ -233,6 +234,19 @@ class ModelCaches(CacheFiles):
             "`lar cache show` and `diff` print what it was made for",
             subject=path,
         )
+
+    def copy(self, path: str, place: str, flag: str) -> None:
+        real = Path(os.path.realpath(place))
+        with locked(Path(os.path.realpath(path)).parent, fcntl.LOCK_SH):
+            new = read_cache(path)
+            old = read_cache(real) if real.exists() else None
+            # The second file first: whoever reads the first one must find it.
+            if new.record.data:
+                with OutputFile(str(real.with_name(new.record.data)), flag) as output:
+                    output.write((new.folder / new.record.data).read_bytes())
+            super().copy(path, place, flag)
+        if old is not None and old.record.data not in ("", new.record.data):
+            real.with_name(old.record.data).unlink(missing_ok=True)
 
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> NoReturn:
         self.check_editable(paths[0], "merge")

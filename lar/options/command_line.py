@@ -1,0 +1,49 @@
+"""The command line that option values stand for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from lar.options.option import Option, is_set
+from lar.options.table import CUDA, OPTIONS
+from lar.records.tuning import OptionValue
+
+
+def format_command(model: str, options: Mapping[str, OptionValue]) -> str:
+    """Return the command line that runs a model with these options, quoted for a shell."""
+    return shlex.join(["lar", model, *words_of(options)])
+
+
+def format_flags(options: Mapping[str, OptionValue]) -> str:
+    """Return the flags that these options stand for, quoted for a shell."""
+    return shlex.join(words_of(options))
+
+
+def words_of(options: Mapping[str, OptionValue]) -> Iterator[str]:
+    """Yield the flags of options and their values, in the order of the table of options."""
+    for option in OPTIONS:
+        value = options.get(option.key)
+        if not is_set(value):
+            continue
+        if option.parse is None:
+            yield option.flag
+            continue
+        values = value if isinstance(value, tuple) and option.repeatable else (value,)
+        for each in values:
+            yield from words_of_value(option, text_of(each))
+
+
+def words_of_value(option: Option[object], text: str) -> Iterator[str]:
+    """Yield the flag and a value; as one word where the parser would take two for two flags."""
+    if option is CUDA:
+        yield f"{option.flag}:{text}"
+    elif text.startswith("-"):
+        yield f"{option.flag}={text}"
+    else:
+        yield from (option.flag, text)
+
+
+def text_of(value: object) -> str:
+    """Return what would be typed for a value; several have commas between them."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

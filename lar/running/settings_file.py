@@ -1,0 +1,221 @@
+"""The settings that `lar tune` has found, in a file: read strictly, and checked against what they
+were found for.
+
+Settings that win on one machine lose on another, so a file is refused where the model, the
+processor, the cores or the engine are others than it was made for. Reading one imports no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lar.engines.engine import Engine
+from lar.errors import UsageError, nearest, printable
+from lar.files.input_file import read_input
+from lar.measurement.machine import read_cpu_limit, read_model_file, read_processor
+from lar.options.option import Option
+from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
+from lar.options.variants import BENCH_KEYS
+from lar.records.run import record_from_json, record_to_json
+from lar.records.tuning import SETTINGS_FORMAT, OptionValue, TunedSettings
+
+MOST_BYTES = 1 << 20
+HINT = "give what `lar tune MODEL --output FILE` wrote"
+# What a search for algorithms makes anew if it is missing.
+SEARCHES = (FAST_RUN, FULL_RUN)
+
+# What other files of lar begin with.
+OTHERS = {
+    "lar.result/": "the result of a run",
+    "lar.bench/": "the result of a bench",
+    "lar.tune/": "all that a search has found, and not the settings alone",
+}
+
+
+def can_be_set(option: Option[Any]) -> bool:
+    """Return whether settings may hold an option: it says how a model is run, not on what."""
+    return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
+
+
+def read_settings(path: str) -> TunedSettings:
+    """Read a file of settings; the files that they name are as they are named from here.
+
+    Raises:
+        UsageError: it cannot be read, is no such file, or holds what this lar does not know.
+    """
+    content = parse_json(read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES))
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != SETTINGS_FORMAT:
+        raise unreadable(path, describe_format(found))
+    try:
+        settings = record_from_json(json.dumps(content), TunedSettings)
+        check_known(content, json.loads(record_to_json(settings)))
+        check_options(settings.options)
+    except ValueError as error:
+        raise unreadable(path, printable(str(error))) from None
+    return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
+
+
+def parse_json(data: bytes) -> Any:
+    """Return what JSON holds, None if it is none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def describe_format(found: object) -> str:
+    """Return what is wrong with a file that is of another format."""
+    text = found if isinstance(found, str) else ""
+    if text.startswith("lar.settings/"):
+        return f"is of another version of lar: its format is {printable(text)}"
+    for begin, what in OTHERS.items():
+        if text.startswith(begin):
+            return f"is {what}"
+    return "is not a file of settings"
+
+
+def unreadable(path: str, problem: str) -> UsageError:
+    return UsageError(problem, HINT, flag=SETTINGS.flag, subject=path)
+
+
+def check_known(given: Any, known: Any, where: str = "") -> None:
+    """Refuse fields that a record does not have.
+
+    Raises:
+        ValueError: naming one.
+    """
+    if where == "options" or not isinstance(given, dict) or not isinstance(known, dict):
+        return
+    for name, value in given.items():
+        if name not in known:
+            near = nearest(name, known)
+            place = f" in {where!r}" if where else ""
+            raise ValueError(
+                f"has an unknown field {name!r}{place}"
+                + (f"; did you mean {near!r}?" if near else "")
+            )
+        check_known(value, known[name], name)
+
+
+def check_options(options: Mapping[str, OptionValue]) -> None:
+    """Refuse options that settings do not have.
+
+    Raises:
+        ValueError: naming one.
+    """
+    keys = [key for key, option in BY_KEY.items() if can_be_set(option)]
+    for key in options:
+        if key not in keys:
+            near = nearest(key, keys)
+            known = "does not say how a model is run" if key in BY_KEY else "is unknown"
+            raise ValueError(
+                f"its option {key!r} {known}" + (f"; did you mean {near!r}?" if near else "")
+            )
+
+
+def with_places(options: Mapping[str, OptionValue], folder: str) -> dict[str, OptionValue]:
+    """Return options with the files that they name as they are named from here."""
+
+    def place(key: str, value: OptionValue) -> OptionValue:
+        is_file = BY_KEY[key].reads and isinstance(value, str)
+        return os.path.join(folder, str(value)) if is_file else value
+
+    return {key: place(key, value) for key, value in options.items()}
+
+
+def check_fit(
+    settings: TunedSettings, path: str, model: str, engine: Engine, *, own_python: bool
+) -> None:
+    """Refuse settings that were made for something else. The version of an engine is known for
+    lar's own Python alone.
+
+    Raises:
+        UsageError: naming all that differs.
+    """
+    version = engine.version if own_python else ""
+    differences = [*differences_of(settings, model, engine, version)]
+    if differences:
+        raise UsageError(
+            f"was made for something else: {'; '.join(differences)}",
+            "`lar tune MODEL` finds the settings for this; --force takes these all the same",
+            flag=SETTINGS.flag,
+            subject=path,
+        )
+
+
+def differences_of(
+    settings: TunedSettings, model: str, engine: Engine, version: str
+) -> Iterator[str]:
+    """Yield what is not as it was when the settings were found."""
+    theirs, machine = settings.engine, settings.machine
+    if not is_same_model(settings, model):
+        name = os.path.basename(settings.model.path)
+        yield f"the model is not {name} with SHA-256 {settings.model.sha256[:12]}"
+    if theirs.name != engine.name:
+        yield f"the engine is {engine.name}, not {theirs.name}"
+    elif version and version != theirs.version:
+        yield f"the version of {engine.title} is {version}, not {theirs.version}"
+    here: list[tuple[str, object, object]] = [
+        ("processor", read_processor(), machine.processor),
+        ("number of cores", usable_cores(), machine.usable_cores),
+        ("limit of CPU time", describe_limit(read_cpu_limit()), describe_limit(machine.cpu_limit)),
+    ]
+    for what, mine, its in here:
+        if mine and its and mine != its:
+            yield f"the {what} is {mine}, not {its}"
+
+
+def is_same_model(settings: TunedSettings, model: str) -> bool:
+    """Return whether a model file is the one that settings were found for; one of another size is
+    not read."""
+    try:
+        if os.stat(model).st_size != settings.model.size_bytes:
+            return False
+    except OSError:
+        return True  # whoever loads it says what is wrong
+    return read_model_file(Path(model)).sha256 == settings.model.sha256
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, as the facts about a machine have it."""
+    can_ask = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if can_ask else (os.cpu_count() or 1)
+
+
+def describe_limit(limit: float | None) -> str:
+    return "none" if limit is None else f"{limit:g} CPUs"
+
+
+def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) -> None:
+    """Refuse settings whose cache is missing; a search makes it anew.
+
+    `values` are those of the run, with the settings among them.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if any(option.is_given(values) for option in SEARCHES):
+        return
+    for key, cache in settings.options.items():
+        is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
+        if is_cache and not os.path.exists(str(cache)):
+            hint = f"copy it from where {os.path.basename(path)} was written"
+            if key == FAST_RUN_ALGO_POLICY.key:
+                hint += f", or add {FAST_RUN.flag}, which searches anew and writes it"
+            raise UsageError(
+                f"its cache {os.path.basename(str(cache))} is missing beside it",
+                hint,
+                flag=SETTINGS.flag,
+                subject=path,
+            )
+
+
+def name_of_cache(path: str) -> str:
+    """Return the name of the cache beside a settings file: `tuned.cache` for `tuned.json`."""
+    return f"{Path(path).stem}.cache"

@@ -1,0 +1,160 @@
+"""A run with the settings of a search: what they set, when they are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from lar.files.report_file import OutputFile
+from lar.records.tuning import OptionValue
+from lar.running.plan import plan_run
+from lar.tuning.outcome import write_settings
+from tests.conftest import RunLar, WriteScript
+from tests.tuning.made_tune import ENGINE, SCRIPTED, tune_of_script
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def model(write_script: WriteScript) -> str:
+    return write_script(outputs={"prob": [0.25, 0.75]}, times=[[0.01, 0.0, None]])
+
+
+def settings_for(model: str, options: dict[str, OptionValue]) -> str:
+    path = str(Path(model).parent / "tuned.json")
+    engine = SCRIPTED if model.endswith(".fake") else ENGINE
+    with OutputFile(path, "--output") as output:
+        write_settings(output, tune_of_script(model, options, engine=engine))
+    return path
+
+
+def change(path: str, key: str, value: object) -> None:
+    """Write another value into a settings file: `machine.processor`."""
+    content = json.loads(Path(path).read_text())
+    *parents, last = key.split(".")
+    place = content
+    for each in parents:
+        place = place[each]
+    place[last] = value
+    Path(path).write_text(json.dumps(content))
+
+
+def test_a_run_has_what_the_file_sets(model: str, run_lar: RunLar) -> None:
+    path = settings_for(model, {"thread": 2, "engine_env": ("A=1", "B=2")})
+    spec = plan_run(model, {"settings": path})
+    assert (spec.settings, spec.environment) == ({"thread": 2}, {"A": "1", "B": "2"})
+    assert lar.run(model, settings=path, iter=3).spec.settings == {"thread": 2}
+    done = run_lar(model, "--settings", path, "--iter", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_typed_beside_it_takes_the_place_of_the_file(model: str) -> None:
+    path = settings_for(model, {"thread": 2, "engine_env": ("A=1", "B=2"), "cpu": True})
+    spec = plan_run(model, {"settings": path, "thread": 3, "engine_env": ["B=3"]})
+    assert spec.settings == {"thread": 3, "cpu": True}
+    assert spec.environment == {"A": "1", "B": "3"}
+
+
+def test_what_contradicts_the_file_is_refused(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "digits.mge"
+    place.write_bytes((root / "models/digits_cnn.mge").read_bytes())
+    path = settings_for(str(place), {"enable_nchw88": True})
+    with pytest.raises(lar.UsageError) as caught:
+        plan_run(str(place), {"settings": path, "enable_nchw44": True, "force": True})
+    assert "--enable-nchw44 and --enable-nchw88 exclude each other" in caught.value.message
+    assert caught.value.hint == f"give one of them; {path} sets --enable-nchw88"
+
+
+def test_a_bench_and_a_comparison_take_it(model: str, run_lar: RunLar) -> None:
+    path = settings_for(model, {"thread": 2})
+    bench = lar.bench([model, f"{model} --settings {path}"], budget_seconds=1, margin=0.5)
+    assert [it.spec.settings for it in bench.variants if it.spec] == [{}, {"thread": 2}]
+    done = run_lar("compare", model, f"{model} --settings {path} --cpu")
+    assert "--bin-io-dump" in done.stderr  # which the engine of scripts does not do
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("model.sha256", "0" * 64, "the model is not script_0.fake with SHA-256 000000000000"),
+        ("model.size_bytes", 1, "the model is not script_0.fake with SHA-256"),
+        ("machine.processor", "Z80", "the processor is "),
+        ("machine.usable_cores", 999, "the number of cores is "),
+        ("machine.cpu_limit", 0.125, "the limit of CPU time is none, not 0.125 CPUs"),
+        ("engine.version", "2", "the version of the scripted engine is 1, not 2"),
+        ("engine.name", "megengine", "the engine is fake, not megengine"),
+    ],
+)
+def test_it_is_refused_for_something_else(model: str, key: str, value: object, said: str) -> None:
+    path = settings_for(model, {"thread": 2})
+    change(path, key, value)
+    with pytest.raises(lar.UsageError) as caught:
+        plan_run(model, {"settings": path})
+    assert caught.value.message.startswith(f"--settings: {path}: was made for something else: ")
+    assert said in caught.value.message
+    assert "--force" in caught.value.hint
+    assert plan_run(model, {"settings": path, "force": True}).settings == {"thread": 2}
+
+
+def test_the_command_line_says_why_in_two_lines(model: str, run_lar: RunLar) -> None:
+    path = settings_for(model, {"thread": 2})
+    change(path, "machine.processor", "Z80")
+    done = run_lar(model, "--settings", path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 2)
+    assert run_lar(model, "--settings", path, "--force", "--iter", "1").returncode == 0
+    assert "--force needs --settings" in run_lar(model, "--force").stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("format", "lar.settings/9", "is of another version of lar: its format is lar.settings/9"),
+        ("format", "lar.tune/1", "is all that a search has found, and not the settings alone"),
+        ("format", 3, "is not a file of settings"),
+        ("modle", 1, "has an unknown field 'modle'; did you mean 'model'?"),
+        ("machine.coers", 1, "has an unknown field 'coers' in 'machine'; did you mean 'cores'?"),
+        ("machine.cores", "two", "Expected `int`, got `str` - at `$.machine.cores`"),
+        ("options.thraed", 2, "its option 'thraed' is unknown; did you mean 'thread'?"),
+        ("options.input", "x", "its option 'input' does not say how a model is run"),
+        ("options.json", "x", "its option 'json' does not say how a model is run"),
+        ("options.thread", "two", "--thread: "),
+        ("options.cpu", "yes", "--cpu: is a switch: it takes True or False, not 'yes'"),
+        ("options.thread", None, "Expected"),
+    ],
+)
+def test_a_file_that_is_not_right_is_refused(
+    model: str, key: str, value: object, said: str
+) -> None:
+    path = settings_for(model, {"thread": 2})
+    change(path, key, value)
+    with pytest.raises(lar.UsageError) as caught:
+        plan_run(model, {"settings": path, "force": True})
+    assert caught.value.message.startswith(f"--settings: {path}: ")
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"format": "lar.settings/1"}'])
+def test_a_damaged_file_is_refused(model: str, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.json").write_bytes(content)
+    with pytest.raises(lar.UsageError):
+        plan_run(model, {"settings": str(tmp_path / "t.json")})
+
+
+def test_a_cache_is_named_from_the_file(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "digits.mge"
+    place.write_bytes((root / "models/digits_cnn.mge").read_bytes())
+    path = settings_for(str(place), {"multithread": 2})
+    change(path, "options.fast_run_algo_policy", "tuned.cache")
+    with pytest.raises(
+        lar.UsageError, match=r"its cache tuned\.cache is missing beside it"
+    ) as caught:
+        plan_run(str(place), {"settings": path, "force": True})
+    assert "add --fast-run, which searches anew and writes it" in caught.value.hint
+    spec = plan_run(str(place), {"settings": path, "force": True, "fast_run": True})
+    assert spec.settings["fast_run_algo_policy"] == str(tmp_path / "tuned.cache")
