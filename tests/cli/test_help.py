@@ -112,7 +112,7 @@ def test_the_help_of_a_run_has_the_flags_that_people_use(
     text = printed(capsys, *(["help", "run"] if words == ["run"] else words))
     flags = {line.split()[0] for line in text.splitlines() if line.startswith("  --")}
     assert flags == {option.flag for option in COMMON}
-    assert len(flags) == 22
+    assert len(flags) == 23
     for group in GROUPS:
         assert f"\n  {group.name} " in text
     assert "`lar run --help all`" in text
