@@ -236,6 +236,19 @@ class Contribution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NotTried:
+    """A choice that the space of a model leaves out, and why.
+
+    `allow` is what the user would have to allow to have it tried, empty for another reason.
+    """
+
+    choice: str
+    model: int = 0
+    why: str = ""
+    allow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TuneResult:
     """Everything that a search found; the ranking has the winner first."""
 
@@ -248,6 +261,7 @@ class TuneResult:
     lar_version: str = ""
     started_at: str = ""
     models: tuple[ModelFile, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
     machine: MachineFacts | None = None
     wall_seconds: float = 0.0
     failure: Failure | None = None
