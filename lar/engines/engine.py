@@ -169,6 +169,10 @@ class CacheFiles(abc.ABC):
     def compare(self, first: str, second: str) -> CacheReport:
         """Describe how two files differ."""
 
+    def companions(self, path: str) -> tuple[str, ...]:
+        """Return the names of the files beside a file that belong to it."""
+        return ()
+
     def check_editable(self, path: str, action: str) -> None:
         """Refuse an action that files of this kind do not allow.
 

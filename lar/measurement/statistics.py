@@ -96,9 +96,9 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     known = sorted(each for each in samples.frequency if each is not None)
     low = LOW_FREQUENCY * percentile_of(known, 50) if known else 0.0
     found: dict[Cause, tuple[int, ...]] = {
-        "queue delay": disturbed_of(times, samples.queue_delay or (None,) * len(times)),
-        "steal": disturbed_of(times, samples.steal or (None,) * len(times)),
-        "throttling": disturbed_of(times, samples.throttled or (None,) * len(times)),
+        "queue delay": disturbed_of(times, samples.queue_delay),
+        "steal": disturbed_of(times, samples.steal),
+        "throttling": disturbed_of(times, samples.throttled),
         "frequency": tuple(
             index for index, each in enumerate(samples.frequency) if each is not None and each < low
         ),
@@ -111,7 +111,9 @@ def disturbed_of(
     end_to_end: Sequence[float], queue_delay: Sequence[float | None]
 ) -> tuple[int, ...]:
     """Return the indexes of the samples that waited for a CPU, or lost time in another way, for a
-    notable part of their time."""
+    notable part of their time; none where that was not measured."""
+    if not queue_delay:
+        return ()
     return tuple(
         index
         for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))

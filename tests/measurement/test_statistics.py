@@ -100,11 +100,12 @@ def test_disturbed_samples_waited_for_a_notable_part_of_their_time() -> None:
     queue_delay = [0.0, 0.004, 0.006, None, 0.2]
     assert disturbed_of(end_to_end, queue_delay) == (2, 4)
     assert disturbed_of([], []) == ()
+    assert disturbed_of([0.1], []) == ()  # nobody looked
 
 
 def test_samples_without_their_delays_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="zip"):
-        disturbed_of([0.1], [])
+        disturbed_of([0.1, 0.1], [0.1])
 
 
 def test_a_wait_at_the_bounds_is_none_yet() -> None:

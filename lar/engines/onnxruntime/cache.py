@@ -227,6 +227,10 @@ class ModelCaches(CacheFiles):
         lines.append(f"the same: {len({**keys[0], **keys[1]}) - len(differing)}")
         return CacheReport(lines, differs=bool(differing))
 
+    def companions(self, path: str) -> tuple[str, ...]:
+        data = read_cache(path).record.data
+        return (data,) if data else ()
+
     def check_editable(self, path: str, action: str) -> NoReturn:
         read_cache(path)  # a damaged one is refused for that
         raise UsageError(
