@@ -265,6 +265,14 @@ SHARE_PARAM_MEM = Switch(
     "hold the weights once: mapped from the file, and shared by the copies of --thread",
     IN_DEVICE,
 )
+NO_SPINNING = Switch(
+    "no_spinning",
+    "have threads that wait for work sleep at once, instead of asking for it again and again",
+    IN_DEVICE,
+)
+NO_ARENA = Switch(
+    "no_arena", "give memory back to the system at once, and keep none for later", IN_DEVICE
+)
 PROVIDER = Option(
     "provider", "run on this execution provider and on no other", IN_DEVICE, str, "NAME"
 )
@@ -573,7 +581,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(INPUT, INPUT_LAYOUT, RESIZE, MEAN, SCALE, BGR, RGB, BATCH_SIZE, FILL, SEED),
     *(LABELS, RESUME),
     *(CPU, CUDA, CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, THREAD),
-    *(SHARE_PARAM_MEM, PROVIDER),
+    *(SHARE_PARAM_MEM, NO_SPINNING, NO_ARENA, PROVIDER),
     *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),
     *(ENABLE_NCHW32, ENABLE_NCHW64, ENABLE_NHWCD4, LAYOUT_TRANSFORM, LAYOUT_TRANSFORM_DUMP),
     *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY, FAST_RUN_SHARED_BATCH_SIZE),

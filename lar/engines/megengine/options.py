@@ -8,8 +8,10 @@ network is made), `network_setup` (calls on the network before the model is load
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.megengine.spinning import SPIN_VARIABLE
 from lar.engines.option_rows import Drivers, Hook, LazyModule, OptionRow
 from lar.options.option import Option, Switch
 from lar.options.rules import (
@@ -66,6 +68,7 @@ from lar.options.table import (
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
     NO_SANITY_CHECK,
+    NO_SPINNING,
     OPERATOR_DUMPS,
     OPTIMIZE_FOR_INFERENCE,
     PACK_CACHE,
@@ -174,6 +177,11 @@ def run_beside_others(driver: LiteDriver, count: int) -> None:
         run_in_calling_thread(driver, True)
 
 
+def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
+    # The engine reads it when the first thread waits. It heeds no call.
+    os.environ[SPIN_VARIABLE] = "0"
+
+
 def bind_threads(driver: LiteDriver, cores: str) -> None:
     count = threads_of(driver.spec.settings)
     listed = [int(core) for core in cores.split(",")]
@@ -270,6 +278,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=run_beside_others,
     ),
     OptionRow(MULTI_THREAD_CORE_IDS, LITE, "thread affinity", after_load=bind_threads),
+    OptionRow(NO_SPINNING, BOTH, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
     *(
         OptionRow(
             layout,

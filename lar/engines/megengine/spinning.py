@@ -11,12 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lar.options.table import CPU_DEFAULT
+from lar.options.table import CPU_DEFAULT, NO_SPINNING
 
 SPIN_SECONDS = 5e-3
-VARIABLE = "MGB_WORKER_MAX_SPIN"  # how often it asks
+SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how often it asks
 
 
 def find_spin_seconds(settings: Mapping[str, Any]) -> float:
     """Return how much CPU time a thread spends at most while it waits for work."""
-    return 0.0 if CPU_DEFAULT.of(settings) or os.environ.get(VARIABLE) == "0" else SPIN_SECONDS
+    sleeps = NO_SPINNING.of(settings) or os.environ.get(SPIN_VARIABLE) == "0"
+    return 0.0 if CPU_DEFAULT.of(settings) or sleeps else SPIN_SECONDS

@@ -51,6 +51,8 @@ from lar.options.table import (
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
+    NO_ARENA,
+    NO_SPINNING,
     PROFILE,
     PROFILE_MEMORY,
     PROFILE_RAW,
@@ -224,6 +226,14 @@ def compute_deterministically(driver: SessionDriver, _: bool) -> None:
     driver.options.use_deterministic_compute = True
 
 
+def stop_spinning(driver: SessionDriver, _: bool) -> None:
+    driver.options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+
+def leave_arena_out(driver: SessionDriver, _: bool) -> None:
+    driver.options.enable_cpu_mem_arena = False
+
+
 def preprocess_weights(driver: SessionDriver, _: bool) -> None:
     driver.options.add_session_config_entry("session.disable_prepacking", "0")
 
@@ -263,6 +273,13 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "session.intra_op_thread_affinities; the calling thread has the first core",
         before_load=bind_threads,
     ),
+    OptionRow(
+        NO_SPINNING,
+        SESSION,
+        "session.intra_op.allow_spinning is 0",
+        before_load=stop_spinning,
+    ),
+    OptionRow(NO_ARENA, SESSION, "enable_cpu_mem_arena is off", before_load=leave_arena_out),
     OptionRow(
         GRAPH_OPTIMIZATION_LEVEL,
         SESSION,

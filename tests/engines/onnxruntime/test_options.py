@@ -225,3 +225,11 @@ def test_results_stay_those_of_the_default(model: Path, settings: dict[str, Any]
     assert expected.keys() == found.keys()
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_threads_sleep_and_memory_is_given_back_where_asked_for() -> None:
+    driver = load(no_spinning=True, no_arena=True)
+    spinning = driver.options.get_session_config_entry("session.intra_op.allow_spinning")
+    assert (spinning, driver.options.enable_cpu_mem_arena) == ("0", False)
+    assert "logits" in run(driver)
+    assert make_driver(DIGITS).options.enable_cpu_mem_arena
