@@ -23,6 +23,7 @@ from lar.records.tuning import (
     Contribution,
     Dimension,
     ModelSpace,
+    NotTried,
     OptionValue,
     RankedCandidate,
     Trial,
@@ -48,7 +49,9 @@ FED = FedInput(name="data", dtype="float32", shape=(1, 3, 224, 224), source="uni
 CRASH = Failure(
     problem="the engine crashed in phase load: killed by SIGSEGV", hint="try fewer options"
 )
-REFUSAL = Failure(flag="--enable-nchw44", problem="MegEngine cannot do this", exit_code=2)
+REFUSAL = Failure(
+    problem="--enable-nchw44 and --record-comp-seq exclude each other: it is a test", exit_code=2
+)
 
 
 def difference_of(ratio: float, spread: float = 0.02) -> Difference:
@@ -100,14 +103,13 @@ SPACE = ModelSpace(
             choices=(
                 Choice(name="nchw44", options={"enable_nchw44": True}),
                 Choice(name="nchw88", options={"enable_nchw88": True}),
-                Choice(
-                    name="x2apic fix",
-                    options={"engine_fix": "x2apic"},
-                    allow="engine-fixes",
-                ),
             ),
         ),
         Dimension(name="threads", choices=(Choice(name="2 threads", options={"multithread": 2}),)),
+        Dimension(
+            name="execution",
+            choices=(Choice(name="recorded", options={"record_comp_seq": True}),),
+        ),
         Dimension(
             name="algorithms",
             choices=(
@@ -178,7 +180,10 @@ def made_trials() -> tuple[Trial, ...]:
 
 def ranked(candidate: Candidate, verdict: str, **fields: object) -> RankedCandidate:
     made = RankedCandidate(
-        candidate=candidate, name=name_of(candidate, (SPACE,)), verdict=verdict, looks=4
+        candidate=candidate,
+        name=name_of(candidate, (SPACE,)),
+        verdict=verdict,
+        looks=4 if candidate in SECONDS else 0,
     )
     if candidate in SECONDS:
         seconds = SECONDS[candidate]
@@ -206,14 +211,16 @@ def made_tune() -> TuneResult:
         request=TuneRequest(spaces=(SPACE,), seed=7),
         ending="settled",
         ranking=(
-            ranked(BEST, "the fastest"),
-            ranked(CACHED, "slower than the fastest"),
-            ranked(NCHW88, "slower than the fastest"),
-            ranked(THREADS, "slower than the fastest"),
+            ranked(BEST, ""),
+            ranked(CACHED, "slower than the winner"),
+            ranked(NCHW88, "slower than the winner"),
+            ranked(THREADS, "slower than the winner"),
             ranked(PLAIN, ""),
             ranked(NCHW44, "", status="wrong", output_difference=WRONG),
-            ranked(RECORDED, "", status="crashed", failure=CRASH, looks=1),
-            ranked(Candidate(choices=("nchw44", "x")), "", status="refused", failure=REFUSAL),
+            ranked(RECORDED, "", status="crashed", failure=CRASH),
+            ranked(
+                Candidate(choices=("nchw44", "recorded")), "", status="refused", failure=REFUSAL
+            ),
         ),
         contributions=(
             Contribution(model=0, choice="nchw88", ratio=0.33, low=0.295, high=0.36, pairs=2),
@@ -224,6 +231,10 @@ def made_tune() -> TuneResult:
         lar_version="0.1.0",
         started_at="2026-01-02T03:04:05+00:00",
         models=(MODEL,),
+        not_tried=(
+            NotTried(choice="x2apic fix", why="it is not allowed", allow="engine-fixes"),
+            NotTried(choice="spinning", why="it is in the space `full`"),
+        ),
         machine=MACHINE,
         wall_seconds=88.0,
     )

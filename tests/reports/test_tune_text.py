@@ -1,0 +1,152 @@
+"""The text, the CSV and the Markdown of a search, to the byte, and its last sentence.
+
+After a change that is meant to be seen, `LAR_GOLDEN=write` writes the files anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lar
+from lar.cli.main import normalize_flags
+from lar.cli.parser import parser_of
+from lar.options.command_line import format_command
+from lar.records.bench import OutputDifference
+from lar.records.run import Failure
+from lar.records.tuning import Objective, OptionValue, TuneResult
+from lar.reports.text import Screen
+from lar.reports.tune_text import command_of, format_csv, format_markdown, format_tune, verdict_of
+from lar.running.plan import parse_values
+from tests.tuning.made_tune import CACHED, made_tune
+
+GOLDEN = Path(__file__).parent / "golden"
+CACHES = {"fast_run_algo_policy": "out/tuned.cache"}
+
+
+def text_at(width: int | None) -> str:
+    lines = format_tune(made_tune(), Screen(width), settings="tuned.json")
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("tune.txt", text_at(None)),
+        ("tune_100.txt", text_at(100)),
+        ("tune_70.txt", text_at(70)),
+        ("tune.csv", format_csv(made_tune())),
+        ("tune.md", format_markdown(made_tune())),
+    ],
+)
+def test_no_byte_changes(name: str, made: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("LAR_GOLDEN") == "write":
+        file.write_text(made)
+    assert made == file.read_text()
+
+
+def test_lines_are_no_wider_than_the_screen() -> None:
+    lines = text_at(70).splitlines()
+    assert all(len(line) <= 70 for line in lines if not line.startswith(("command:", "the same:")))
+
+
+def test_the_result_is_read_back() -> None:
+    result = made_tune()
+    assert lar.read_tune(result.to_json()) == result
+    assert result.to_dict()["ranking"][0]["name"] == "nchw88 + 2 threads"
+    with pytest.raises(ValueError, match=r"is not 'lar\.tune/1'"):
+        lar.read_tune(result.to_json().replace("lar.tune/1", "lar.tune/9"))
+
+
+def won_by(place: int, **fields: object) -> TuneResult:
+    """Return the search as if another candidate had won."""
+    result = made_tune()
+    winner = replace(result.ranking[place], **fields)  # type: ignore[arg-type]
+    others = (it for it in result.ranking if it.candidate != winner.candidate)
+    return replace(result, ranking=(winner, *others))
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (made_tune(), "4.9 times as fast as the plain run (4.7 to 5.1), same outputs within the"),
+        (
+            won_by(0, output_difference=OutputDifference(agreement="equal")),
+            "as the plain run (4.7 to 5.1), same outputs bit by bit",
+        ),
+        (won_by(0, output_difference=None), "(4.7 to 5.1), outputs not compared"),
+        (won_by(3), "fastest: 2 threads: 1.76 times as fast as the plain run (1.73 to 1.80), "),
+        (won_by(4), "fastest: the plain run: none was shown to be faster"),
+        (replace(made_tune(), ending="interrupted"), "fastest so far: nchw88 + 2 threads: "),
+        (
+            replace(
+                made_tune(), ending="failed", ranking=(), failure=Failure(problem="it crashed")
+            ),
+            "fastest: none: it crashed",
+        ),
+    ],
+)
+def test_the_last_sentence_says_what_won(result: TuneResult, said: str) -> None:
+    assert said in verdict_of(result)
+    assert format_tune(result)[-1] == verdict_of(result)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("throughput", "highest throughput: nchw88 + 2 threads: 4.9 times that of the plain run"),
+        ("p99", "lowest p99: nchw88 + 2 threads: the plain run has one 4.9 times as long (4.7"),
+        ("memory", "least memory: nchw88 + 2 threads: the plain run needs 4.9 times as much (4"),
+    ],
+)
+def test_each_objective_has_its_words(objective: Objective, said: str) -> None:
+    result = made_tune()
+    result = replace(result, request=replace(result.request, objective=objective))
+    assert verdict_of(result).startswith(said)
+
+
+def test_of_two_engines_each_is_named() -> None:
+    result = made_tune()
+    (space,) = result.request.spaces
+    twin = replace(space, model="resnet50.onnx", engine="onnxruntime")
+    result = replace(result, request=replace(result.request, spaces=(space, twin)))
+    assert "as fast as plain (4.7" in verdict_of(result)  # the plain run's name, which is made up
+    assert format_tune(result)[0].startswith("resnet50.mge and resnet50.onnx on megengine 1.13.0")
+
+
+def test_the_command_has_the_cache_or_searches_again() -> None:
+    result = won_by(1)
+    assert [it.candidate for it in result.ranking][0] == CACHED
+    command = "lar resnet50.mge --input 'data:{1,3,224,224}' --multithread 2 --enable-nchw88 "
+    assert command_of(result) == command + "--fast-run"
+    assert "--output FILE keeps what the search" in "\n".join(format_tune(result))
+    kept = command_of(result, CACHES)
+    assert kept == command + "--fast-run-algo-policy out/tuned.cache"
+    assert kept in "\n".join(format_tune(result, settings="out/tuned.json", caches=CACHES))
+
+
+def test_names_that_a_terminal_would_obey_are_harmless() -> None:
+    result = won_by(0, name="a\x1b[31m")
+    assert "\x1b" not in "\n".join(format_tune(result))
+
+
+OPTIONS: list[dict[str, OptionValue]] = [
+    {"enable_nchw88": True, "multithread": 2},
+    {"engine_env": ("A=x y", "B='"), "cuda": 1},
+    {"mean": "-1,2.5,3", "input": ("data:{1,3,4}; $HOME",)},
+    {"fast_run_algo_policy": "a file (1).cache", "workspace_limit": "1M"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_command_line_stands_for_its_options(options: dict[str, OptionValue]) -> None:
+    words = shlex.split(format_command("a model.mge", options))
+    assert words[:2] == ["lar", "a model.mge"]
+    parsed = vars(parser_of("run").parse_args(normalize_flags(words[1:])))
+    wanted = parse_values(options)
+    assert {key: parsed[key] for key in wanted} == wanted
