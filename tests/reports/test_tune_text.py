@@ -121,7 +121,7 @@ def test_of_two_engines_each_is_named() -> None:
 
 def test_the_command_has_the_cache_or_searches_again() -> None:
     result = won_by(1)
-    assert [it.candidate for it in result.ranking][0] == CACHED
+    assert result.ranking[0].candidate == CACHED
     command = "lar resnet50.mge --input 'data:{1,3,224,224}' --multithread 2 --enable-nchw88 "
     assert command_of(result) == command + "--fast-run"
     assert "--output FILE keeps what the search" in "\n".join(format_tune(result))
