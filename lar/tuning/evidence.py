@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Generic, Literal, TypeVar
 
-from lar.measurement.differences import trimmed_mean
+from lar.measurement.differences import FIRST_LOOK, alpha_of_look, trimmed_mean
 from lar.measurement.objectives import compare_ratios, log_ratios_for
 from lar.measurement.turns import Ratios
 from lar.records.run import Status
@@ -16,24 +16,27 @@ from lar.records.summary import Difference
 from lar.records.tuning import (
     BASELINE,
     Candidate,
-    Choice,
-    ModelSpace,
     Objective,
     Trial,
+    TrialKind,
     TrialRow,
     TuneRequest,
 )
+from lar.tuning.candidates import CacheKey, combinations_of
 
 T = TypeVar("T")
 
 Fate = Status | Literal["refused", "wrong", "too slow"]
+Confirmation = Literal["better", "not better", "open"]
 
 # A candidate that takes so many times as long as the plain run of its model is not built upon.
 FAR = math.log(2)
 
+TIMED: tuple[TrialKind, ...] = ("screen", "race", "confirm")
+
 
 class Same(Generic[T]):
-    """A record by its identity, as a key of a cache: to hash the samples would take long."""
+    """A record by its identity, as a key of a cache: to hash its samples would take long."""
 
     def __init__(self, record: T) -> None:
         self.record = record
@@ -47,9 +50,13 @@ class Same(Generic[T]):
 
 @dataclass(frozen=True)
 class Look:
-    """A candidate's process: the logarithm of its objective over that of the trial's plain run."""
+    """A process of a candidate: the logarithm of its objective over that of the plain run.
 
-    trial: int
+    `round` is the number that the process has in common with those of the same time, the plain
+    run's among them.
+    """
+
+    round: int
     candidate: Candidate
     value: float
 
@@ -59,71 +66,102 @@ class Evidence:
     """The trials of a search, by candidate.
 
     Attributes:
-        fates: of each candidate that was tried; the worst of its trials.
+        fates: what became of each candidate that was tried; "ok" only if it was so in all trials.
         looks: the processes that were measured beside the plain run, in their order.
-        caches: by `cache_key`, whether the search that fills it has ended well.
+        searches: the trials that filled a cache, or did not, by cache.
+        tries: the trials in which a candidate was measured, or should have been.
     """
 
     request: TuneRequest
     trials: Sequence[Trial]
     fates: dict[Candidate, Fate] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
-    caches: dict[CacheKey, bool] = field(default_factory=dict)
+    searches: dict[CacheKey, Trial] = field(default_factory=dict)
+    tries: dict[Candidate, int] = field(default_factory=dict)
 
-    @property
-    def by_candidate(self) -> dict[Candidate, list[float]]:
-        """The values of each candidate's looks."""
+    @cached_property
+    def values(self) -> dict[Candidate, list[float]]:
+        """The logarithms of the ratios to the plain run, a process each, by candidate."""
         found: dict[Candidate, list[float]] = {}
         for look in self.looks:
             found.setdefault(look.candidate, []).append(look.value)
         return found
 
+    @cached_property
+    def means(self) -> dict[Candidate, float]:
+        """The means of these values; that of the baseline is 0."""
+        means = {each: math.fsum(it) / len(it) for each, it in self.values.items()}
+        return {BASELINE: 0.0, **means}
+
+    @cached_property
+    def failed(self) -> list[tuple[int, frozenset[str]]]:
+        """The candidates that are not built upon: their models and choices."""
+        return [
+            (each.model, frozenset(each.choices))
+            for each, fate in self.fates.items()
+            if fate != "ok"
+        ]
+
     def is_excluded(self, candidate: Candidate) -> bool:
         """Return whether it is one that failed, or is built upon one that did."""
         choices = set(candidate.choices)
-        return any(
-            candidate.model == failed.model and choices.issuperset(failed.choices)
-            for failed in self.failed
-        )
+        return any(model == candidate.model and choices >= each for model, each in self.failed)
 
-    @property
-    def failed(self) -> list[Candidate]:
-        """The candidates that are not built upon."""
-        return [each for each, fate in self.fates.items() if fate != "ok"]
+    def has_cache(self, key: CacheKey) -> bool:
+        """Return whether a cache is filled."""
+        return key in self.searches and self.searches[key].rows[0].status == "ok"
 
     def compare(
         self,
         first: Candidate,
         second: Candidate,
         *,
-        kinds: Sequence[str] = ("screen", "race", "confirm"),
+        kinds: Sequence[TrialKind] = TIMED,
         comparisons: int = 1,
-        since: int = 0,
     ) -> Difference | None:
-        """Compare the second with the first, by the trials that had both; None if too few have."""
-        ratios = self.ratios(first, second, kinds=kinds, since=since)
-        return compare_ratios(ratios, comparisons=comparisons)
+        """Compare the second with the first, by the trials that had both; None if too few had."""
+        return compare_ratios(self.ratios(first, second, kinds=kinds), comparisons=comparisons)
+
+    @cached_property
+    def confirmations(self) -> dict[Candidate, Confirmation]:
+        """What fresh processes have shown of those that were to win, in the order of their trials.
+
+        Each next one has half of the probability of error of the one before, so that all have no
+        more than one alone.
+        """
+        tried = dict.fromkeys(
+            row.candidate
+            for trial in self.trials
+            if trial.kind == "confirm"
+            for row in trial.rows
+            if row.candidate != BASELINE
+        )
+        return {each: self.confirmation_of(each, 2**n) for n, each in enumerate(tried, start=1)}
+
+    def confirmation_of(self, candidate: Candidate, comparisons: int) -> Confirmation:
+        """Return what its trials against the plain run show; "open": they are too few."""
+        found = self.compare(BASELINE, candidate, kinds=("confirm",), comparisons=comparisons)
+        if found is None or found.processes < FIRST_LOOK:
+            return "open"
+        is_look = alpha_of_look(found.processes) is not None
+        if is_look and found.verdict != "no difference shown":
+            return "better" if found.verdict == "faster" else "not better"
+        smallest = found.smallest_detectable
+        is_small = smallest is not None and smallest < self.request.margin
+        return "not better" if is_small else "open"
 
     def ratios(
-        self,
-        first: Candidate,
-        second: Candidate,
-        *,
-        kinds: Sequence[str] = ("screen", "race", "confirm"),
-        since: int = 0,
+        self, first: Candidate, second: Candidate, *, kinds: Sequence[TrialKind] = TIMED
     ) -> Ratios:
-        """Return the ratios of the second's times over the first's, of the trials from number
-        `since` on that had both."""
-        objective, rounds, calm = self.request.objective, [], 0
+        """Return the ratios of the second's objective over the first's in the trials with both."""
+        rounds: list[list[float]] = []
+        calm = 0
         for trial in self.trials:
-            if trial.kind in kinds and trial.number >= since:
-                found = ratios_in(objective, Same(trial), first, second)
+            if trial.kind in kinds:
+                found = ratios_in(self.request.objective, Same(trial), first, second)
                 rounds += found.rounds
                 calm += found.are_calm * len(found.rounds)
         return Ratios(rounds, are_calm=2 * calm >= len(rounds))
-
-
-CacheKey = tuple[int, str, tuple[str, ...]]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -137,34 +175,32 @@ def ratios_in(
     return log_ratios_for(objective, [(a, b) for a in firsts for b in seconds])
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 11)
 def looks_in(objective: Objective, trial: Same[Trial]) -> tuple[Look, ...]:
     """Return what a trial has measured beside its plain run."""
     found = []
     for row in trial.record.rows:
         if row.candidate != BASELINE:
             ratios = ratios_in(objective, trial, BASELINE, row.candidate).rounds
-            found += [
-                Look(trial.record.number, row.candidate, trimmed_mean(ratio))
-                for ratio in ratios
-                if ratio
-            ]
+            number = row.turns[0].round if row.turns else trial.record.number
+            found += [Look(number, row.candidate, trimmed_mean(each)) for each in ratios if each]
     return tuple(found)
 
 
 def gather_evidence(request: TuneRequest, trials: Sequence[Trial]) -> Evidence:
-    """Return what the trials say, in any order of their rows."""
+    """Return what the trials say."""
     evidence = Evidence(request, trials)
+    combinations = combinations_of(request.spaces)
     for trial in trials:
         for row in trial.rows:
             if trial.kind == "search":
                 if row.status != "interrupted":
-                    for key in cache_keys(row.candidate, request.spaces[row.candidate.model]):
-                        done = evidence.caches.get(key, False)
-                        evidence.caches[key] = done or row.status == "ok"
+                    for key in combinations[row.candidate.model].cache_keys(row.candidate):
+                        evidence.searches[key] = trial
             elif (fate := fate_of(row)) != "interrupted":
-                before = evidence.fates.get(row.candidate, "ok")
-                evidence.fates[row.candidate] = fate if before == "ok" else before
+                if evidence.fates.get(row.candidate, "ok") == "ok":
+                    evidence.fates[row.candidate] = fate
+                evidence.tries[row.candidate] = evidence.tries.get(row.candidate, 0) + 1
         if trial.kind != "search":
             evidence.looks += looks_in(request.objective, Same(trial))
     leave_out_far(evidence)
@@ -180,50 +216,8 @@ def fate_of(row: TrialRow) -> Fate:
 
 def leave_out_far(evidence: Evidence) -> None:
     """Mark the candidates that are far slower than the plain run of their model."""
-    means = {each: math.fsum(it) / len(it) for each, it in evidence.by_candidate.items()}
-    for candidate, value in means.items():
-        plain = means.get(Candidate(model=candidate.model), 0.0)
-        if candidate.choices and value > plain + FAR:
+    for candidate, mean in evidence.means.items():
+        plain = evidence.means.get(Candidate(model=candidate.model), 0.0)
+        works = evidence.fates.get(candidate, "ok") == "ok"
+        if candidate.choices and works and mean > plain + FAR:
             evidence.fates[candidate] = "too slow"
-
-
-def dimension_of(space: ModelSpace) -> dict[str, int]:
-    """Return the number of the dimension of each choice, by name."""
-    return {
-        choice.name: number
-        for number, dimension in enumerate(space.dimensions)
-        for choice in dimension.choices
-    }
-
-
-def searched_choices(candidate: Candidate, space: ModelSpace) -> list[Choice]:
-    """Return the choices of a candidate that need a search before they are measured."""
-    return [
-        choice
-        for dimension in space.dimensions
-        for choice in dimension.choices
-        if choice.search and choice.name in candidate.choices
-    ]
-
-
-def cache_keys(candidate: Candidate, space: ModelSpace) -> list[CacheKey]:
-    """Return what distinguishes the caches that a candidate needs: candidates with the same key
-    share one."""
-    dimensions = {dimension.name: dimension for dimension in space.dimensions}
-    keys = []
-    for choice in searched_choices(candidate, space):
-        deciding = {
-            each.name
-            for name in choice.cache_depends
-            if name in dimensions
-            for each in dimensions[name].choices
-        }
-        others = tuple(name for name in candidate.choices if name in deciding)
-        keys.append((candidate.model, choice.name, others))
-    return keys
-
-
-def make_candidate(model: int, choices: Iterable[str], space: ModelSpace) -> Candidate:
-    """Return a candidate with its choices in the order of the dimensions."""
-    order = dimension_of(space)
-    return Candidate(model=model, choices=tuple(sorted(choices, key=order.__getitem__)))

@@ -37,8 +37,7 @@ def rank_candidates(request: TuneRequest, trials: Sequence[Trial]) -> tuple[Rank
     for trial in trials:
         for row in trial.rows:
             rows.setdefault(row.candidate, []).append(row)
-    values = {each: math.fsum(it) / len(it) for each, it in evidence.by_candidate.items()}
-    values[BASELINE] = 0.0
+    values = evidence.means
     differences = compare_all(evidence)
     winner = find_winner(evidence, differences)
     order = sorted(rows, key=lambda each: rank_key(each, evidence, values, winner))
@@ -55,7 +54,7 @@ def rank_key(
 
 def compare_all(evidence: Evidence) -> dict[Candidate, Difference]:
     """Return how each candidate differs from the plain run; the intervals hold together."""
-    candidates = evidence.by_candidate
+    candidates = evidence.values
     found = {}
     for candidate, values in candidates.items():
         known = evidence.compare(BASELINE, candidate, comparisons=len(candidates))
@@ -74,15 +73,12 @@ def find_winner(evidence: Evidence, differences: dict[Candidate, Difference]) ->
     """Return the best that was shown to be better than the plain run, in fresh processes if it came
     so far; else the plain run."""
     able = [each for each in differences if evidence.fates.get(each, "ok") == "ok"]
-    confirmed: set[Candidate] = set()
-    rejected: set[Candidate] = set()
-    for candidate in able:
-        found = evidence.compare(BASELINE, candidate, kinds=("confirm",))
-        if found is not None:
-            (confirmed if found.verdict == "faster" else rejected).add(candidate)
-    shown = confirmed or {
-        each for each in able if differences[each].verdict == "faster" and each not in rejected
-    }
+    known = evidence.confirmations
+    shown = [each for each in able if known.get(each) == "better"] or [
+        each
+        for each in able
+        if differences[each].verdict == "faster" and known.get(each) != "not better"
+    ]
     return min(shown, key=lambda each: differences[each].ratio, default=BASELINE)
 
 
@@ -142,8 +138,7 @@ def summarize_rows(rows: Sequence[TrialRow]) -> Summary | None:
 def contributions_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[Contribution, ...]:
     """Return what each choice does, from the pairs of candidates that differ in it alone."""
     evidence = gather_evidence(request, trials)
-    values = {each: math.fsum(it) / len(it) for each, it in evidence.by_candidate.items()}
-    values[BASELINE] = 0.0
+    values = evidence.means
     found: dict[tuple[int, str], list[float]] = {}
     for candidate in values:
         for name in candidate.choices:

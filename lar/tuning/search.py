@@ -1,66 +1,76 @@
 """What a search for the fastest settings does next, as a pure function of what was tried.
 
-It goes through stages; each begins where the one before has nothing left that could pay:
+It has four kinds of trials:
 
-screen   every single choice once, then combinations of those that seem to help, as the surrogate
-         expects them
-search   a candidate whose choice needs a search fills its cache, and is screened like others
-race     those that may still be the best, beside each other, until none of them can win
-confirm  the winner against the plain run in fresh processes
+screen   every single choice once, then the combinations that may be the best, as far as the
+         surrogate can say; in the space `full` all others too
+search   where a choice needs a search, one candidate fills its cache, and can be screened then
+race     those that may be the best, beside each other, until none of them can beat the first
+confirm  the winner against the plain run, in fresh processes that had no part in choosing it
+
+It ends when nothing that is left can win by the margin, or when the time is spent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
-from lar.measurement.differences import FIRST_LOOK, alpha_of_look
+from lar.measurement.differences import FIRST_LOOK
+from lar.measurement.objectives import score_of_process
 from lar.records.tuning import BASELINE, Candidate, Ending, Trial, TrialKind, TuneRequest
-from lar.tuning.evidence import (
-    Evidence,
-    cache_keys,
-    dimension_of,
-    gather_evidence,
-    make_candidate,
-    searched_choices,
-)
-from lar.tuning.surrogate import NORMAL, Outlook, Surrogate, expected_gains
+from lar.tuning.candidates import CacheKey, combinations_of
+from lar.tuning.evidence import TIMED, Evidence, gather_evidence
+from lar.tuning.surrogate import Outlook, Surrogate
 
 IsValid = Callable[[Candidate], bool]
 
 MOST_BESIDE = 7  # candidates beside the plain run in one trial
-MOST_RACERS = 5
 
-# What a trial measures, in seconds.
+# How long a trial measures, in seconds; before it is known how long its processes take to start.
 FIRST_SECONDS = 1.0
 LEAST_SECONDS = 0.5
 MOST_SECONDS = 5.0
+# For the 99th percentile, a process makes so many iterations.
+ITERATIONS_FOR_P99 = 200
 
-# Of the candidates that are measured, so many of the best are built upon.
+# Of the candidates of each model that were measured, so many of the best are built upon.
 BEAM = 5
-# All candidates are thought of where there are no more than these.
-MOST_CANDIDATES = 400
-# Of the margin: what trying a candidate must gain on average to be worth its time.
+# Of the candidates that are thought of in the space `full` beside those, so many at a time.
+MOST_OTHERS = 300
+# What trying a candidate must gain on average to be worth its time, in margins.
 WORTH = 0.2
-# A search of algorithms takes at least so many iterations of the plain run.
-SEARCH_ITERATIONS = 100
-# The part of the budget in which single choices are measured whatever is expected of them.
+WORTH_OF_SEARCH = 1.0
+# Single choices are measured, whatever is expected of them, until this part of the budget is spent.
 SINGLES_SHARE = 0.5
-# A model whose plain run is so much slower than the best is not looked at before the others.
+# The plain run of a model that is so much slower than the best: its choices come last.
 FAR_MODEL = math.log(2)
+
+# An engine's search is thought to take so many iterations of the plain run, and is not begun with
+# less than a part of that.
+SEARCH_ITERATIONS = 400
+LEAST_SEARCH_SECONDS = 2.0
+LEAST_PART = 0.4
+# One that was cut short needs so much more time; one that is known may take so much longer.
+LONGER = 1.5
+# The trials that are kept for what comes out of a search: to screen it, and to race.
+TRIALS_AFTER_SEARCH = 3
+
 # The probability of winning by the margin below which a racer leaves.
-NO_CHANCE = 0.01
-LEAST_LOOKS = 3
+NO_CHANCE = 0.05
+MOST_RACERS = 5  # in one trial, beside the best
+LEAST_LOOKS = 3  # processes of the best, before it is confirmed
+MOST_TRIES = 2  # of a candidate that gave no times
 
 
 class Step(NamedTuple):
-    """What to measure next, for about so long in turns; for a search it is the time limit."""
+    """What to measure next, all together for about so long; for a search it is the time limit."""
 
     kind: TrialKind
     candidates: tuple[Candidate, ...]
@@ -74,10 +84,7 @@ class Ended(NamedTuple):
 
 
 def next_step(
-    request: TuneRequest,
-    trials: Sequence[Trial],
-    is_valid: IsValid,
-    left_seconds: float,
+    request: TuneRequest, trials: Sequence[Trial], is_valid: IsValid, left_seconds: float
 ) -> Step | Ended:
     """Return what to measure next.
 
@@ -92,19 +99,18 @@ def next_step(
         return Ended("failed")
     if left_seconds <= 0:
         return Ended("budget")
-    confirmed = survey.confirm()
-    left = left_seconds - survey.confirm_seconds
-    wanted = None
-    if not survey.is_confirming:
-        wanted = survey.explore(left) or survey.search(left) or survey.race()
-    if wanted is not None and (not trials or survey.seconds_of(wanted) <= left):
-        return wanted
-    if isinstance(confirmed, Step):
-        if survey.seconds_of(confirmed) <= left_seconds:
-            return confirmed
-        return Ended("budget")
-    unlimited = survey.explore(math.inf) or survey.search(math.inf) or survey.race()
-    return Ended("settled" if unlimited is None else "budget")
+    winner = survey.in_confirmation
+    if winner is None:
+        left = left_seconds - survey.seconds_to_confirm
+        wanted = survey.find_step(left)
+        step = survey.shorten(wanted, left) if wanted else None
+        if step is not None:
+            return step
+        winner = survey.best
+        if winner == BASELINE or survey.evidence.confirmations.get(winner) == "better":
+            return Ended("budget" if wanted or survey.find_step(math.inf) else "settled")
+    step = Step("confirm", (BASELINE, winner), survey.turn_seconds(2))
+    return step if survey.seconds_of(step) <= left_seconds else Ended("budget")
 
 
 @dataclass
@@ -115,309 +121,347 @@ class Survey:
     evidence: Evidence
     is_valid: IsValid
 
-    @cached_property
-    def surrogate(self) -> Surrogate:
-        """What is expected of candidates."""
-        return Surrogate(self.evidence.looks)
+    def __post_init__(self) -> None:
+        self.combinations = combinations_of(self.request.spaces)
+        self.margin = math.log1p(self.request.margin)
+        self.surrogate = Surrogate(self.evidence.looks)
 
     @cached_property
     def measured(self) -> list[Candidate]:
-        """The candidates that were measured and may win, the best first; the plain run is one."""
-        rejected = self.rejected
-        found = [BASELINE] + [
+        """The candidates that were measured and may win, the plain run among them, in the order of
+        what is expected of them. One that was confirmed stays first until another is better by the
+        margin."""
+        evidence = self.evidence
+        found = [
             each
-            for each in self.evidence.by_candidate
-            if self.evidence.fates.get(each, "ok") == "ok" and each not in rejected
+            for each in evidence.means
+            if evidence.fates.get(each, "ok") == "ok"
+            and evidence.confirmations.get(each) != "not better"
         ]
-        means = self.surrogate.expect(found).means
-        return [found[index] for index in np.argsort(means, kind="stable")]
+        means = self.surrogate.means_of(found)
+        order = [int(index) for index in np.argsort(means, kind="stable")]
+        for index in order:
+            is_confirmed = evidence.confirmations.get(found[index]) == "better"
+            if is_confirmed and means[index] < means[order[0]] + self.margin:
+                return [found[index], *(found[other] for other in order if other != index)]
+        return [found[index] for index in order]
 
     @property
     def best(self) -> Candidate:
-        """The one that seems the best."""
+        """The one that seems to be the best."""
         return self.measured[0]
 
-    @cached_property
-    def rejected(self) -> set[Candidate]:
-        """Winners that were not shown to be better than the plain run."""
-        tried = {
-            row.candidate
-            for trial in self.evidence.trials
-            if trial.kind == "confirm"
-            for row in trial.rows
-            if row.candidate != BASELINE
-        }
-        return {each for each in tried if self.is_shown_better(each) is False}
+    @property
+    def in_confirmation(self) -> Candidate | None:
+        """The winner that is being confirmed."""
+        trials = self.evidence.trials
+        if not trials or trials[-1].kind != "confirm":
+            return None
+        return next(
+            (
+                row.candidate
+                for row in trials[-1].rows
+                if self.evidence.confirmations.get(row.candidate) == "open"
+                and self.evidence.fates.get(row.candidate, "ok") == "ok"
+            ),
+            None,
+        )
 
-    def is_shown_better(self, candidate: Candidate) -> bool | None:
-        """Return whether its trials against the plain run show that it is better; None as long as
-        they are not enough."""
-        found = self.evidence.compare(BASELINE, candidate, kinds=("confirm",))
-        if found is None or found.processes < FIRST_LOOK:
+    # What is next
+
+    def find_step(self, left: float) -> Step | None:
+        """Return what is best done next in the time that is left; None if nothing can pay."""
+        if singles := self.screen_singles(left):
+            return singles
+        promising, search = self.screen_promising(), self.search(left)
+        if promising is not None and search is not None:
+            return promising if self.pays_more(promising, search) else search
+        return promising or search or self.race() or self.screen_others(left)
+
+    def pays_more(self, screen: Step, search: Step) -> bool:
+        """Return whether a trial is expected to gain more in its time than a search."""
+        new = [each for each in screen.candidates if each not in self.evidence.tries]
+        outlook = self.surrogate.expect([self.best, *new, *search.candidates])
+        gains = outlook.gains()
+        return bool(
+            gains[1:-1].max() * self.search_seconds(search.candidates[0])
+            >= gains[-1] * self.seconds_of(screen)
+        )
+
+    def screen_singles(self, left: float) -> Step | None:
+        """Return a trial of single choices, and of what may be the best if there is room."""
+        if self.evidence.trials and left < (1 - SINGLES_SHARE) * self.request.budget_seconds:
             return None
-        if found.verdict != "no difference shown":
-            return found.verdict == "faster"
-        if alpha_of_look(found.processes) is None:
+        picked = [*islice(filter(self.is_open, self.singles()), self.room)]
+        if self.evidence.trials and not picked:
             return None
-        smallest = found.smallest_detectable
-        return False if smallest is not None and smallest < self.request.margin else None
+        if self.evidence.looks and len(picked) < self.room:
+            others = [each for each in self.near_best() if each not in picked]
+            picked += self.most_promising(others, self.room - len(picked), self.worth)
+        return self.screen(picked)
+
+    def screen_promising(self) -> Step | None:
+        """Return a trial of the candidates that may be the best."""
+        picked = self.most_promising(self.near_best(), self.room, self.worth)
+        return self.screen(picked) if picked else None
+
+    def screen_others(self, left: float) -> Step | None:
+        """Return a trial of any that were not tried, or a search for one, in the space `full`."""
+        if self.request.extent != "full":
+            return None
+        every = chain.from_iterable(each.every() for each in self.combinations)
+        new = [*islice(filter(self.is_new, every), MOST_OTHERS)]
+        if not new:
+            return None
+        order = np.argsort(self.surrogate.means_of(new), kind="stable")
+        ordered = [new[int(index)] for index in order]
+        picked = [*islice(filter(self.is_open, ordered), self.room)]
+        if picked:
+            return self.screen(picked)
+        able = (each for each in ordered if self.can_search(each, left) and self.is_valid(each))
+        return next((Step("search", (each,), self.search_limit(left)) for each in able), None)
+
+    def screen(self, picked: Sequence[Candidate]) -> Step:
+        """Return a trial of new candidates beside the best."""
+        beside = [] if self.best == BASELINE else [self.best]
+        chosen = (BASELINE, *beside, *picked)
+        return Step("screen", chosen, self.turn_seconds(len(chosen)))
+
+    def search(self, left: float) -> Step | None:
+        """Return a search that may pay in the time that is left."""
+        near = [
+            each
+            for base in self.measured[:BEAM]
+            for each in self.combinations[base.model].neighbours(base)
+            if self.is_new(each) and self.can_search(each, left)
+        ]
+        worth = WORTH_OF_SEARCH * self.margin
+        picked = self.most_promising([*dict.fromkeys(near)], 1, worth, is_ready=False)
+        return Step("search", (picked[0],), self.search_limit(left)) if picked else None
+
+    def race(self) -> Step | None:
+        """Return a trial of those that may be the best; None if none of them can win."""
+        racers = self.racers()
+        is_known = self.best == BASELINE or len(self.evidence.values[self.best]) >= LEAST_LOOKS
+        if not racers and is_known:
+            return None
+        beside = [] if self.best == BASELINE else [self.best]
+        chosen = (BASELINE, *beside, *racers[:MOST_RACERS])
+        return Step("race", chosen, self.turn_seconds(len(chosen)))
+
+    def racers(self) -> list[Candidate]:
+        """Return those that may be better than the best by the margin, the likeliest first."""
+        others = [each for each in self.measured[1:] if each != BASELINE]
+        if not others:
+            return []
+        chances = self.surrogate.expect([self.best, *others]).chances(self.margin)[1:]
+        order = np.argsort(-chances, kind="stable")
+        able = (others[int(index)] for index in order if chances[int(index)] > NO_CHANCE)
+        return [each for each in able if not self.has_lost(each)]
+
+    def has_lost(self, candidate: Candidate) -> bool:
+        """Return whether it is shown to be slower than the best, or not faster by the margin."""
+        found = self.evidence.compare(self.best, candidate)
+        if found is None or found.interval is None or found.processes < FIRST_LOOK:
+            return False
+        return found.verdict == "slower" or math.log(found.interval.low) > -self.margin
+
+    # Candidates
 
     @property
-    def is_confirming(self) -> bool:
-        """Whether a winner is being confirmed."""
-        trials = self.evidence.trials
-        return bool(trials) and trials[-1].kind == "confirm" and self.last_confirmed() is not None
+    def room(self) -> int:
+        """How many new candidates a trial has room for."""
+        return MOST_BESIDE - (self.best != BASELINE)
 
-    def last_confirmed(self) -> Candidate | None:
-        """Return the candidate of the last trial that confirms, unless it is rejected or failed."""
-        for trial in reversed(self.evidence.trials):
-            if trial.kind == "confirm":
-                for row in trial.rows:
-                    if row.candidate != BASELINE and row.candidate in self.measured:
-                        return row.candidate
-        return None
+    @property
+    def worth(self) -> float:
+        """What a candidate must gain on average to be tried."""
+        return WORTH * self.margin
 
-    def confirm(self) -> Step | None:
-        """Return the next trial of the winner against the plain run; None if none is needed."""
-        winner = (self.last_confirmed() if self.is_confirming else None) or self.best
-        if winner == BASELINE or self.is_shown_better(winner) is not None:
-            return None
-        return Step("confirm", (BASELINE, winner), self.turn_seconds(2))
+    def is_new(self, candidate: Candidate) -> bool:
+        """Return whether it was neither tried nor is built upon one that failed."""
+        tries = self.evidence.tries.get(candidate, 0)
+        is_known = candidate in self.evidence.means or tries >= MOST_TRIES
+        return not is_known and not self.evidence.is_excluded(candidate)
+
+    def is_ready(self, candidate: Candidate) -> bool:
+        """Return whether the caches that it needs are filled."""
+        keys = self.combinations[candidate.model].cache_keys(candidate)
+        return all(self.evidence.has_cache(key) for key in keys)
+
+    def is_open(self, candidate: Candidate) -> bool:
+        """Return whether it can be measured now, for the first time."""
+        return self.is_new(candidate) and self.is_ready(candidate) and self.is_valid(candidate)
+
+    def singles(self) -> Iterator[Candidate]:
+        """Yield the plain runs of all models, then their single choices in turn; those of a model
+        that is far slower than the best come last."""
+        yield from (each.plain for each in self.combinations[1:])
+        plains = [each.plain for each in self.combinations]
+        means = self.surrogate.means_of([self.best, *plains])
+        is_far = [
+            plain in self.evidence.means
+            and mean > means[0] + FAR_MODEL
+            and model != self.best.model
+            for model, (plain, mean) in enumerate(zip(plains, means[1:], strict=True))
+        ]
+        for far in (False, True):
+            rows = [
+                each.singles()
+                for each, it in zip(self.combinations, is_far, strict=True)
+                if it == far
+            ]
+            for row in zip_longest(*rows):
+                yield from filter(None, row)
+
+    def near_best(self) -> list[Candidate]:
+        """Return the candidates that are thought of: single choices, those that differ from one of
+        the best in one dimension, and those that join two of them."""
+        found = dict.fromkeys(self.singles())
+        for combinations in self.combinations:
+            best = [each for each in self.measured if each.model == combinations.model][:BEAM]
+            for each in best:
+                found |= dict.fromkeys(combinations.neighbours(each))
+                found |= dict.fromkeys(combinations.join(each, other) for other in best)
+        return [each for each in found if self.is_new(each)]
+
+    def most_promising(
+        self, candidates: Sequence[Candidate], room: int, worth: float, *, is_ready: bool = True
+    ) -> list[Candidate]:
+        """Return so many of the candidates that have their caches, or have not, each of which gains
+        most beside those before it. Those that gain less than it is worth are left out."""
+        able = [each for each in candidates if self.is_ready(each) == is_ready]
+        outlook = self.surrogate.expect([self.best, *able])
+        covariances = outlook.covariances.copy()
+        noise = 2 * self.surrogate.noise**2
+        is_left = np.ones(len(able) + 1, dtype=bool)
+        is_left[0] = False
+        picked: list[Candidate] = []
+        while len(picked) < room and is_left.any():
+            gains = np.where(is_left, Outlook(able, outlook.means, covariances).gains(), 0.0)
+            index = int(np.argmax(gains))
+            if gains[index] < worth:
+                break
+            is_left[index] = False
+            if self.is_valid(able[index - 1]):
+                picked.append(able[index - 1])
+                column = covariances[:, index].copy()
+                covariances -= np.outer(column, column) / (column[index] + noise)
+        return picked
+
+    # Searches of an engine
+
+    def can_search(self, candidate: Candidate, left: float) -> bool:
+        """Return whether the caches that a candidate lacks can be filled in the time that is
+        left."""
+        missing = self.missing_caches(candidate)
+        if not missing or any(key in self.evidence.searches for key in missing):
+            return False
+        limit = self.search_limit(left)
+        known = [
+            trial
+            for key, trial in self.evidence.searches.items()
+            if any(key.model == it.model and key.choice == it.choice for it in missing)
+        ]
+        for trial in known:
+            if trial.rows[0].status != "ok" and limit < LONGER * trial.seconds:
+                return False
+        part = LONGER if known else LEAST_PART
+        return limit >= part * self.search_seconds(candidate)
+
+    def missing_caches(self, candidate: Candidate) -> list[CacheKey]:
+        """Return the caches that a candidate needs and that are not filled."""
+        keys = self.combinations[candidate.model].cache_keys(candidate)
+        return [key for key in keys if not self.evidence.has_cache(key)]
+
+    def search_seconds(self, candidate: Candidate) -> float:
+        """Return how long the searches of a candidate may take: as long as those of the same
+        choices, else a guess by the plain run."""
+        found = 0.0
+        for key in self.missing_caches(candidate):
+            known = [
+                trial.seconds
+                for other, trial in self.evidence.searches.items()
+                if (other.model, other.choice) == (key.model, key.choice)
+                and trial.rows[0].status == "ok"
+            ]
+            guess = LEAST_SEARCH_SECONDS + SEARCH_ITERATIONS * self.plain_seconds(key.model)
+            found += max(known, default=guess)
+        return found
+
+    def search_limit(self, left: float) -> float:
+        """Return how long a search may take: what is found must be measured yet."""
+        pair = Step("race", (BASELINE, *filter(BASELINE.__ne__, [self.best]), self.best), 0.0)
+        return left - TRIALS_AFTER_SEARCH * self.seconds_of(pair)
+
+    # Times
+
+    def plain_seconds(self, model: int) -> float:
+        """Return how long an iteration of the plain run of a model takes; 0 if it is not known."""
+        plain = Candidate(model=model)
+        times = [
+            seconds
+            for trial in self.evidence.trials
+            for row in trial.rows
+            if row.candidate == plain and (seconds := score_of_process("latency", row))
+        ]
+        return min(times, default=0.0)
 
     def turn_seconds(self, count: int) -> float:
-        """Return how long a trial of so many candidates measures: about as long as it takes to
-        start them."""
-        start = [
-            (trial.seconds - seconds_measured(trial)) / len(trial.rows)
-            for trial in self.evidence.trials
-            if trial.kind != "search" and trial.rows
-        ]
-        if not start:
+        """Return how long a trial of so many candidates measures: half as long as it takes to start
+        them, or so long that percentiles are known."""
+        trials = [it for it in self.evidence.trials if it.kind in TIMED and it.rows]
+        if not trials:
             return FIRST_SECONDS
-        mean = max(0.0, math.fsum(start) / len(start))
-        return min(max(count * mean / 2, LEAST_SECONDS), MOST_SECONDS)
+        starts = [max(0.0, it.seconds - seconds_measured(it)) / len(it.rows) for it in trials]
+        wanted = count * math.fsum(starts) / len(starts) / 2
+        most = MOST_SECONDS
+        if self.request.objective == "p99":
+            wanted = max(wanted, count * ITERATIONS_FOR_P99 * self.plain_seconds(BASELINE.model))
+            most = max(most, self.request.budget_seconds / 20)
+        return min(max(wanted, LEAST_SECONDS), most)
 
     def seconds_of(self, step: Step) -> float:
         """Return how long a step will take, as those before it did."""
         if step.kind == "search":
             return step.seconds
-        for kinds in ((step.kind,), ("screen", "race", "confirm")):
-            alike = [trial for trial in self.evidence.trials if trial.kind in kinds and trial.rows]
-            if alike:
-                per_row = math.fsum(it.seconds for it in alike) / sum(len(it.rows) for it in alike)
-                return per_row * len(step.candidates)
+        return len(step.candidates) * self.seconds_per_row(step.kind)
+
+    def seconds_per_row(self, kind: TrialKind) -> float:
+        """Return how long a trial takes for each of its candidates; 0 if it is not known."""
+        for kinds in ((kind,), TIMED):
+            trials = [it for it in self.evidence.trials if it.kind in kinds and it.rows]
+            if trials:
+                rows = sum(len(it.rows) for it in trials)
+                return math.fsum(it.seconds for it in trials) / rows
         return 0.0
 
     @property
-    def confirm_seconds(self) -> float:
-        """The time that is kept for showing that the winner is better than the plain run."""
-        done = sum(
-            trial.kind == "confirm" and any(row.candidate == self.best for row in trial.rows)
-            for trial in self.evidence.trials
-        )
-        needed = max(0, FIRST_LOOK - done)
-        return min(
-            needed * self.seconds_of(Step("confirm", (BASELINE, BASELINE), 0.0)),
-            self.request.budget_seconds / 2,
-        )
+    def seconds_to_confirm(self) -> float:
+        """Return the time that is kept for a winner to be confirmed."""
+        pair = Step("confirm", (BASELINE, BASELINE), 0.0)
+        return min(FIRST_LOOK * self.seconds_of(pair), self.request.budget_seconds / 2)
 
-    # Candidates
-
-    def is_open(self, candidate: Candidate) -> bool:
-        """Return whether it was not tried and may be."""
-        return (
-            candidate != BASELINE
-            and candidate not in self.evidence.fates
-            and not self.evidence.is_excluded(candidate)
-            and self.is_valid(candidate)
-        )
-
-    def is_ready(self, candidate: Candidate) -> bool:
-        """Return whether the caches that it needs are filled."""
-        keys = cache_keys(candidate, self.request.spaces[candidate.model])
-        return all(self.evidence.caches.get(key, False) for key in keys)
-
-    def is_far_model(self, model: int) -> bool:
-        """Return whether the plain run of a model is far slower than the best of another."""
-        plain = Candidate(model=model)
-        if plain not in self.measured or self.best.model == model:
-            return False
-        gap = self.surrogate.expect([plain]).means[0] - self.surrogate.expect([self.best]).means[0]
-        return bool(gap > FAR_MODEL)
-
-    def singles(self) -> Iterator[Candidate]:
-        """Yield the plain runs and the single choices of all models: the first choice of each
-        dimension, the second ones, and so on."""
-        columns = [
-            [
-                Candidate(model=model, choices=(choice.name,))
-                for choices in zip_longest(*(it.choices for it in space.dimensions))
-                for choice in choices
-                if choice
-            ]
-            for model, space in enumerate(self.request.spaces)
-        ]
-        yield from (Candidate(model=model) for model in range(1, len(columns)))
-        for row in zip_longest(*columns):
-            yield from (each for each in row if each)
-
-    def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Yield the candidates that differ from one in one dimension."""
-        space = self.request.spaces[candidate.model]
-        of = dimension_of(space)
-        for number, dimension in enumerate(space.dimensions):
-            others = [name for name in candidate.choices if of[name] != number]
-            yield make_candidate(candidate.model, others, space)
-            for choice in dimension.choices:
-                yield make_candidate(candidate.model, [*others, choice.name], space)
-
-    def pool(self) -> list[Candidate]:
-        """Return the candidates that are thought of: what differs from one of the best in one
-        dimension, or joins two of them."""
-        found = dict.fromkeys(self.singles())
-        for model, space in enumerate(self.request.spaces):
-            of = dimension_of(space)
-            own = [each for each in self.measured if each.model == model][:BEAM]
-            for each in own:
-                found |= dict.fromkeys(self.neighbours(each))
-                for other in own:
-                    joined = {of[name]: name for name in (*other.choices, *each.choices)}
-                    found[make_candidate(model, joined.values(), space)] = None
-        done = self.evidence.fates.keys() | {BASELINE}
-        return [each for each in found if each not in done and not self.evidence.is_excluded(each)]
-
-    # Stages
-
-    def explore(self, left: float) -> Step | None:
-        """Return the next trial of candidates that were not measured; None if none can pay."""
-        picked: list[Candidate] = []
-        beside = [] if self.best == BASELINE else [self.best]
-        room = MOST_BESIDE - len(beside)
-        if not self.evidence.trials or left > (1 - SINGLES_SHARE) * self.request.budget_seconds:
-            for each in self.singles():
-                if len(picked) == room:
-                    break
-                if not self.is_far_model(each.model) and self.is_open(each) and self.is_ready(each):
-                    picked.append(each)
-        if len(picked) < room and self.evidence.looks:
-            ready = [each for each in self.pool() if each not in picked and self.is_ready(each)]
-            picked += self.most_promising(ready, room - len(picked), WORTH * self.request.margin)
-        if not picked and self.evidence.trials:
+    def shorten(self, step: Step, left: float) -> Step | None:
+        """Return a step with as many of its candidates as there is time for; None if there is none
+        for any."""
+        if self.seconds_of(step) <= left or not self.evidence.trials:
+            return step
+        least = 2 if self.best == BASELINE else 3
+        count = int(left / self.seconds_per_row(step.kind)) if step.kind != "search" else 0
+        if count < least:
             return None
-        chosen = (BASELINE, *beside, *picked)
-        return Step("screen", chosen, self.turn_seconds(len(chosen)))
-
-    def most_promising(
-        self, candidates: Sequence[Candidate], room: int, worth: float
-    ) -> list[Candidate]:
-        """Return so many candidates, of which each gains most beside those before it; those that
-        gain less than it is worth are left out."""
-        outlook = self.surrogate.expect([self.best, *candidates])
-        picked: list[Candidate] = []
-        covariances = outlook.covariances.copy()
-        able = np.ones(len(candidates) + 1, dtype=bool)
-        able[0] = False
-        noise = 2 * self.surrogate.noise**2
-        while len(picked) < room and able.any():
-            gains = np.where(
-                able, gains_over_first(Outlook(outlook.candidates, outlook.means, covariances)), 0.0
-            )
-            index = int(np.argmax(gains))
-            if gains[index] < worth:
-                break
-            able[index] = False
-            if not self.is_open(outlook.candidates[index]):
-                continue
-            picked.append(outlook.candidates[index])
-            column = covariances[:, index].copy()
-            covariances -= np.outer(column, column) / (column[index] + noise)
-        return picked
-
-    def search(self, left: float) -> Step | None:
-        """Return a search of a cache that may pay; None without one."""
-        waiting = []
-        for base in self.measured[:BEAM]:
-            space = self.request.spaces[base.model]
-            for each in self.neighbours(base):
-                if searched_choices(each, space) and not self.is_ready(each):
-                    keys = cache_keys(each, space)
-                    if not any(self.evidence.caches.get(key) is False for key in keys):
-                        waiting.append(each)
-        waiting = [each for each in dict.fromkeys(waiting) if not self.evidence.is_excluded(each)]
-        found = self.most_promising(waiting, 1, self.request.margin)
-        if not found:
-            return None
-        trial = Step("screen", (BASELINE, self.best, found[0]), 0.0)
-        limit = left - 2 * self.seconds_of(trial)
-        if limit < self.least_search_seconds():
-            return None
-        return Step("search", (found[0],), limit)
-
-    def least_search_seconds(self) -> float:
-        """Return the time below which a search is not worth to begin."""
-        return max(1.0, SEARCH_ITERATIONS * plain_seconds(self.evidence.trials))
-
-    def race(self) -> Step | None:
-        """Return the next trial of those that may be the best; None if none can win."""
-        racers = self.racers()
-        looks = self.evidence.by_candidate
-        if not racers and (self.best == BASELINE or len(looks[self.best]) >= LEAST_LOOKS):
-            return None
-        beside = [each for each in (self.best, *racers) if each != BASELINE]
-        chosen = (BASELINE, *beside[: MOST_RACERS + 1])
-        return Step("race", chosen, self.turn_seconds(len(chosen)))
-
-    def racers(self) -> list[Candidate]:
-        """Return those that may be better than the best by the margin, the likeliest first."""
-        others = [each for each in self.measured if each != self.best]
-        if not others:
-            return []
-        outlook = self.surrogate.expect([self.best, *others])
-        gaps, variances = gaps_to_first(outlook)
-        margin = math.log1p(self.request.margin)
-        found = []
-        for each, gap, variance in zip(others, gaps[1:], variances[1:], strict=True):
-            chance = NORMAL.cdf(-(gap + margin) / math.sqrt(max(variance, 1e-12)))
-            if chance > NO_CHANCE and not self.has_lost(each):
-                found.append((chance, each))
-        return [each for _, each in sorted(found, key=lambda item: -item[0])]
-
-    def has_lost(self, candidate: Candidate) -> bool:
-        """Return whether it is shown that it is slower than the best, or not better by the
-        margin."""
-        if candidate == BASELINE:
-            return False
-        found = self.evidence.compare(self.best, candidate)
-        if found is None or found.interval is None or found.processes < FIRST_LOOK:
-            return False
-        return found.verdict == "slower" or found.interval.low > 1 - self.request.margin
+        return replace_candidates(step, step.candidates[:count])
 
 
-def gaps_to_first(outlook: Outlook) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """Return by how much each is slower than the first, with the variances."""
-    covariances = outlook.covariances
-    variances = np.diag(covariances) + covariances[0, 0] - 2 * covariances[0]
-    return outlook.means - outlook.means[0], variances
-
-
-def gains_over_first(outlook: Outlook) -> np.ndarray:  # type: ignore[type-arg]
-    """Return how much better each is than the first, on average where it is."""
-    return expected_gains(*gaps_to_first(outlook))
+def replace_candidates(step: Step, candidates: Iterable[Candidate]) -> Step:
+    """Return a step with other candidates, for a part of the time."""
+    chosen = tuple(candidates)
+    return step._replace(
+        candidates=chosen, seconds=step.seconds * len(chosen) / len(step.candidates)
+    )
 
 
 def seconds_measured(trial: Trial) -> float:
     """Return how long the timed iterations of a trial took."""
     return math.fsum(math.fsum(turn.samples.end_to_end) for row in trial.rows for turn in row.turns)
-
-
-def plain_seconds(trials: Sequence[Trial]) -> float:
-    """Return how long an iteration of the plain run takes; 0 if it was not measured."""
-    times = [
-        each
-        for trial in trials[:1]
-        for row in trial.rows
-        if row.candidate == BASELINE
-        for turn in row.turns
-        for each in turn.samples.end_to_end
-    ]
-    return sorted(times)[len(times) // 2] if times else 0.0

@@ -4,8 +4,9 @@ The logarithm of a candidate's time is taken for a sum: an effect of each choice
 of choices, and one of its own. None is known before; each is thought to be normal around 0, those
 of choices wide, those of pairs and its own less so. So candidates that share choices resemble each
 other, and what is expected of one, and how sure that is, follows from the measured ones (Rasmussen
-and Williams, Gaussian Processes for Machine Learning, chapter 2). A process is one value, with an
-error of its own; all values of a trial share the error of its plain run.
+and Williams, Gaussian Processes for Machine Learning, chapter 2). How wide, is what makes the
+measured values likeliest (chapter 5). A process is one value, with an error of its own; all values
+of a round share the error of its plain run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +23,37 @@ from numpy.typing import NDArray
 from lar.records.tuning import BASELINE, Candidate
 from lar.tuning.evidence import Look
 
-# Standard deviations of logarithms, before anything is measured.
-MODEL_EFFECT = 1.0
-CHOICE_EFFECT = 0.3
-PAIR_EFFECT = 0.08
-OWN_EFFECT = 0.03
-# Of processes: what it is thought to be, and the number of processes that this opinion is worth.
+Matrix = NDArray[np.float64]
+
+
+class Scales(NamedTuple):
+    """Standard deviations of logarithms before anything is measured: of the effect of a choice, of
+    two together beyond those of each, and of a candidate beyond these."""
+
+    choice: float
+    pair: float
+    own: float
+
+
+MODEL_SCALE = 1.0  # of another model's plain run
+SCALES = (
+    Scales(0.3, 0.08, 0.03),
+    Scales(0.3, 0.03, 0.01),
+    Scales(0.5, 0.2, 0.05),
+    Scales(0.15, 0.03, 0.01),
+)
+# The likeliest scales are taken when they are so much likelier than the usual, the first ones.
+CLEARLY = 2.0  # a difference of logarithms
+# Of processes: what the deviation is thought to be, and what number of processes that is worth.
 USUAL_NOISE = 0.012
 NOISE_WEIGHT = 6.0
-# A time beyond so many times the plain run's says no more than that.
+# A plain run that something disturbed makes all others of its round look fast.
+PLAIN_NOISE = 2.0  # times that of others
+# So much slower than the plain run of its model is all that is said of a candidate.
 MOST_VALUE = math.log(3)
-
-Vector = NDArray[np.float64]
+# More looks than these are not taken into account: those of the fastest are.
+MOST_LOOKS = 500
+LEAST_VARIANCE = 1e-12
 
 NORMAL = NormalDist()
 
@@ -42,90 +63,167 @@ class Outlook:
     """What is expected of candidates: the means, and the covariances of their true values."""
 
     candidates: Sequence[Candidate]
-    means: Vector
-    covariances: Vector
+    means: Matrix
+    covariances: Matrix
+
+    def gaps(self) -> tuple[Matrix, Matrix]:
+        """Return by how much each is slower than the first, with the variances."""
+        known = self.covariances
+        variances = np.diag(known) + known[0, 0] - 2 * known[0]
+        return self.means - self.means[0], np.maximum(variances, LEAST_VARIANCE)
+
+    def gains(self) -> Matrix:
+        """Return how much faster each is than the first where it is, and 0 where it is not, on
+        average."""
+        gaps, variances = self.gaps()
+        deviations = np.sqrt(variances)
+        scaled = -gaps / deviations
+        density = np.exp(-(scaled**2) / 2) / math.sqrt(2 * math.pi)
+        below = np.array([NORMAL.cdf(each) for each in scaled])
+        found: Matrix = -gaps * below + deviations * density
+        return found
+
+    def chances(self, margin: float) -> Matrix:
+        """Return the probabilities that each is faster than the first by this logarithm."""
+        gaps, variances = self.gaps()
+        return np.array([NORMAL.cdf(each) for each in -(gaps + margin) / np.sqrt(variances)])
 
 
 class Surrogate:
-    """What the looks say of every candidate."""
+    """What looks say of every candidate."""
 
     def __init__(self, looks: Sequence[Look]) -> None:
-        self.looks = looks
         self.noise = noise_of(looks)
-        if not looks:
+        self.looks = choose_looks(looks)
+        self.scales = SCALES[0]
+        if not self.looks:
             return
-        self.measured = [look.candidate for look in looks]
-        trials = np.array([look.trial for look in looks])
-        values = np.array([min(look.value, MOST_VALUE) for look in looks])
-        same_trial = (trials[:, None] == trials[None, :]) + np.eye(len(looks))
-        covariance = resemblance(self.measured, self.measured) + self.noise**2 * same_trial
-        self.root = np.linalg.cholesky(covariance)
-        self.weights = np.linalg.solve(self.root.T, np.linalg.solve(self.root, values))
+        self.measured = [look.candidate for look in self.looks]
+        rounds = np.array([look.round for look in self.looks])
+        errors = self.noise**2 * (
+            np.eye(len(rounds)) + PLAIN_NOISE**2 * (rounds[:, None] == rounds[None, :])
+        )
+        values = clipped_values(self.looks)
+        parts = resemblances(self.measured, self.measured)
+        fits = [Fit(covariance_of(parts, scales) + errors, values) for scales in SCALES]
+        best = max(range(len(SCALES)), key=lambda index: fits[index].likelihood)
+        if fits[best].likelihood < fits[0].likelihood + CLEARLY:
+            best = 0
+        self.scales, self.fit = SCALES[best], fits[best]
 
     def expect(self, candidates: Sequence[Candidate]) -> Outlook:
         """Return what is expected of candidates."""
-        prior = resemblance(candidates, candidates)
+        prior = covariance_of(resemblances(candidates, candidates), self.scales)
         if not self.looks:
             return Outlook(candidates, np.zeros(len(candidates)), prior)
-        shared = resemblance(candidates, self.measured)
-        part = np.linalg.solve(self.root, shared.T)
-        return Outlook(candidates, shared @ self.weights, prior - part.T @ part)
+        shared = covariance_of(resemblances(candidates, self.measured), self.scales)
+        part = np.linalg.solve(self.fit.root, shared.T)
+        return Outlook(candidates, shared @ self.fit.weights, prior - part.T @ part)
+
+    def means_of(self, candidates: Sequence[Candidate]) -> Matrix:
+        """Return the means alone of what is expected of candidates, of many of them."""
+        if not self.looks:
+            return np.zeros(len(candidates))
+        shared = covariance_of(resemblances(candidates, self.measured), self.scales)
+        found: Matrix = shared @ self.fit.weights
+        return found
 
 
-def resemblance(first: Sequence[Candidate], second: Sequence[Candidate]) -> Vector:
-    """Return the covariances of candidates before anything is measured; those of the plain run of
-    the first model, of which all values are ratios, are 0."""
+class Fit:
+    """Values that were measured, explained by the covariance that they are thought to have."""
+
+    def __init__(self, covariance: Matrix, values: Matrix) -> None:
+        self.root = np.linalg.cholesky(covariance)
+        scaled = np.linalg.solve(self.root, values)
+        self.weights = np.linalg.solve(self.root.T, scaled)
+        self.likelihood = float(-(scaled @ scaled) / 2 - np.log(np.diag(self.root)).sum())
+
+
+class Resemblances(NamedTuple):
+    """What pairs of candidates have in common: the model, numbers of choices and of pairs of them,
+    and whether they are the same."""
+
+    model: Matrix
+    choices: Matrix
+    pairs: Matrix
+    same: Matrix
+
+
+def resemblances(first: Sequence[Candidate], second: Sequence[Candidate]) -> Resemblances:
+    """Return what candidates have in common. The plain run of the first model, of which all values
+    are ratios, has nothing in common with any."""
     names = {
         name: number
         for number, name in enumerate(
             dict.fromkeys((each.model, it) for each in (*first, *second) for it in each.choices)
         )
     }
-    sides = []
+    has, models, sizes = [], [], []
     for side in (first, second):
-        table = np.zeros((len(side), len(names) + 1))
+        table = np.zeros((len(side), len(names)))
         for row, each in enumerate(side):
             table[row, [names[each.model, it] for it in each.choices]] = 1.0
-            table[row, -1] = each.model
-        sides.append(table)
-    shared = sides[0][:, :-1] @ sides[1][:, :-1].T
-    models = (sides[0][:, -1:] == sides[1][:, -1:].T) & (sides[0][:, -1:] > 0)
-    sizes = [table[:, :-1].sum(axis=1) for table in sides]
-    same = (
-        (sides[0][:, -1:] == sides[1][:, -1:].T)
-        & (shared == sizes[0][:, None])
-        & (shared == sizes[1][None, :])
-        & (sizes[0][:, None] > 0)
+        has.append(table)
+        models.append(np.array([each.model for each in side]))
+        sizes.append(np.array([len(each.choices) for each in side]))
+    shared = has[0] @ has[1].T
+    model = models[0][:, None] == models[1][None, :]
+    same = model & (shared == sizes[0][:, None]) & (shared == sizes[1][None, :]) & (shared > 0)
+    return Resemblances(
+        (model & (models[0] > 0)[:, None]).astype(float),
+        shared,
+        shared * (shared - 1) / 2,
+        same.astype(float),
     )
-    found: Vector = (
-        MODEL_EFFECT**2 * models
-        + CHOICE_EFFECT**2 * shared
-        + PAIR_EFFECT**2 * shared * (shared - 1) / 2
-        + OWN_EFFECT**2 * same
+
+
+def covariance_of(parts: Resemblances, scales: Scales) -> Matrix:
+    """Return the covariances of candidates before anything is measured."""
+    found: Matrix = (
+        MODEL_SCALE**2 * parts.model
+        + scales.choice**2 * parts.choices
+        + scales.pair**2 * parts.pairs
+        + scales.own**2 * parts.same
     )
     return found
 
 
 def noise_of(looks: Sequence[Look]) -> float:
     """Return the standard deviation of processes, from candidates that had several."""
-    usual = NOISE_WEIGHT * USUAL_NOISE**2
-    by_candidate: dict[Candidate, list[float]] = {}
+    values: dict[Candidate, list[float]] = {}
     for look in looks:
-        if look.candidate != BASELINE:
-            by_candidate.setdefault(look.candidate, []).append(look.value)
-    squares, degrees = 0.0, 0
-    for values in by_candidate.values():
-        middle = math.fsum(values) / len(values)
-        squares += math.fsum((value - middle) ** 2 for value in values) / 2
-        degrees += len(values) - 1
-    return math.sqrt((usual + squares) / (NOISE_WEIGHT + degrees))
+        values.setdefault(look.candidate, []).append(look.value)
+    squares, degrees = NOISE_WEIGHT * USUAL_NOISE**2, NOISE_WEIGHT
+    for each in values.values():
+        middle = math.fsum(each) / len(each)
+        squares += math.fsum((value - middle) ** 2 for value in each) / 2  # two processes
+        degrees += len(each) - 1
+    return math.sqrt(squares / degrees)
 
 
-def expected_gains(gaps: Vector, variances: Vector) -> Vector:
-    """Return by how much a normal value is below 0 on average, where it is; 0 where it is not."""
-    deviations = np.sqrt(np.maximum(variances, 1e-12))
-    scaled = -gaps / deviations
-    density = np.exp(-(scaled**2) / 2) / math.sqrt(2 * math.pi)
-    below = np.array([NORMAL.cdf(each) for each in scaled])
-    found: Vector = -gaps * below + deviations * density
-    return found
+def choose_looks(looks: Sequence[Look]) -> list[Look]:
+    """Return the looks that are taken into account: where there are many, those of single choices
+    and of the fastest candidates."""
+    if len(looks) <= MOST_LOOKS:
+        return [*looks]
+    ordered = sorted(looks, key=lambda look: (len(look.candidate.choices) > 1, look.value))
+    chosen = {id(look) for look in ordered[:MOST_LOOKS]}
+    return [look for look in looks if id(look) in chosen]
+
+
+def clipped_values(looks: Sequence[Look]) -> Matrix:
+    """Return the values of looks, none far above that of its model's plain run."""
+    plain: dict[int, list[float]] = {}
+    for look in looks:
+        if not look.candidate.choices:
+            plain.setdefault(look.candidate.model, []).append(look.value)
+    most = {model: math.fsum(it) / len(it) + MOST_VALUE for model, it in plain.items()}
+    most.setdefault(BASELINE.model, MOST_VALUE)
+    return np.array(
+        [
+            min(look.value, most.get(look.candidate.model, math.inf))
+            if look.candidate.choices
+            else look.value
+            for look in looks
+        ]
+    )
