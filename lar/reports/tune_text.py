@@ -169,6 +169,7 @@ def columns_of(result: TuneResult) -> Iterator[Column[RankedCandidate]]:
         lambda it: figure_of(it, objective),
         lambda it: format_figure(it, objective),
         align="right",
+        digits=0 if objective == "memory" else 3,
         rank=0,
     )
     yield Column(
@@ -176,6 +177,7 @@ def columns_of(result: TuneResult) -> Iterator[Column[RankedCandidate]]:
         lambda it: it.difference.ratio if it.difference else None,
         lambda it: f"{it.difference.ratio:.3f}" if it.difference else "",
         align="right",
+        digits=3,
         rank=1,
     )
     yield Column(
@@ -184,13 +186,15 @@ def columns_of(result: TuneResult) -> Iterator[Column[RankedCandidate]]:
         lambda it: interval_of(it.difference),
         rank=2,
     )
-    yield Column("processes", lambda it: it.looks, str_of_looks, align="right", rank=6)
+    yield Column("processes", lambda it: it.looks, str_of_looks, align="right", rank=6, digits=0)
     if objective != "memory":
         yield Column(
             "memory",
             lambda it: it.peak_memory_bytes,
             lambda it: format_bytes(it.peak_memory_bytes) if it.peak_memory_bytes else "",
+            unit="bytes",
             align="right",
+            digits=0,
             rank=7,
         )
     yield Column(
@@ -267,14 +271,19 @@ def contributions_of(result: TuneResult) -> Table[Contribution]:
     columns = (
         Column[Contribution]("choice", lambda it: printable(name(it)), rank=0),
         Column[Contribution](
-            "ratio", lambda it: it.ratio, lambda it: f"{it.ratio:.3f}", align="right", rank=0
+            "ratio",
+            lambda it: it.ratio,
+            lambda it: f"{it.ratio:.3f}",
+            align="right",
+            rank=0,
+            digits=3,
         ),
         Column[Contribution](
             "range",
             lambda it: range_of(it),
             rank=1,
         ),
-        Column[Contribution]("pairs", lambda it: it.pairs, align="right", rank=2),
+        Column[Contribution]("pairs", lambda it: it.pairs, align="right", rank=2, digits=0),
         Column[Contribution]("effect", describe_effect, rank=3),
     )
     return Table(

@@ -1,4 +1,4 @@
-// Plots: axes, curves, bars, pies, the roofline.
+// Plots: axes, curves, bars, pies, the roofline, ratios in lanes.
 
 function ticksOf(least, most, count) {
   const raw = (most - least) / count || 1;
@@ -285,4 +285,54 @@ function drawCurve(curve) {
   const greatest = Math.max(...ys);
   return makeElement("div", {}, makeElement("h3", {}, curve.title), svg,
                      makeNote(`At most ${formatNumber(greatest, 2)} ${curve.y}.`));
+}
+
+// A frame whose lanes have names instead of an axis.
+function makeLanes(names, label, x, height) {
+  const width = 1180, left = 230, right = 1150, bottom = names.length * height + 14;
+  const svg = makePicture(width, bottom + 46, label);
+  const map = x.log ? Math.log10 : (value) => value;
+  const [from, to] = [map(x.from), map(x.to)];
+  const atX = (value) => left + ((map(value) - from) / (to - from || 1)) * (right - left);
+  let ticks = x.log ? decadesOf(x.from, x.to) : ticksOf(x.from, x.to, 8);
+  if (x.log && ticks.length < 3) ticks = ticksOf(x.from, x.to, 8);
+  for (const tick of ticks)
+    svg.append(
+      makeShape("line", { x1: atX(tick), x2: atX(tick), y1: 8, y2: bottom, stroke: "var(--grid)" }),
+      makeShape("text", { x: atX(tick), y: bottom + 18, "text-anchor": "middle" },
+                formatNumber(tick)));
+  svg.append(makeShape("text", { x: (left + right) / 2, y: bottom + 38, "text-anchor": "middle" },
+                       x.label));
+  names.forEach((name, place) => svg.append(
+    makeShape("text", { x: left - 12, y: place * height + height / 2 + 8, "text-anchor": "end",
+                        class: "lane" },
+              name.length > 32 ? `${name.slice(0, 14)}...${name.slice(-15)}` : name,
+              makeShape("title", {}, name))));
+  return { svg, atX, left, right, bottom };
+}
+
+// Ratios with their intervals, a lane each: {name, ratio, low, high, verdict}.
+function drawRatios(ratios, label = "time over the baseline's") {
+  const values = ratios.flatMap((each) => [each.low, each.high, each.ratio, 1]);
+  const least = Math.min(...values), most = Math.max(...values);
+  const log = most > 4 * least;
+  const margin = (most - least) * 0.06 || 0.01;
+  const { svg, atX, bottom } = makeLanes(ratios.map((each) => each.name), "ratios",
+    { from: log ? least / 1.1 : least - margin, to: log ? most * 1.1 : most + margin, log,
+      label }, 34);
+  svg.append(makeShape("line", { x1: atX(1), x2: atX(1), y1: 8, y2: bottom, stroke: "var(--ink)",
+                                 "stroke-dasharray": "5 4" }));
+  const colors = { faster: COLORS[2], slower: COLORS[5], "wrong numbers": COLORS[5] };
+  ratios.forEach((each, place) => {
+    const y = place * 34 + 21, color = colors[each.verdict] ?? GREY;
+    svg.append(makeShape("g", {},
+      makeShape("line", { x1: atX(each.low), x2: atX(each.high), y1: y, y2: y, stroke: color,
+                          "stroke-width": 3 }),
+      ...[each.low, each.high].map((end) => makeShape("line",
+        { x1: atX(end), x2: atX(end), y1: y - 6, y2: y + 6, stroke: color, "stroke-width": 2 })),
+      makeShape("circle", { cx: atX(each.ratio), cy: y, r: 5, fill: color }),
+      makeShape("title", {}, `${each.name}: ${formatNumber(each.ratio, 4)} `
+        + `(${formatNumber(each.low, 4)} to ${formatNumber(each.high, 4)}), ${each.verdict}`)));
+  });
+  return svg;
 }

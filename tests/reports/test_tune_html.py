@@ -1,0 +1,65 @@
+"""The page of a search: its course, drawn by a browser."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.reports.tune_html import format_html
+from tests.profiles.browser import CHROMIUM, open_page
+from tests.tuning.made_tune import made_tune
+
+
+def figures_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_course_has_each_ratio_when_its_trial_ended() -> None:
+    course = figures_of(format_html(made_tune()))["course"]
+    lanes = {lane["name"]: lane for lane in course["lanes"]}
+    assert lanes["nchw88"]["points"] == [
+        [14.0, pytest.approx(0.079 / 0.268)],
+        [24.0, pytest.approx(0.079 / 0.268)],
+    ]
+    assert lanes["recorded"]["points"] == [[14.0, None]]
+    kinds = {name: lane["kind"] for name, lane in lanes.items()}
+    assert kinds["nchw88 + 2 threads"] == "best"
+    assert (kinds["nchw44"], kinds["recorded"], kinds["2 threads"]) == (
+        *("wrong numbers", "failed", "ok"),
+    )
+    assert [bar["kind"] for bar in course["trials"]].count("search") == 1
+    assert [name for _, _, name in course["best"]] == [
+        "nchw88",
+        *["nchw88 + 2 threads"] * 4,
+    ]
+    assert all(math.isfinite(ratio) for _, ratio, _ in course["best"])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
+def test_the_page_is_drawn(tmp_path: Path) -> None:
+    result = made_tune()
+    hostile = replace(result.ranking[1], name="</script><b>")
+    ranking = (result.ranking[0], hostile, *result.ranking[2:])
+    page = format_html(replace(result, ranking=ranking))
+    elements, messages = open_page(page, tmp_path)
+    assert messages == []
+    assert 'data-drawn="yes"' in elements
+    assert '<p class="error">' not in elements
+    for name in ("result", "course", "ratios", "contributions"):
+        assert f'<section id="{name}">' in elements
+    assert "trial 3, search: nchw88 + 2 threads + fast-run, 31.0 s" in elements
+    assert "nchw88 + 2 threads: 0.2041, best" in elements
+    assert "recorded: failed" in elements
+
+
+def test_a_search_that_found_nothing_has_a_page() -> None:
+    empty = replace(made_tune(), ranking=(), trials=(), contributions=(), ending="failed")
+    assert "<h2>Result</h2>" in format_html(empty)
