@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -30,6 +31,7 @@ import numpy as np
 from bench import PYTHON, RESNET50, ROOT
 from bench import Case as Timing
 from layer_ranking import costs_by_leaving_out, costs_by_single_errors, rank_correlation
+from network import Array
 from number_cases import Case, Side, faulty_cases, healthy_cases, ranked_cases
 
 import lar
@@ -179,13 +181,15 @@ def measure_healthy(settings: Settings) -> Outcome:
 # Ranking
 
 
-def measure_ranking(settings: Settings) -> Outcome:
-    """Compare the layers of quantised models by their parts in the loss with what the outputs gain
-    where one of them stays in float."""
+def measure_ranking(settings: Settings, *, whole: bool) -> Outcome:
+    """Compare the layers of quantised models by their parts in the loss with what the outputs
+    change where one of them stays in float (`layer_ranking.costs_by_leaving_out`)."""
     cases = settings.chosen(ranked_cases())
     make_dumps(settings.folder, cases)
     found = {
-        case.actual.network: [rank_layers(settings.folder, case, draw) for draw in range(DRAWS)]
+        case.actual.network: [
+            rank_layers(settings.folder, case, draw, whole=whole) for draw in range(DRAWS)
+        ]
         for case in cases
     }
     values = [value for each in found.values() for value in each]
@@ -194,24 +198,36 @@ def measure_ranking(settings: Settings) -> Outcome:
     return Outcome(len(values), f"{middle:.2f} ({middles})", round(middle, 9) >= 0.9)
 
 
-def rank_layers(folder: Path, case: Case, draw: int) -> float:
+def rank_layers(folder: Path, case: Case, draw: int, *, whole: bool) -> float:
     """Return Spearman's coefficient of both rankings of a model's layers, over several inputs: the
     model's own, and some that are drawn."""
     quantized, plain = (folder / side.model for side in (case.actual, case.expected))
-    feed = np.load(folder / f"{case.actual.network}.data.npy")
-    random = np.random.RandomState(draw)
-    drawn = [random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1)]
+    feeds = [{"data": each} for each in items_of_draw(folder, case, draw)]
+    truth = costs_by_leaving_out(quantized, plain, feeds, whole=whole)
+    ours = rank_by_lar(folder, case, draw)
+    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
+
+
+@functools.cache
+def rank_by_lar(folder: Path, case: Case, draw: int) -> dict[str, float]:
+    """Return the parts of a model's layers in the loss, as `lar compare --isolate` finds them."""
+    quantized, plain = (folder / side.model for side in (case.actual, case.expected))
     stack = folder / f"{case.actual.network}.items.npz"
-    np.savez(stack, data=np.stack([feed, *drawn]))
-    truth = costs_by_leaving_out(quantized, plain, [{"data": each} for each in (feed, *drawn)])
+    np.savez(stack, data=np.stack(items_of_draw(folder, case, draw)))
     comparison = lar.compare(
         f"{quantized} --graph-optimization-level disable",
         f"{plain} --graph-optimization-level basic",
         input=[str(stack)],
         isolate=True,
     )
-    ours = costs_by_single_errors(comparison, quantized)
-    return rank_correlation(list(truth.values()), [ours[name] for name in truth])
+    return costs_by_single_errors(comparison, quantized)
+
+
+def items_of_draw(folder: Path, case: Case, draw: int) -> list[Array]:
+    """Return what a network is fed with for a ranking."""
+    feed = np.load(folder / f"{case.actual.network}.data.npy")
+    random = np.random.RandomState(draw)
+    return [feed, *(random.normal(0, 3, feed.shape).astype(feed.dtype) for _ in range(ITEMS - 1))]
 
 
 # Dumps
@@ -327,9 +343,16 @@ FIGURES = (
     Figure("healthy", "pairs without a fault", "0 culprits, 0 different", measure_healthy),
     Figure(
         "ranking",
-        "layers by part in the loss against leaving one at a time in float, median of Spearman",
+        "layers by part in the loss against leaving one operator at a time in float, median of "
+        "Spearman",
         "0.9 at least",
-        measure_ranking,
+        lambda settings: measure_ranking(settings, whole=True),
+    ),
+    Figure(
+        "ranking-inputs",
+        "the same against leaving the data and the weights of one layer at a time in float",
+        "0.9 at least",
+        lambda settings: measure_ranking(settings, whole=False),
     ),
     Figure(
         "speed",

@@ -32,6 +32,7 @@ from lar.comparison.graph import (
     results_of,
     sources_of,
 )
+from lar.comparison.injection import Injection
 from lar.comparison.isolation import Array, Operators, find_blames, run_alone
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import Bounds, bounds_of, measure
@@ -301,13 +302,18 @@ class DumpComparison:
         """Run the operators of the actual side alone, and find those at fault by their single
         errors; return beside them how far it came if it was interrupted, else nothing, and a note
         if there were none."""
-        alone, count = run_alone(judge, self.values, operators, self.compare_alone, self.progress)
-        for node, (found, problem, _) in alone.items():
+        injection = Injection(judge, self.values, operators, self.graphs[0].present)
+        alone, count = run_alone(
+            judge, self.values, operators, self.compare_alone, injection.follow, self.progress
+        )
+        for node, run in alone.items():
             self.compared[node] = replace(
                 self.compared[node],
-                single=found.figures if found else None,
-                single_problem=problem or (found.problem if found else ""),
+                single=run.found.figures if run.found else None,
+                single_problem=run.problem or (run.found.problem if run.found else ""),
                 sources=tuple(it.key for it in sources_of(node, judge.by_node)),
+                at_outputs=run.at_outputs,
+                estimate=run.estimate,
             )
         blames = tuple(find_blames(judge, alone))
         left = f"interrupted: {len(alone)} of {count} operators were run alone"

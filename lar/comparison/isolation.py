@@ -35,7 +35,7 @@ from lar.dumps.binary import BY_DTYPE
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
-from lar.records.comparison import Quantization, TensorComparison, Tolerance
+from lar.records.comparison import AtOutput, Quantization, TensorComparison, Tolerance
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -62,14 +62,31 @@ class Operators(Protocol):
             LarError: it cannot be cut out of the model, or the engine failed.
         """
 
+    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
+        """Compute an output from tensors within the model, as `compute` does; an engine that fails
+        here is not given up for single operators.
+
+        Raises:
+            LarError: it cannot be cut out of the model, or the engine failed.
+        """
+
+
+Follow = Callable[[Pair, Array, TensorComparison], tuple[AtOutput, ...]]
+"""Measures what the single error of an operator does to the outputs, from what it gave alone and
+the comparison of that; empty where that is not worth a run. It raises a LarError where that cannot
+be done."""
+
 
 class Alone(NamedTuple):
     """The comparison of what an operator gives alone with the expected tensor; without one, why it
-    was not run alone. `nodes` are what was run."""
+    was not run alone. `nodes` are what was run. `at_outputs` has what its error does to the
+    outputs; where that could not be measured, `estimate` says why."""
 
     found: TensorComparison | None = None
     problem: str = ""
     nodes: frozenset[Node] = frozenset()
+    at_outputs: tuple[AtOutput, ...] = ()
+    estimate: str = ""
 
 
 def run_alone(
@@ -77,6 +94,7 @@ def run_alone(
     values: tuple[Values, Values],
     operators: Operators,
     compare: Compare,
+    follow: Follow,
     progress: Callable[[str], None],
 ) -> tuple[dict[Node, Alone], int]:
     """Compute each actual tensor that has a twin from the expected values before it.
@@ -100,7 +118,7 @@ def run_alone(
             if pair.actual.key in missing:
                 found[pair.actual] = Alone(problem="lies within what the engine fuses")
             else:
-                found[pair.actual] = run_one(pair, twins, values, operators, compare)
+                found[pair.actual] = run_one(pair, twins, values, operators, compare, follow)
     except DumpError:
         raise
     except LarError as error:
@@ -116,6 +134,7 @@ def run_one(
     values: tuple[Values, Values],
     operators: Operators,
     compare: Compare,
+    follow: Follow,
 ) -> Alone:
     """Compute an actual tensor from the expected values before it.
 
@@ -125,14 +144,21 @@ def run_one(
     try:
         before = values_before(pair.actual, twins, values)
         named = {tensor_of(each.actual).name: array for each, array in before.items()}
-        found = compare(pair, operators.compute(tensor_of(pair.actual), named), before)
+        array = operators.compute(tensor_of(pair.actual), named)
+        found = compare(pair, array, before)
         if not (found.passed or is_repeated(pair.actual, twins, values[0].dump, operators)):
             return Alone(problem="the engine does not compute it alone as it did in the run")
     except DumpError:
         raise
     except LarError as error:
         return Alone(problem=error.message)
-    return Alone(found, nodes=frozenset(region_of(pair.actual, twins)))
+    alone = Alone(found, nodes=frozenset(region_of(pair.actual, twins)))
+    try:
+        return alone._replace(at_outputs=follow(pair, array, found))
+    except DumpError:
+        raise
+    except LarError as error:
+        return alone._replace(estimate=error.message)
 
 
 def is_repeated(node: Node, twins: Mapping[Node, Pair], dump: Dump, operators: Operators) -> bool:
@@ -248,7 +274,8 @@ def blames_past(
     behind: set[Node] = set()
     blamed: set[Node] = set()
     for pair in judge.pairs():
-        found, _, nodes = alone.get(pair.actual, Alone())
+        run = alone.get(pair.actual, Alone())
+        found, nodes = run.found, run.nodes
         if found is None:
             at_fault = judge.is_fault(pair, JUMP_BEHIND if pair.expected in behind else JUMP)
         else:

@@ -1,10 +1,12 @@
 """The layers that most of the error at the output comes from, by what each is off by itself.
 
-Errors of layers are taken to be independent of each other: then squares add up. How much of the
-square of its inputs' errors an operator hands on is seen in the errors of its output: what its
-entire error has more than its single error came in. These factors, multiplied along every way to
-an output, are what a single error counts there. Errors are lengths here, not relative ones, as
-tensors of different sizes are added.
+Errors of layers are taken to be independent of each other: then squares add up. What a single error
+does to the outputs is measured, where the engine can do it (`lar.comparison.injection`).
+
+Elsewhere it is estimated. How much of the square of its inputs' errors an operator hands on is seen
+in the errors of its output: what its entire error has more than its single error came in. These
+factors, multiplied along every way to an output, are what a single error counts there. Errors are
+lengths here, not relative ones, as tensors of different sizes are added.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ class Layer(NamedTuple):
 
     tensor: TensorComparison
     share: float
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether what its error does to the outputs was measured, not estimated."""
+        return bool(self.tensor.at_outputs)
 
 
 def layers_of_loss(tensors: Iterable[TensorComparison], part: float = MOST_OF_IT) -> list[Layer]:
@@ -63,10 +70,20 @@ def squares_of_loss(tensors: Iterable[TensorComparison]) -> list[tuple[TensorCom
     computed = [it for it in tensors if not it.constant and it.figures]
     reaches = reaches_of(computed)
     return [
-        (tensor, error if math.isinf(error) else error**2 * reaches.get(tensor.actual.key, 0.0))
+        (tensor, square_of_loss(tensor, error, reaches.get(tensor.actual.key, 0.0)))
         for tensor in computed
         if (error := single_error_of(tensor))
     ]
+
+
+def square_of_loss(tensor: TensorComparison, error: float, reach: float) -> float:
+    """Return the square of what a single error makes at the outputs, as measured; else as much of
+    it as reaches them."""
+    if math.isinf(error):
+        return error
+    if not tensor.at_outputs:
+        return error**2 * reach
+    return math.fsum((it.change / it.length) ** 2 for it in tensor.at_outputs if it.length)
 
 
 def reaches_of(computed: Sequence[TensorComparison]) -> dict[str, float]:

@@ -53,6 +53,9 @@ class Played:
         self.fed[output.name] = dict(values)
         return self.functions[output.name](*values.values())
 
+    def compute_rest(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
+        raise LarError("it cannot be taken out of the run")
+
 
 # Of a chain: what each operator should do.
 RIGHT: Functions = {
