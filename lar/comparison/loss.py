@@ -32,8 +32,9 @@ class Layer(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Whether what its error does to the outputs was measured, not estimated."""
-        return bool(self.tensor.at_outputs)
+        """Whether what its error does to the outputs is known, not estimated: NaN and infinite
+        numbers are all of the loss."""
+        return bool(self.tensor.at_outputs) or math.isinf(single_error_of(self.tensor))
 
 
 def layers_of_loss(tensors: Iterable[TensorComparison], part: float = MOST_OF_IT) -> list[Layer]:
@@ -81,9 +82,16 @@ def square_of_loss(tensor: TensorComparison, error: float, reach: float) -> floa
     it as reaches them."""
     if math.isinf(error):
         return error
+    measured = measured_at_outputs(tensor)
+    return error**2 * reach if measured is None else measured**2
+
+
+def measured_at_outputs(tensor: TensorComparison) -> float | None:
+    """Return what a single error makes of the outputs, in units of their lengths; None where that
+    was not measured."""
     if not tensor.at_outputs:
-        return error**2 * reach
-    return math.fsum((it.change / it.length) ** 2 for it in tensor.at_outputs if it.length)
+        return None
+    return math.hypot(*(it.change / it.length for it in tensor.at_outputs if it.length))
 
 
 def reaches_of(computed: Sequence[TensorComparison]) -> dict[str, float]:

@@ -161,7 +161,9 @@ def describe_loss(comparison: Comparison) -> str:
         )
     return (
         f"The fewest operators whose single errors make {MOST_OF_IT:.0%} of the loss at the "
-        f"output, each as far as the operators behind it hand errors on.{errors}"
+        "output: measured is by how much the output changes where the error is taken out of A's "
+        "run, estimated is how far the operators behind it hand errors on."
+        f"{errors}"
     )
 
 
@@ -198,6 +200,7 @@ LAYER_COLUMNS: tuple[Column[Layer], ...] = (
     Column("operator", lambda it: format_pair(Row(it.tensor))),
     Column("type", lambda it: format_type(Row(it.tensor))),
     Column("share of the loss", lambda it: 100 * it.share, unit="%", digits=1),
+    Column("found", lambda it: "measured" if it.is_measured else "estimated"),
     Column("single", lambda it: single_of(Row(it.tensor)), digits=ANY_DIGITS),
     Column("entire", lambda it: entire_of(Row(it.tensor)), digits=ANY_DIGITS),
 )

@@ -17,6 +17,7 @@ import pytest
 
 from lar.comparison.loss import layers_of_loss, loss_of, squares_of_loss
 from lar.records.comparison import (
+    AtOutput,
     Comparison,
     Culprit,
     Element,
@@ -443,12 +444,48 @@ def test_the_layers_that_make_most_of_the_loss_are_named() -> None:
         ("conv3", 0.89),
         ("conv5", 0.10),
     ]
-    assert "90% of the loss by single errors: conv3 89%, conv5 10%\n" in text_of(found)
+    shares = "conv3 89%, conv5 10%\n"
+    assert f"90% of the loss by single errors, estimated: {shares}" in text_of(found)
     assert loss_of(found.tensors) == pytest.approx((0.0317, 0.0317), rel=1e-2)
     infinite = replace(GOOD, nonfinite_mismatches=1)
     overflown = pair("fc", infinite, single=infinite)
     assert layers_of_loss((*found.tensors, overflown)) == [(overflown, 1.0)]
     assert "of the loss" not in text_of(comparison())
+
+
+def test_a_share_is_called_measured_or_estimated() -> None:
+    def with_change(name: str, change: float, estimate: str = "") -> Comparison:
+        made = AtOutput(output="conv6", change=change, length=2.0)
+        return replace(
+            found,
+            tensors=tuple(
+                replace(it, at_outputs=() if estimate else (made,), estimate=estimate)
+                if it.actual.name == name
+                else it
+                for it in found.tensors
+            ),
+        )
+
+    found = isolated()
+    # What was measured counts, not what was estimated: the output does not see the third.
+    found = with_change("conv3", 0.0)
+    assert "single errors, estimated: conv5 94%\n" in text_of(found)
+    found = with_change("conv5", 0.05)
+    squares = {it.actual.name: square for it, square in squares_of_loss(found.tensors)}
+    assert (squares["conv3"], squares["conv5"]) == pytest.approx((0.0, 0.025**2))
+    assert "single errors, measured at the output: conv5 99%\n" in text_of(found)
+    found = with_change("conv2", 0.01)
+    found = with_change("conv3", 0.0, "it cannot be taken out")
+    lines = text_of(found)
+    assert "measured at the output: conv3 58% (estimated), conv5 40%\n" in lines
+    assert "estimated, not measured: 1 of these 2: it cannot be taken out\n" in lines
+    rows = {row["expected"]: row for row in csv.DictReader(io.StringIO(format_csv(found)))}
+    assert rows["conv5"]["single_at_output"] == "0.025"
+    assert rows["conv3"]["single_at_output"] == ""
+    assert rows["conv3"]["single_estimate"] == "it cannot be taken out"
+    table = figures_of(format_html(found))["layers"]["rows"]
+    assert [row[3] for row in table] == ["estimated", "measured"]
+    assert read_comparison(format_json(found)) == found
 
 
 def test_a_single_error_counts_as_far_as_operators_hand_it_on() -> None:
