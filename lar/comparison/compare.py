@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import Literal, TypeAlias
 
 from numpy import unravel_index
@@ -46,6 +46,7 @@ from lar.comparison.rounding import (
     Explained,
     Rounding,
     coarsest,
+    worst_channel_of,
 )
 from lar.comparison.signatures import Values, leave_out_padding, share_quantization, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
@@ -549,6 +550,7 @@ class DumpComparison:
         )
         problem, figures, passed = "", None, False
         explained: Explained | None = None
+        fill = inf
         if squeezed(one.shape) == squeezed(other.shape):
             one = one._replace(shape=other.shape)
         if one.shape != other.shape:
@@ -562,7 +564,8 @@ class DumpComparison:
             bounds = bounds_of(self.tolerance, actual.dtype, expected.dtype, step=step)
 
             def settle(size: Size) -> Bounds:
-                nonlocal explained
+                nonlocal explained, fill
+                fill = size.fill
                 if explain is None or (as_integers and any(quantizations)):
                     return bounds
                 explained = explain(size, other)
@@ -573,7 +576,10 @@ class DumpComparison:
                 figures = replace(figures, max_ulp=None)
             passed = not figures.mismatches
             if explained is not None:
-                passed = explained.passes(figures, [it.figures for it in sources if it.figures])
+                before = [it.figures for it in sources if it.figures]
+                passed = explained.passes(
+                    figures, before, lambda: worst_channel_of(one, other, fill)
+                )
         return TensorComparison(
             actual=self.tensor_facts(0, actual),
             expected=self.tensor_facts(1, expected),

@@ -143,6 +143,12 @@ def whole(elements: Elements) -> Array:
     return np.concatenate(blocks or [np.zeros(0, elements.dtype)]).reshape(elements.shape)
 
 
+def channel_axis(dimensions: int) -> int:
+    """Return the axis of the channels of a tensor in plain axes: the second of images, else the
+    last."""
+    return 1 if dimensions > 3 else dimensions - 1
+
+
 def extent_of(elements: Elements) -> tuple[float, float]:
     """Return the least and the greatest of the finite elements and 0."""
     low = high = 0.0

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from lar.comparison.elements import channel_axis
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Names = tuple[str, str]
 
@@ -19,6 +21,9 @@ LEFT = 0.05
 
 # A factor nearer to 1 than this changes nothing; sizes that differ by less than this part are one.
 SAME = 0.02
+
+# A channel whose error has that many times the energy of any other is the wrong one.
+OUTSTANDING = 20
 
 # Steps nearer to a whole number than this are one.
 WHOLE = 0.1
@@ -49,7 +54,7 @@ def find_kind(
         if text := find(one, other, LEFT * energy, step, names):
             return text
     if axis is None:
-        axis = 1 if one.ndim > 3 else one.ndim - 1
+        axis = channel_axis(one.ndim)
     return find_channels(one, other, LEFT * energy, axis, names)
 
 
@@ -131,7 +136,9 @@ def find_channels(one: Array, other: Array, most: float, axis: int, names: Names
         rows = [np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (one, other)]
         energies = np.square(rows[0] - rows[1]).sum(axis=1)
         worst = int(energies.argmax())
-        if energies.sum() - energies[worst] <= most and rows[0].shape[1] > 1:
+        others = np.delete(energies, worst)
+        stands_out = energies[worst] > OUTSTANDING * others.max()
+        if (others.sum() <= most or stands_out) and rows[0].shape[1] > 1:
             return f"one wrong channel: number {worst} of axis {axis}"
         if rows[0].shape[1] < 4:
             return ""

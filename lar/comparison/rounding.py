@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lar.comparison.alignment import ConstantPair
-from lar.comparison.elements import Elements, extent_of
+from lar.comparison.elements import BLOCK, Elements, channel_axis, extent_of
 from lar.comparison.graph import Graph, Node, region_of, sources_of
 from lar.comparison.matching import Pair
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds
@@ -68,6 +68,9 @@ LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 # What weights of eight bits, one scale for all, usually add; each bit less doubles it.
 WEIGHTS_OF_8_BITS = 0.02
 
+# A channel of fewer elements is none to measure.
+LEAST_ELEMENTS = 4
+
 # Where no graph is known, what rounding adds up to in a deep network.
 WITHOUT_GRAPH = {"float16": 0.03, "bfloat16": 0.1, "int16": 0.03, "int8": 0.3, "int4": 1.0}
 
@@ -105,8 +108,11 @@ class Explained(NamedTuple):
         usual = DEFAULT_RTOL.get(type_named(self.precision), 0.0)
         return max(SLACK * self.error, usual)
 
-    def passes(self, figures: Figures, sources: Iterable[Figures]) -> bool:
-        """Return whether the error of a tensor is rounding, beside the errors of its inputs."""
+    def passes(
+        self, figures: Figures, sources: Iterable[Figures], worst_channel: Callable[[], float]
+    ) -> bool:
+        """Return whether the error of a tensor is rounding, beside the errors of its inputs;
+        `worst_channel` measures its channels."""
         if figures.nonfinite_mismatches:
             return False
         if (figures.max_absolute or 0.0) <= self.step * SLIGHTLY_MORE:
@@ -114,7 +120,9 @@ class Explained(NamedTuple):
         if figures.bulk_l2 is None or figures.bulk_l2 > self.limit * shrinking_of(figures):
             return False
         before = max((each.bulk_peak or 0.0 for each in sources), default=0.0)
-        return not figures.mismatches or (figures.bulk_peak or 0.0) <= PEAK_GROWTH * before
+        if figures.mismatches and (figures.bulk_peak or 0.0) > PEAK_GROWTH * before:
+            return False
+        return worst_channel() <= self.limit
 
 
 class Step(NamedTuple):
@@ -134,6 +142,29 @@ def shrinking_of(figures: Figures) -> float:
     if not figures.cosine or not figures.gain or figures.cosine < 0.1:
         return 1.0
     return min(figures.gain / figures.cosine, 1.0)
+
+
+def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
+    """Return the largest error of a channel over its length or that of a usual one: where one of
+    many is wrong, the error of the whole is small.
+
+    Numbers that are not finite on both sides, or as large as a fill, are left out.
+    """
+    shape = other.shape
+    axis = channel_axis(len(shape))
+    if len(shape) < 2 or shape[axis] < 2 or other.size < LEAST_ELEMENTS * shape[axis]:
+        return 0.0
+    channels, behind = shape[axis], prod(shape[axis + 1 :])
+    errors, mine, theirs = np.zeros((3, channels))
+    for number, (left, right) in enumerate(zip(one.blocks(), other.blocks(), strict=True)):
+        places = np.arange(number * BLOCK, number * BLOCK + right.size) // behind % channels
+        sides = left.astype(np.float64), right.astype(np.float64)
+        counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
+        for sums, values in ((errors, sides[0] - sides[1]), (mine, sides[0]), (theirs, sides[1])):
+            sums += np.bincount(places, np.square(np.where(counted, values, 0.0)), channels)
+    lengths = np.maximum(mine, theirs)
+    usual = max(float(mine.mean()), float(theirs.mean()))
+    return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
 
 
 def precision_of(tensor: DumpedTensor) -> str:
