@@ -117,13 +117,13 @@ class Planted:
     pairs: tuple[tuple[str, str], ...] = ()
     prepare: tuple[tuple[str, Change], ...] = ()
     quantized: Callable[[Any], None] | None = None
-    at: str = ""  # the operator that is at fault, where no change is of one
+    at: str = ""  # the operator that is at fault, where the changes are not of it alone
     others: tuple[str, ...] = ()  # what may be named instead, where it is fused or reads that
     renamed: bool = False
 
     @property
     def operators(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.changes) or (self.at,)
+        return (self.at,) if self.at else tuple(name for name, _ in self.changes)
 
 
 IN_ONNX = (("basic", "basic"),)
@@ -163,6 +163,13 @@ def scale_weights(factor: float) -> Change:
 def scale_setting(name: str, factor: float) -> Change:
     def change(network: Network, node: Node) -> None:
         node.settings[name] *= factor
+
+    return change
+
+
+def divide_bias(factor: float) -> Change:
+    def change(network: Network, node: Node) -> None:
+        node.weights["bias"] = np.rint(node.weights["bias"] / factor).astype(np.int32)
 
     return change
 
@@ -342,6 +349,40 @@ FAULTS = (
         (("basic", "basic"), ("basic", "plain")),
         at="conv2",
     ),
+    # Scales that rounding hides: far coarser than the values need.
+    Planted(
+        "coarse",
+        "plain_cnn",
+        pairs=QUANTIZED,
+        at="relu3",
+        quantized=alter_constant("relu3_scale", lambda it: it * np.float32(12)),
+    ),
+    Planted(
+        "coarse",
+        "residual",
+        pairs=(("qoperator", "basic"), ("qoperator", "qdq")),
+        at="b.conv1",
+        quantized=alter_constant("b.conv1_scale", lambda it: it * np.float32(12)),
+    ),
+    Planted(
+        "coarse",
+        "int8_cnn",
+        (
+            ("conv2", scale_setting("output_scale", 12)),
+            ("conv3", scale_setting("input_scale", 12)),
+            ("conv3", divide_bias(12)),
+        ),
+        BLOCKED,
+        at="conv2",
+    ),
+    # The engine reads the bias of conv4 by the scale of what it takes.
+    Planted(
+        "coarse",
+        "plain_cnn",
+        pairs=(("qdq all", "basic"), ("qdq all", "qdq all")),
+        at="relu3",
+        quantized=alter_constant("relu3_scale", lambda it: it * np.float32(4)),
+    ),
     # Overflow of float16: right in float32.
     Planted(
         "overflow",
@@ -366,6 +407,12 @@ FAULTS = (
     Planted("channel", "plain_cnn", (("conv4", alter_channel),), BLOCKED),
     Planted("channel", "inverted", (("b.depthwise", alter_channel),), BLOCKED),
     Planted("channel", "branches", (("a.two", swap_channels),), BLOCKED),
+    Planted(
+        "channel",
+        "plain_cnn",
+        (("conv4", alter_channel),),
+        (("qdq", "basic"), ("qoperator", "basic"), ("qdq", "qdq")),
+    ),
 )
 
 
@@ -472,7 +519,7 @@ def faulty_cases() -> Iterator[Case]:
                 )
     for number, planted in enumerate(FAULTS):
         clean = DESCRIPTIONS[planted.network]()
-        operators = (planted.at,) if planted.at else planted.operators
+        operators = planted.operators
         truth = tuple(names_of(clean, each) | {*planted.others} for each in operators)
         if planted.renamed:
             places = {node.name: f"n{place}" for place, node in enumerate(clean.nodes)}

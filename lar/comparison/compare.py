@@ -17,6 +17,7 @@ from lar.comparison.divergence import (
     Judge,
     after,
     error_of,
+    gain_of,
     in_weight,
     known_side,
     other_side,
@@ -61,6 +62,7 @@ from lar.records.comparison import (
     MatchedBy,
     Only,
     OperatorFacts,
+    Quantization,
     SideFacts,
     TensorComparison,
     TensorFacts,
@@ -153,6 +155,9 @@ def make_graphs(
 MOVED = "the same data in other axes"
 
 
+# Factors that are nearer to each other are one.
+SAME_FACTOR = 0.01
+
 # So many tensors with clipped elements are named.
 MOST_CLIPPED = 3
 
@@ -204,6 +209,8 @@ class DumpComparison:
             blames = tuple(self.find_takers(judge, alignment.constants, constants))
             divergence = divergence._replace(blames=blames)
         if self.by_default:
+            blames = tuple(self.trace_to_scale(judge, it, constants) for it in divergence.blames)
+            divergence = divergence._replace(blames=blames)
             scales = tuple(self.find_coarse_scales(judge, divergence.blames))
             divergence = divergence._replace(blames=(*divergence.blames, *scales))
         pairs = judge.pairs()
@@ -211,7 +218,7 @@ class DumpComparison:
         unmatched = self.find_unmatched(pairs, alignment.constants)
         tensors += constants.values()
         finding = self.find_finding(tensors, divergence)
-        is_rounding = finding == "same" or all(blame.scale for blame in divergence.blames)
+        is_rounding = finding == "same" or all(blame.is_coarse for blame in divergence.blames)
         rounded = rounding_of(tensors) if is_rounding else ("", None)
         blames = () if finding == "same" else divergence.blames
         return Comparison(
@@ -233,17 +240,55 @@ class DumpComparison:
             interrupted=bool(interrupted),
         )
 
+    def trace_to_scale(
+        self, judge: Judge, blame: Blame, constants: Mapping[str, TensorComparison]
+    ) -> Blame:
+        """Return a culprit, or the one before it whose scale its bias was not made for.
+
+        An engine may read the integers of a bias by the scales of the input and of the weights,
+        whatever they were made with.
+        """
+        taken = [key for node in blame.actual for _, key in node.constants]
+        known = [constants[it] for it in map(self.graphs[0].integers_of, taken) if it in constants]
+        wrong = [each for each in known if not each.passed]
+        factor = gain_of(wrong[0]) if len(wrong) == 1 else None
+        if factor is None:
+            return blame
+        for side in (0, 1):
+            bias = (wrong[0].actual, wrong[0].expected)[side].quantization
+            weights = [
+                facts.quantization
+                for each in known
+                if each is not wrong[0] and (facts := (each.actual, each.expected)[side])
+            ]
+            for pair in blame.inputs:
+                step = self.ranges.step_of(side, pair[:2][side])
+                other = self.ranges.step_of(1 - side, pair[:2][1 - side])
+                found = [
+                    scales_are_product(bias, step, weight) for weight in weights if bias and weight
+                ]
+                ratio = (step / other if side == 0 else other / step) if step and other else factor
+                if any(found) and abs(ratio / factor - 1) < SAME_FACTOR:
+                    name, names = wrong[0].expected.name, self.names
+                    return judge.blame(pair)._replace(
+                        scale=f"scale: {name} is {factor:.3g} times as large in {names[0]} as in "
+                        f"{names[1]}, since it is read by the scale of {pair.expected.name}"
+                    )
+        return blame
+
     def find_coarse_scales(self, judge: Judge, blames: Sequence[Blame]) -> Iterator[Blame]:
         """Yield the operators whose results have a scale that is far coarser than they need; those
         behind other culprits are left out."""
         behind = {node for blame in blames for end in blame.expected for node in after(end)}
+        outputs = {blame.output.actual.key for blame in blames}
         for pair in judge.pairs():
-            if pair.expected in behind or not self.has_numbers(pair):
+            if pair.expected in behind or pair.actual.key in outputs or not self.has_numbers(pair):
                 continue
             if found := self.ranges.find_coarse(pair, judge.by_node):
                 yield judge.blame(pair)._replace(
                     scale=f"scale: that of {self.names[found.side]} is {found.times:.0f} times "
-                    "coarser than the values need"
+                    "coarser than the values need",
+                    is_coarse=True,
                 )
 
     def describe_clipped(self, pairs: Iterable[Pair]) -> Iterator[str]:
@@ -664,7 +709,7 @@ class DumpComparison:
             inputs=tuple(self.compared[pair.actual] for pair in blame.inputs),
             output=blame.output,
             parameters=tuple(parameters),
-            is_coarse=bool(blame.scale),
+            is_coarse=blame.is_coarse,
             kind=blame.scale or self.kind_of_weights(parameters) or self.kind_of(blame.output),
         )
 
@@ -848,6 +893,16 @@ def is_input(pair: Pair) -> bool:
     """Return whether a pair is an input of the model that something is computed from."""
     node = pair.expected if pair.actual.steps == UNKNOWN_STEPS else pair.actual
     return node.is_input and bool(node.children)
+
+
+def scales_are_product(bias: Quantization, step: float, weight: Quantization) -> bool:
+    """Return whether the scales of a bias are those of the weights, times that of the input."""
+    if len(bias.scale) != len(weight.scale) or not step:
+        return False
+    return all(
+        abs(one - step * other) <= SAME_FACTOR * one
+        for one, other in zip(bias.scale, weight.scale, strict=True)
+    )
 
 
 def name_element(element: Element | None, shape: Sequence[int]) -> Element | None:

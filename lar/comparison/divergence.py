@@ -54,14 +54,18 @@ Compare = Callable[[Node, Node], TensorComparison | None]
 
 
 class Blame(NamedTuple):
-    """What computes an output that is wrong: nodes of both sides, and the pairs that go in; `scale`
-    says what is wrong with that of an output which rounding explains."""
+    """What computes an output that is wrong: nodes of both sides, and the pairs that go in.
+
+    Where the output agrees as far as rounding explains, `scale` says what is wrong with its scale;
+    one that `is_coarse` is wrong only where nothing else fills its range.
+    """
 
     actual: tuple[Node, ...]
     expected: tuple[Node, ...]
     inputs: tuple[Pair, ...]
     output: TensorComparison
     scale: str = ""
+    is_coarse: bool = False
 
 
 class Divergence(NamedTuple):

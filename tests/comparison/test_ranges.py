@@ -148,3 +148,34 @@ def test_clipped_elements_are_no_fault_and_noted() -> None:
     assert " of A (" in note
     assert "steps at most)" in note
     assert not compare_dumps(network({}), network(FLOAT)).notes
+
+
+def with_bias(scale: float, made_for: float) -> Dump:
+    """Return a dump of an int8 layer whose input has a scale, and of a bias whose integers were
+    made for a scale of the input."""
+    x, weight = np.tanh(DATA), WEIGHTS[0]
+    bias = np.random.default_rng(9).standard_normal(48)
+    steps = [Step("data", "Input", (), DATA)]
+
+    def add(name: str, kind: str, taken: tuple[str, ...], integers: Array, scale: float) -> None:
+        quantization = Quantization(scale=(scale,))
+        steps.append(Step(name, kind, taken, integers, quantization=quantization))
+
+    add("x", "Tanh", ("data",), np.rint(x / scale).astype(np.int8), scale)
+    add("weight", "constant", (), np.rint(weight / 0.01).astype(np.int8), 0.01)
+    add("bias", "constant", (), np.rint(bias / (made_for * 0.01)).astype(np.int32), scale * 0.01)
+    found = x @ weight + bias * (scale / made_for)
+    add("y", "Gemm", ("x", "weight", "bias"), np.rint(found / 0.1).astype(np.int8), 0.1)
+    return dump_of(*steps, prefix=f"{scale}")
+
+
+def test_a_bias_that_is_read_by_another_scale_is_the_fault_of_that_scale() -> None:
+    found = compare_dumps(with_bias(0.04, 0.01), with_bias(0.01, 0.01))
+    (culprit,) = found.culprits
+    assert culprits_of(found) == ["x"]
+    assert culprit.kind == (
+        "scale: bias is 4 times as large in A as in B, since it is read by the scale of x"
+    )
+    # A bias that is wrong itself is its operator's fault.
+    wrong = with_bias(0.01, 0.0025)
+    assert culprits_of(compare_dumps(wrong, with_bias(0.01, 0.01))) == ["y"]
