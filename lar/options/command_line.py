@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from lar.options.option import Option, is_set
 from lar.options.table import CUDA, OPTIONS
-from lar.records.tuning import OptionValue
+
+if TYPE_CHECKING:
+    from lar.records.tuning import OptionValue
 
 
 def format_command(model: str, options: Mapping[str, OptionValue]) -> str:

@@ -18,7 +18,7 @@ from lar.engines import engine_for
 from lar.engines.engine import Engine, Site
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
-from lar.options.table import BY_KEY, CUDA, option_of
+from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
 from lar.records.run import Failure
 from lar.records.tuning import (
     Allowed,
@@ -86,11 +86,11 @@ def survey_space(
 ) -> SurveyedSpace:
     """Return what `make_space` does, with what is left out and why."""
     shared = normalise_options(options)
-    asked = engine or options.get("engine")
-    chosen = engine_for(Path(model), asked)
-    if asked:
-        shared["engine"] = asked
-    dimensions = chosen.dimensions(find_site(shared), Path(model))
+    chosen = engine_for(Path(model), engine or options.get(ENGINE.key))
+    if engine and engine != engine_for(Path(model), None).name:
+        shared[ENGINE.key] = engine
+    declared = chosen.dimensions(find_site(shared), Path(model))
+    dimensions = tuple(take_given_caches(declared, shared))
     plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
     _, error = plan_variant(Variant("plain", model, shared))
     if error is not None:
@@ -119,6 +119,17 @@ def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
         for key, value in options.items()
         if is_set(value)
     }
+
+
+def take_given_caches(
+    dimensions: Sequence[Dimension], shared: dict[str, OptionValue]
+) -> Iterator[Dimension]:
+    """Yield the dimensions with a choice for each cache that the user gives: it is tried beside
+    what a search finds, so that it holds no longer for all candidates."""
+    for dimension in dimensions:
+        keys = {choice.cache for choice in dimension.choices} & shared.keys()
+        given = [Choice(name="given cache", options={key: shared.pop(key)}) for key in keys]
+        yield replace(dimension, choices=(*given, *dimension.choices))
 
 
 def find_site(options: Mapping[str, Any]) -> Site:
@@ -152,14 +163,14 @@ def find_reason(
     if given:
         return LeftOut(choice, f"{BY_KEY[given[0]].flag} is given")
     if choice.objectives and objective not in choice.objectives:
-        return LeftOut(choice, f"it is for the objective {' or '.join(choice.objectives)}")
+        return LeftOut(choice, f"for --objective {' and '.join(choice.objectives)}")
     if choice.for_full and extent == "quick":
-        return LeftOut(choice, "it is in the space `full`")
+        return LeftOut(choice, "for --space full")
     failure = refusal_of(Candidate(choices=(choice.name,)), [plain])
     if failure is not None:
         return LeftOut(choice, failure.message)
     if choice.allow and choice.allow not in allowed:
-        return LeftOut(choice, f"it is not allowed: --allow {choice.allow}", choice.allow)
+        return LeftOut(choice, f"needs --allow {choice.allow}", choice.allow)
     return None
 
 

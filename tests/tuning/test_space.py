@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,19 @@ from typing import Any
 import pytest
 
 import lar
+from lar.engines.megengine import defects
 from lar.errors import UsageError
-from lar.records.tuning import Candidate
+from lar.records.tuning import Allowed, Candidate
+from lar.tuning import space as space_module
 from lar.tuning.space import cache_name, make_space, plan_candidate, refusal_of, survey_space
 
 WriteScript = Callable[..., str]
+
+AMD = "AuthenticAMD fpu avx2 avx512f"
+INTEL = "GenuineIntel fpu avx2 avx512f"
+with_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megengine") is None, reason="no MegEngine for this Python"
+)
 
 LANDSCAPE: dict[str, Any] = {
     "times": [[0.010, 0.001, None]],
@@ -103,7 +113,21 @@ def test_what_the_user_gave_is_not_tried_nor_what_it_excludes(write_script: Writ
     reasons = {each.choice.name: each.why for each in surveyed.left_out}
     assert reasons["2 threads"] == "--multithread is given"
     assert reasons["in the caller"].startswith("--cpu-default and --multithread exclude each other")
-    assert reasons["nchw88"] == "it is not allowed: --allow engine-fixes"
+    assert reasons["nchw88"] == "needs --allow engine-fixes"
+
+
+def test_a_cache_that_the_user_gives_is_tried_beside_a_search(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    cache = tmp_path / "yesterday.cache"
+    cache.write_text("{}")
+    space = make_space(write_script(**LANDSCAPE), {"fast_run_algo_policy": str(cache)})
+    assert space.options == {}
+    algorithms = next(each for each in space.dimensions if each.name == "algorithms")
+    assert [choice.name for choice in algorithms.choices] == ["given cache", "fast-run"]
+    variant = plan_candidate(Candidate(choices=("given cache",)), [space])
+    assert variant.spec is not None
+    assert variant.spec.settings == {"fast_run_algo_policy": str(cache)}
 
 
 def test_a_plain_run_that_is_refused_has_no_space(write_script: WriteScript) -> None:
@@ -216,3 +240,56 @@ class TestScriptedLandscape:
         assert plain.peak_memory_bytes is not None
         assert large.peak_memory_bytes is not None
         assert large.peak_memory_bytes - plain.peak_memory_bytes > 30_000_000
+
+
+class TestRealEngines:
+    """Spaces on machines that are made up."""
+
+    @pytest.fixture(autouse=True)
+    def two_cores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        monkeypatch.setattr(space_module, "read_cpu_limit", lambda: None)
+        monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
+
+    def on(self, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (space_module, defects):
+            monkeypatch.setattr(module, "read_instruction_sets", lambda: processor)
+
+    @with_megengine
+    def test_twins_have_spaces_of_their_own(
+        self, monkeypatch: pytest.MonkeyPatch, root: Path
+    ) -> None:
+        models = [str(root / "models" / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx")]
+        quick = {"1 thread with caller", "2 threads", "2 threads with caller", "weight-preprocess"}
+        quick |= {"nchw44", "fast-run", "binary-equal", "record-comp-seq", "no-spinning"}
+        self.on(AMD, monkeypatch)
+        assert set(names_in(models[0])) == quick
+        allowed: tuple[Allowed, ...] = ("engine-env", "engine-fixes")
+        ways_round = {"nchw88", "MKL_DEBUG_CPU_TYPE=5"}
+        assert set(names_in(models[0], allowed=allowed)) == quick | ways_round
+        self.on(INTEL, monkeypatch)
+        assert set(names_in(models[0], allowed=allowed)) == quick | {"nchw88"}
+        of_onnx = {"no-blocked-layout", "basic", "1 thread", "2 threads", "no-spinning", "no-arena"}
+        assert set(names_in(models[1])) == of_onnx
+
+    @with_megengine
+    def test_combinations_that_no_driver_honours_are_refused(
+        self, monkeypatch: pytest.MonkeyPatch, root: Path
+    ) -> None:
+        self.on(AMD, monkeypatch)
+        model = str(root / "models" / "digits_cnn.mge")
+        spaces = [make_space(model, {}, extent="full", allowed=("engine-fixes", "engine-env"))]
+        both = Candidate(choices=("2 threads", "fuse-conv-bias-nonlinearity"))
+        failure = refusal_of(both, spaces)
+        assert failure is not None
+        assert "cannot go together on MegEngine" in failure.message
+        allowed = Candidate(choices=("nchw88", "fast-run", "2 threads", "MKL_DEBUG_CPU_TYPE=5"))
+        assert refusal_of(allowed, spaces) is None
+
+    @with_megengine
+    def test_a_limit_of_cpu_time_is_a_limit_of_threads(
+        self, monkeypatch: pytest.MonkeyPatch, root: Path
+    ) -> None:
+        monkeypatch.setattr(space_module, "read_cpu_limit", lambda: 0.5)
+        names = names_in(str(root / "models" / "digits_cnn.mge"))
+        assert not [name for name in names if "threads" in name]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles, Defect, Isolation
+    from lar.engines.engine import Arrays, CacheFiles, Defect, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
+    from lar.records.tuning import Dimension
 
 
 def lite_driver() -> type[Driver]:
@@ -182,6 +183,11 @@ class MegEngine(Engine):
         from lar.engines.megengine.defects import defects_here
 
         return defects_here(environment)
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from lar.engines.megengine.dimensions import dimensions_of
+
+        return dimensions_of(site, model)
 
     def writes_profile(self, data: bytes) -> bool:
         from lar.profiles.megengine_file import is_raw_profile

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.engines.engine import Defect
 from lar.engines.megengine.graph_operators import graph_in, number_in, open_graph, table_at, vector
 from lar.engines.megengine.packed_model import is_packed, open_packed
 from lar.errors import LarError
 from lar.measurement.machine import read_instruction_sets
+from lar.options.command_line import format_flags
 from lar.options.option import Option
 from lar.options.table import (
     BINARY_EQUAL_BETWEEN_BATCH,
@@ -41,6 +42,8 @@ from lar.options.table import (
     ENABLE_NCHW44_DOT,
     ENABLE_NCHW88,
     ENABLE_NHWCD4,
+    ENGINE_ENV,
+    ENGINE_FIX,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     FULL_RUN,
@@ -51,6 +54,9 @@ from lar.options.table import (
     one_of,
 )
 from lar.records.run import RunResult
+
+if TYPE_CHECKING:
+    from lar.records.tuning import OptionValue
 
 MKL_VARIABLE = "MKL_DEBUG_CPU_TYPE"
 INTEL = "GenuineIntel"
@@ -90,17 +96,25 @@ class Quirk(NamedTuple):
     environment that the engine will run in. The quirk concerns runs with one of `settings` (all
     runs if that is empty), but no run with one of `spared`. A quirk that has a `trait` is reported
     only if the run's model has that trait. A `slow` quirk costs nothing but time.
+
+    `options` are the way round, by key; where no option is, `advice` says what to do.
     """
 
     name: str
     effect: str
     detection: str
-    way_round: str
     applies: Callable[[str, Mapping[str, str]], bool]
     settings: frozenset[str] = frozenset()
     spared: frozenset[str] = frozenset()
     trait: str = ""
     slow: bool = False
+    options: Mapping[str, OptionValue] = {}
+    advice: str = ""
+
+    @property
+    def way_round(self) -> str:
+        """What to do about it, in words."""
+        return self.advice or format_flags(self.options)
 
 
 def is_amd_with_avx2(processor: str) -> bool:
@@ -136,7 +150,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "mkl-generic-path",
         "MKL runs generic code on AMD, which takes 1.5 to 3 times as long",
         f"{AMD} with AVX2, no {MKL_VARIABLE}; float32 products in nchw",
-        f"--engine-env {MKL_VARIABLE}=5",
+        options={ENGINE_ENV.key: (f"{MKL_VARIABLE}=5",)},
         applies=takes_generic_path,
         # These take other algorithms than MKL's: the variable changes nothing measurable.
         spared=keys_of(
@@ -151,7 +165,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "nchw88-x2apic",
         "nchw88 and --layout-transform hang: MKL-DNN knows the cores of Intel alone",
         f"a vendor other than {INTEL}",
-        f"--engine-fix {X2APIC_FIX}",
+        options={ENGINE_FIX.key: X2APIC_FIX},
         applies=hangs_on_nchw88,
         settings=keys_of(ENABLE_NCHW88, LAYOUT_TRANSFORM),
     ),
@@ -159,7 +173,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "ioc16-max-pool",
         "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower",
         "always, on the CPU; the model has max-pooling",
-        "leave --enable-ioc16 out",
+        advice="leave --enable-ioc16 out",
         applies=always,
         settings=keys_of(ENABLE_IOC16),
         trait=MAX_POOLING,
@@ -168,7 +182,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "int8-nchw4",
         "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models",
         "always, on the CPU; the model has quantised tensors",
-        "--enable-nchw44, or no layout",
+        advice="--enable-nchw44, or no layout",
         # What goes wrong: a tensor is flattened with its channels still in blocks
         applies=always,
         settings=keys_of(ENABLE_NCHW4, ENABLE_NCHW32),
@@ -178,7 +192,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "nhwcd4-depthwise",
         "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow",
         "always, on the CPU; the model has grouped convolutions",
-        "leave --enable-nhwcd4 out",
+        advice="leave --enable-nhwcd4 out",
         # Seen on mobilenet_v2; models without depthwise convolutions come out right
         applies=always,
         settings=keys_of(ENABLE_NHWCD4),
@@ -188,7 +202,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "unfused-batch-norm",
         "nchw44, nchw44_dot, nchw88, nhwcd4 cannot load unfused batch normalisation",
         "always, on the CPU; the engine's error names it",
-        "dump the model with optimize_for_inference, which fuses it",
+        advice="dump the model with optimize_for_inference, which fuses it",
         applies=always,
         settings=keys_of(ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88, ENABLE_NHWCD4),
     ),
@@ -196,7 +210,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "layout-8-channels",
         "--layout-transform may give wrong numbers in convolutions of 8 channels",
         "always, on the CPU; a run reads the layouts that were found, and warns",
-        "--enable-nchw88",
+        advice="--enable-nchw88",
         # The search takes plain inputs there, which the kernel reads as blocks of 8
         applies=always,
         settings=keys_of(LAYOUT_TRANSFORM),
@@ -205,7 +219,7 @@ QUIRKS: tuple[Quirk, ...] = (
         "dumped-in-blocks",
         "models that MegEngine itself dumps in nchw44 crash lite: unaligned weights",
         "always, on the CPU",
-        "--driver graph; its --model-dump writes a file that lite can run",
+        advice="--driver graph; its --model-dump writes a file that lite can run",
         applies=always,
         settings=keys_of(DRIVER),  # some models have it; no engine option shows which
     ),

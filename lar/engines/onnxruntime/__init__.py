@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles, Isolation
+    from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.options.rules import Rule
     from lar.profiles.recommendations import Advice
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
+    from lar.records.tuning import Dimension
 
 
 def session_driver() -> type[Driver]:
@@ -132,6 +133,11 @@ class OnnxRuntime(Engine):
         from lar.engines.onnxruntime.session import find_devices
 
         return find_devices()
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from lar.engines.onnxruntime.dimensions import dimensions_of
+
+        return dimensions_of(site)
 
     def writes_profile(self, data: bytes) -> bool:
         return data.lstrip()[:1] == b"["

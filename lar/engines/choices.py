@@ -1,0 +1,63 @@
+"""Choices of a search for the fastest settings, made of options: engines declare theirs so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lar.options.option import Option, Switch
+from lar.options.table import MULTI_THREAD_CORE_IDS, MULTITHREAD, THREAD
+from lar.records.tuning import Choice, Dimension, OptionValue
+
+# Numbers of threads that the space `full` tries, besides all cores and half of them.
+COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def turn_on(option: Switch, **fields: Any) -> Choice:
+    """Return the choice of a switch, with its flag as the name: `nchw44` for `--enable-nchw44`."""
+    name = option.key.removeprefix("enable_").replace("_", "-")
+    return Choice(name=name, options={option.key: True}, **fields)
+
+
+def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) -> Choice:
+    """Return the choice of a value of an option."""
+    return Choice(name=name, options={option.key: value}, **fields)
+
+
+def thread_choices(
+    cores: Sequence[int], options: Sequence[tuple[Option[int], str]]
+) -> Iterator[Choice]:
+    """Yield numbers of threads for each of some options, whose names end as given; then all threads
+    bound to their cores.
+
+    The quick space has as many threads as cores and half as many.
+    """
+    most = len(cores)
+    quick = {most, most // 2}
+    for count in sorted({count for count in (*COUNTS, *quick) if 2 <= count <= most}):
+        for option, ending in options:
+            yield set_to(option, count, f"{count} threads{ending}", for_full=count not in quick)
+    if most > 1:
+        ids = ",".join(map(str, cores))
+        yield Choice(
+            name=f"{most} bound threads",
+            options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
+            for_full=True,
+        )
+
+
+def copies_dimension(cores: Sequence[int]) -> Dimension:
+    """Return numbers of copies of the model that run at once, which can raise the throughput."""
+    most = len(cores)
+    quick = {most, most // 2}
+    return Dimension(
+        name="copies",
+        choices=tuple(
+            set_to(
+                *(THREAD, count, f"{count} copies"),
+                for_full=count not in quick,
+                objectives=("throughput",),
+            )
+            for count in sorted({count for count in (*COUNTS, *quick) if 2 <= count <= most})
+        ),
+    )

@@ -1,0 +1,198 @@
+"""What a search for the fastest settings tries with MegEngine: a table of choices by dimension.
+
+Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
+from lar.engines.engine import Site
+from lar.engines.megengine.defects import QUANTISED, QUIRKS, Quirk, traits_of
+from lar.options.command_line import format_flags
+from lar.options.option import Option
+from lar.options.table import (
+    BINARY_EQUAL_BETWEEN_BATCH,
+    C_OPR_LIB,
+    CONST_SHAPE,
+    CPU,
+    CPU_DEFAULT,
+    CUDA,
+    DISABLE_MEM_OPT,
+    ENABLE_CHWN4,
+    ENABLE_FUSE_CONV_BIAS_NONLINEARITY,
+    ENABLE_FUSE_CONV_BIAS_WITH_Z,
+    ENABLE_FUSE_PREPROCESS,
+    ENABLE_IOC16,
+    ENABLE_JIT,
+    ENABLE_NCHW4,
+    ENABLE_NCHW32,
+    ENABLE_NCHW44,
+    ENABLE_NCHW44_DOT,
+    ENABLE_NCHW64,
+    ENABLE_NCHW88,
+    ENABLE_NHWCD4,
+    ENGINE_ENV,
+    ENGINE_FIX,
+    FAKE_FIRST,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
+    FAST_RUN_SHARED_BATCH_SIZE,
+    FULL_RUN,
+    LAYOUT_TRANSFORM,
+    MULTITHREAD,
+    MULTITHREAD_DEFAULT,
+    NO_SANITY_CHECK,
+    NO_SPINNING,
+    OPTIMIZE_FOR_INFERENCE,
+    PACK_CACHE,
+    PACK_INFO_JSON,
+    RECORD_COMP_SEQ,
+    RECORD_COMP_SEQ2,
+    REPRODUCIBLE,
+    SHARE_PARAM_MEM,
+    TENSORRT,
+    TENSORRT_CACHE,
+    WEIGHT_PREPROCESS,
+    WINOGRAD_TRANSFORM,
+    WORKSPACE_LIMIT,
+)
+from lar.records.tuning import Allowed, Choice, Dimension
+
+# What no search tries, and why.
+NOT_TRIED: Mapping[Option[Any], str] = {
+    CPU: "it is the default",
+    CUDA: "the device is the user's choice",
+    WINOGRAD_TRANSFORM: "such a run takes several processes; fast-run with weight-preprocess "
+    "measures winograd algorithms beside the others",
+    FAST_RUN_SHARED_BATCH_SIZE: "it measures with another batch than the model's",
+    WORKSPACE_LIMIT: "how much workspace there is, is the user's to say",
+    FAKE_FIRST: "it changes the first iteration alone",
+    NO_SANITY_CHECK: "it changes the first iteration alone",
+    DISABLE_MEM_OPT: "it takes more memory and no less time",
+    TENSORRT_CACHE: "it shortens the load alone",
+    PACK_INFO_JSON: "it changes nothing of a run",
+    PACK_CACHE: "it changes nothing of a run",
+    C_OPR_LIB: "a model needs its library or does not",
+}
+
+# What the engine's cache of algorithms does not record, or records as other operators.
+CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")
+
+DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
+
+
+def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
+    """Return what can matter for a model at a site, in the order in which candidates name it."""
+    on_cpu, traits = site.device == "cpu", traits_of(str(model))
+    table: dict[str, tuple[Choice, ...]] = {
+        "layout": tuple(layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda()),
+        "algorithms": (
+            searched("fast-run", FAST_RUN),
+            searched("full-run", FULL_RUN, for_full=True),
+            set_to(BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
+            turn_on(REPRODUCIBLE, for_full=True),
+        ),
+        "threads": tuple(threads_for(site)) if on_cpu else (),
+        "weights": (turn_on(WEIGHT_PREPROCESS),),
+        "fusion": (
+            turn_on(ENABLE_FUSE_PREPROCESS, for_full=True),
+            turn_on(OPTIMIZE_FOR_INFERENCE, for_full=True),
+            turn_on(ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
+            turn_on(ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
+            *(() if on_cpu else (turn_on(ENABLE_JIT, for_full=True), turn_on(TENSORRT))),
+        ),
+        "shapes": (turn_on(CONST_SHAPE, for_full=True),),
+        "record": (turn_on(RECORD_COMP_SEQ), turn_on(RECORD_COMP_SEQ2, for_full=True)),
+        "precision": (
+            turn_on(
+                ENABLE_IOC16,
+                allow="reduced-precision",
+                # Other processors' float16 is computed number by number.
+                for_full=on_cpu and "asimdhp" not in site.instruction_sets,
+            ),
+        ),
+        "spinning": (turn_on(NO_SPINNING),) if on_cpu else (),
+        "environment": tuple(variables_for(site, traits)) if on_cpu else (),
+        "memory": (turn_on(SHARE_PARAM_MEM, objectives=("memory",)),),
+        "copies": copies_dimension(site.cores).choices,
+    }
+    return tuple(Dimension(name=name, choices=choices) for name, choices in table.items())
+
+
+def searched(name: str, option: Option[bool], *, for_full: bool = False) -> Choice:
+    """Return the choice of a search for algorithms."""
+    return Choice(
+        name=name,
+        search={option.key: True},
+        cache=FAST_RUN_ALGO_POLICY.key,
+        cache_depends=CACHE_DEPENDS,
+        for_full=for_full,
+    )
+
+
+def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
+    """Yield the layouts that change something on a processor, each with the way round a defect
+    that it would meet there."""
+    sets = site.instruction_sets
+    yield turn_on(ENABLE_NCHW44)
+    if sets & DOT_PRODUCTS and QUANTISED in traits:
+        yield turn_on(ENABLE_NCHW44_DOT)
+    if "avx2" in sets:  # the layout of MKL-DNN's kernels
+        yield mend(turn_on(ENABLE_NCHW88), site)
+        yield mend(set_to(LAYOUT_TRANSFORM, "cpu", "layout-transform", for_full=True), site)
+    # These are for quantised tensors, and for other devices: other tensors stay as they are.
+    if QUANTISED in traits:
+        yield turn_on(ENABLE_NCHW4, for_full=True)
+        yield turn_on(ENABLE_NCHW32, for_full=True)
+    yield turn_on(ENABLE_NHWCD4, for_full=True)
+
+
+def layouts_for_cuda() -> Iterator[Choice]:
+    for layout in (ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW32, ENABLE_NCHW64):
+        yield turn_on(layout)
+    yield set_to(LAYOUT_TRANSFORM, "cuda", "layout-transform", for_full=True)
+
+
+def threads_for(site: Site) -> Iterator[Choice]:
+    yield set_to(CPU_DEFAULT, True, "1 thread with caller")
+    yield from thread_choices(
+        site.cores, ((MULTITHREAD, ""), (MULTITHREAD_DEFAULT, " with caller"))
+    )
+
+
+def mend(choice: Choice, site: Site) -> Choice:
+    """Return a choice with the options that are the way round the defects it meets at a site."""
+    for quirk in quirks_with_options(site):
+        if quirk.settings & choice.options.keys():
+            options = {**choice.options, **quirk.options}
+            return Choice(
+                name=choice.name, options=options, allow=permit_of(quirk), for_full=choice.for_full
+            )
+    return choice
+
+
+def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
+    """Yield the ways round defects that cost time in all runs of a model."""
+    for quirk in quirks_with_options(site):
+        # Of a model whose operators are not known, any may be among them.
+        if not quirk.settings and (quirk.trait in traits or not traits):
+            name = format_flags(quirk.options).removeprefix(f"{ENGINE_ENV.flag} ")
+            yield Choice(name=name, options=dict(quirk.options), allow=permit_of(quirk))
+
+
+def quirks_with_options(site: Site) -> list[Quirk]:
+    """Return the defects at a site whose way round is an option."""
+    return [
+        quirk
+        for quirk in QUIRKS
+        if quirk.options and quirk.applies(site.processor, site.environment)
+    ]
+
+
+def permit_of(quirk: Quirk) -> Allowed:
+    """Return what the user has to allow for a way round."""
+    return "engine-fixes" if ENGINE_FIX.key in quirk.options else "engine-env"
