@@ -42,7 +42,7 @@ from lar.files.database import (
 )
 from lar.files.input_file import cannot_read, open_input
 from lar.files.path_conflicts import paths_in
-from lar.measurement.machine import installed_version, read_machine, read_model_file
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import log_ratios_of
 from lar.options.option import flag_of
@@ -237,8 +237,7 @@ def version_of(space: ModelSpace) -> str:
     """Return the installed version of a space's engine, empty where it is not known."""
     if space.options.get(PYTHON.key):  # its worker has another Python, with packages of its own
         return ""
-    distribution = engine_named(space.engine).distribution
-    return installed_version(distribution) if distribution else ""
+    return engine_named(space.engine).version
 
 
 def read_inputs(spaces: Iterable[ModelSpace]) -> Iterator[ModelFile]:
@@ -266,26 +265,26 @@ def read_inputs(spaces: Iterable[ModelSpace]) -> Iterator[ModelFile]:
 def differences_of(before: SessionFacts, now: SessionFacts) -> list[str]:
     """Return in what two sets of facts differ, in words; empty if trials of one are valid for the
     other."""
-    found = [
-        f"{name} {old}, not {new}"
-        for (name, old), (_, new) in zip(
-            words_of_machine(before.machine), words_of_machine(now.machine), strict=True
-        )
-        if old != new
+    pairs = [
+        *zip(words_of_machine(before.machine), words_of_machine(now.machine), strict=True),
+        *(
+            ((f"the version of {name}", old), ("", now.engines.get(name) or old))
+            for name, old in before.engines.items()
+            if old
+        ),
+        (("the version of lar", before.lar_version), ("", now.lar_version)),
     ]
-    for name, old in before.engines.items():
-        new = now.engines.get(name, "")
-        if old and new and old != new:
-            found.append(f"{name} {old}, not {new}")
-    if before.lar_version != now.lar_version:
-        found.append(f"lar {before.lar_version}, not {now.lar_version}")
-    for old_files, new_files in ((before.models, now.models), (before.inputs, now.inputs)):
-        for theirs, own in zip(old_files, new_files, strict=False):
-            if theirs.sha256 != own.sha256:
-                name = os.path.basename(theirs.path)
-                found.append(f"{name} of SHA-256 {short(theirs)}, not {short(own)}")
-        if len(old_files) != len(new_files):
-            found.append(f"{len(old_files)} files, not {len(new_files)}")
+    found = [f"{name} is {own}, not {its}" for (name, its), (_, own) in pairs if own != its]
+    for kind in ("models", "inputs"):
+        its_files: Sequence[ModelFile] = getattr(before, kind)
+        own_files: Sequence[ModelFile] = getattr(now, kind)
+        if len(its_files) != len(own_files):
+            found.append(f"the number of its {kind} is {len(own_files)}, not {len(its_files)}")
+        found += [
+            f"{os.path.basename(its.path)} has SHA-256 {short(own)}, not {short(its)}"
+            for its, own in zip(its_files, own_files, strict=False)
+            if its.sha256 != own.sha256
+        ]
     return found
 
 
@@ -294,10 +293,10 @@ def words_of_machine(machine: MachineFacts) -> list[tuple[str, str]]:
     memory, limit = machine.memory_bytes, machine.cpu_limit
     return [
         ("the processor", machine.processor),
-        ("cores:", f"{machine.usable_cores} of {machine.cores}"),
-        ("memory:", "unknown" if memory is None else f"{memory / 2**30:.0f} GiB"),
+        ("the number of cores", f"{machine.usable_cores} of {machine.cores}"),
+        ("the memory", "unknown" if memory is None else f"{memory / 2**30:.0f} GiB"),
         ("the system", machine.system),
-        ("a limit of CPUs:", "none" if limit is None else f"{limit:g}"),
+        ("the limit of CPU time", "none" if limit is None else f"{limit:g} CPUs"),
     ]
 
 
@@ -521,7 +520,7 @@ class TuningSession(Database):
         differences = differences_of(self.facts, facts)
         if differences:
             raise UsageError(
-                f"is valid for {'; '.join(differences)}",
+                f"is not valid here: {'; '.join(differences)}",
                 f"give another {FLAG}; `lar results` shows both side by side",
                 subject=self.path,
             )

@@ -384,15 +384,15 @@ def test_a_trial_that_another_has_recorded_is_not_replaced(place: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "problem"),
     [
-        (make_facts(processor="another"), "valid for the processor a processor, not another"),
-        (make_facts(sha256="b" * 64), "net.mge of SHA-256 aaaaaaaaaaaa, not bbbbbbbbbbbb"),
-        (make_facts(engines={"fake": "2.0"}), "valid for fake 1.0, not 2.0"),
-        (replace(FACTS, lar_version="0.0"), "valid for lar .*, not 0.0"),
+        (make_facts(processor="another"), "here: the processor is another, not a processor"),
+        (make_facts(sha256="b" * 64), "net.mge has SHA-256 bbbbbbbbbbbb, not aaaaaaaaaaaa"),
+        (make_facts(engines={"fake": "2.0"}), "here: the version of fake is 2.0, not 1.0"),
+        (replace(FACTS, lar_version="0.0"), "here: the version of lar is 0.0, not "),
         (
             replace(FACTS, machine=replace(make_machine(cores=8), memory_bytes=4 << 30)),
-            "valid for cores: 2 of 4, not 2 of 8; memory: 8 GiB, not 4 GiB",
+            "the number of cores is 2 of 8, not 2 of 4; the memory is 4 GiB, not 8 GiB",
         ),
-        (replace(FACTS, inputs=FACTS.models), "valid for 0 files, not 1"),
+        (replace(FACTS, inputs=FACTS.models), "the number of its inputs is 1, not 0"),
         (
             make_facts(sha256="b" * 64, model="other.mge"),
             "is a session of net.mge, not of other.mge",
@@ -488,7 +488,10 @@ def test_facts_are_read_of_this_machine(
     with open_session(place):
         pass
     Path("image.npy").write_bytes(b"others")
-    with pytest.raises(UsageError, match=r"valid for image\.npy of SHA-256"), open_session(place):
+    with (
+        pytest.raises(UsageError, match=r"not valid here: image\.npy has SHA-256"),
+        open_session(place),
+    ):
         pass
     Path("image.npy").write_bytes(b"pixels")
     (tmp_path / "elsewhere").mkdir()
