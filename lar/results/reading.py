@@ -13,10 +13,19 @@ from typing import Any, NamedTuple
 from lar.engines import ENGINES, all_engines
 from lar.engines.engine import Engine
 from lar.errors import UsageError, printable
-from lar.files.input_file import read_input
+from lar.files.database import HEAD
+from lar.files.input_file import open_input, read_input
 from lar.measurement.rows import join_samples
 from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
-from lar.records.run import RunResult, RunSpec, Samples, read_result
+from lar.records.run import (
+    Headed,
+    RunResult,
+    RunSpec,
+    Samples,
+    read_result,
+    record_from_json,
+)
+from lar.records.tuning import TUNE_FORMAT
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
@@ -143,6 +152,35 @@ def parts_of_bench(text: bytes, name: str) -> tuple[Part, ...]:
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, HINT, subject=name) from None
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+
+
+def is_database(path: str) -> bool:
+    """Return whether a file is an SQLite database, as sessions of searches are.
+
+    Raises:
+        UsageError: it is missing or cannot be read.
+    """
+    with open_input(path, what=WHAT) as file:
+        return file.read(len(HEAD)) == HEAD
+
+
+def is_of_search(path: str) -> bool:
+    """Return whether a file is the session of a search, or what `lar tune --json` wrote.
+
+    Raises:
+        UsageError: it is missing or cannot be read.
+    """
+    if path == "-":
+        return False
+    if is_database(path):
+        return True
+    content = read_input(path, what=WHAT, limit=MOST_BYTES)
+    if TUNE_FORMAT.encode() not in content:
+        return False
+    try:
+        return record_from_json(content, Headed).format == TUNE_FORMAT
+    except (ValueError, RecursionError):
+        return False
 
 
 def check_samples(samples: Samples) -> None:

@@ -45,14 +45,13 @@ from lar.files.path_conflicts import paths_in
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import log_ratios_of
-from lar.options.option import flag_of
+from lar.options.command_line import format_flags
 from lar.options.table import INPUT, PYTHON
 from lar.records.run import MachineFacts, ModelFile, record_from_json, record_to_json
 from lar.records.tuning import (
     BASELINE,
     Ending,
     ModelSpace,
-    OptionValue,
     Trial,
     TrialRow,
     TuneRequest,
@@ -72,6 +71,7 @@ PART_BYTES = 1 << 24  # of a cache; SQLite holds no more than 1 GB in one value
 # the 512 from 1 GiB on.
 LOCKED_BYTE = (1 << 30) + (1 << 12)
 SHA256_SHOWN = 12
+OTHER_SPACE = "another space"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,20 +325,13 @@ def differences_of_requests(before: TuneRequest, now: TuneRequest) -> list[str]:
         if old_space.engine != new_space.engine:
             found.append(f"the engine {old_space.engine}, not {new_space.engine}")
         elif old_space.options != new_space.options:
-            theirs, own = (typed(it.options) or "no options" for it in (old_space, new_space))
+            theirs, own = (
+                format_flags(it.options) or "no options" for it in (old_space, new_space)
+            )
             found.append(f"{theirs}, not {own}")
         elif old_space.dimensions != new_space.dimensions:
-            found.append("another space")
+            found.append(OTHER_SPACE)
     return found
-
-
-def typed(options: Mapping[str, OptionValue]) -> str:
-    """Return options as they would be typed."""
-    words = []
-    for key, value in options.items():
-        values = value if isinstance(value, tuple) else (value,)
-        words += [flag_of(key) if it is True else f"{flag_of(key)} {it}" for it in values]
-    return " ".join(words)
 
 
 # Who searches with it
@@ -717,7 +710,7 @@ def measurements_of(trial: Trial, request: TuneRequest) -> Iterator[dict[str, ob
             "place": place,
             "model": os.path.basename(space.model),
             "candidate": name_of(row.candidate, request.spaces),
-            "options": typed(options_of(row.candidate, space)),
+            "options": format_flags(options_of(row.candidate, space)),
             "status": row.status,
             "samples": len(times),
             "median_seconds": percentile_of(times, 50) if times else None,
