@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -123,6 +122,7 @@ def main(arguments: argparse.Namespace) -> int:
         return scenario.run(arguments.parser, arguments, BENCH_KEYS)
     scenario.refuse_settings(arguments)
     # Not before: the help needs none of it.
+    from lar.cli.progress_line import PacedLine
     from lar.cli.screen import screen_of_output
     from lar.reports.bench_text import format_bench
     from lar.running.bench import run_bench
@@ -134,15 +134,15 @@ def main(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
         store = open_asked_store(arguments, stack)
-        progress = stack.enter_context(ProgressReport())
+        line = stack.enter_context(PacedLine(sys.stderr))
         bench = run_bench(
             variants,
             baseline,
             budget_seconds=arguments.budget,
             margin=arguments.margin,
-            report=progress.show,
+            report=lambda progress: line.show(describe_progress(progress)),
         )
-        progress.end()
+        line.end()
         if not any(file.to_stdout for file in files.values()):
             print("\n".join(format_bench(bench, screen_of_output())), flush=True)
         for key, file in files.items():
@@ -221,38 +221,6 @@ def save_bench(bench: BenchResult, store: Store, tag: str) -> None:
     added = store.add(runs_of_bench(bench), tag)
     note = f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}"
     print(printable(note), file=sys.stderr)
-
-
-class ProgressReport:
-    """The line that says how far a bench has come and how long it may take yet."""
-
-    SECONDS = 0.2
-
-    def __init__(self) -> None:
-        from lar.cli.output_stream import Outlet
-        from lar.cli.progress_line import ProgressLine
-
-        self.line = ProgressLine(Outlet(sys.stderr, may_fail=True))
-        self.began = time.monotonic()
-        self.due = self.began
-
-    def __enter__(self) -> ProgressReport:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.end()
-
-    def show(self, progress: BenchProgress) -> None:
-        """Show it, if the line is due."""
-        now = time.monotonic()
-        if now < self.due:
-            return
-        self.due = now + self.SECONDS
-        self.line.show(describe_progress(progress), now - self.began)
-
-    def end(self) -> None:
-        """Clear the line."""
-        self.line.end()
 
 
 def describe_progress(progress: BenchProgress) -> str:

@@ -11,6 +11,7 @@ COMMANDS: Mapping[str, str] = {
     "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
     "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
     "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
+    "tune": "search the fastest settings that keep the numbers right",
     "pack": "write a model with testcases: inputs, and the outputs computed here",
     "compare": "compare two or more dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
@@ -25,8 +26,6 @@ COMMANDS: Mapping[str, str] = {
 
 # What people type for what lar does in another way.
 OTHER_WAYS: Mapping[str, str] = {
-    "tune": "`lar run MODEL --fast-run --fast-run-algo-policy FILE` searches the fastest "
-    "algorithms (`lar help tuning`)",
     "benchmark": "`lar run MODEL` times a model, `lar bench` compares variants",
     "vary": "`lar bench MODEL --vary FLAG=a,b` compares the values of a flag",
     "profile": "`lar run MODEL --profile FILE` writes a profile, `lar report FILE` prints it",

@@ -52,6 +52,34 @@ class ProgressLine:
         self.file.flush()
 
 
+class PacedLine:
+    """A line that is shown at most so often, whoever asks for it."""
+
+    SECONDS = 0.2
+
+    def __init__(self, file: TextIO) -> None:
+        self.line = ProgressLine(Outlet(file, may_fail=True))
+        self.began = time.monotonic()
+        self.due = self.began
+
+    def __enter__(self) -> PacedLine:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def show(self, text: str) -> None:
+        """Show a text with the seconds so far, if the line is due."""
+        now = time.monotonic()
+        if now >= self.due:
+            self.due = now + self.SECONDS
+            self.line.show(text, now - self.began)
+
+    def end(self) -> None:
+        """Clear the line."""
+        self.line.end()
+
+
 class LateLine:
     """A line on a terminal that shows what is being done, once it has taken a while.
 

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 Outputs = Sequence[OutputSummary]
 
+DEFAULT_TOLERANCE = Tolerance()  # of the types
+
 
 def compare_outputs(
-    actual: Outputs, actual_folder: str, expected: Outputs, expected_folder: str
+    actual: Outputs,
+    actual_folder: str,
+    expected: Outputs,
+    expected_folder: str,
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
 ) -> OutputDifference | None:
-    """Compare outputs with the default tolerance of their types; None if a side has no outputs.
+    """Compare outputs, by default with the tolerance of their types; None if a side has none.
 
     They are paired by their names, or by their places where the names are others. A folder holds
     them in their order, as `summarize_outputs` of the worker writes them; it is read only where
@@ -45,6 +51,7 @@ def compare_outputs(
             file_of(actual_folder, mine),
             expected[theirs],
             file_of(expected_folder, theirs),
+            tolerance,
         )
         for mine, theirs in pairs
     ]
@@ -71,7 +78,11 @@ def file_of(folder: str, place: int) -> Path:
 
 
 def compare_pair(
-    actual: OutputSummary, actual_file: Path, expected: OutputSummary, expected_file: Path
+    actual: OutputSummary,
+    actual_file: Path,
+    expected: OutputSummary,
+    expected_file: Path,
+    tolerance: Tolerance,
 ) -> OutputDifference:
     """Compare one output of two runs."""
     name = expected.name
@@ -88,7 +99,7 @@ def compare_pair(
 
     from lar.comparison.metrics import bounds_of, measure
 
-    bounds = bounds_of(Tolerance(), actual.dtype, expected.dtype)
+    bounds = bounds_of(tolerance, actual.dtype, expected.dtype)
     figures = measure(np.load(actual_file), np.load(expected_file), bounds)
     return OutputDifference(
         agreement="different" if figures.mismatches else "within the tolerance",

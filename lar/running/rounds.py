@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lar.comparison.outputs import compare_outputs
+from lar.comparison.outputs import DEFAULT_TOLERANCE, compare_outputs
 from lar.errors import LarError
 from lar.measurement.machine import read_model_file
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import OutputDifference, Turn
+from lar.records.comparison import Tolerance
 from lar.records.run import FedInput, ModelFile, RunContext, RunResult, RunSpec, Samples
 from lar.running.compared_dumps import ModelRun, generated_inputs
 from lar.running.steps import unpack_cases
@@ -263,12 +264,14 @@ def inputs_like(base: Variant, variant: Variant, place: Path) -> tuple[str, ...]
     return ()
 
 
-def compare_members(member: Member, base: Member) -> OutputDifference | None:
+def compare_members(
+    member: Member, base: Member, tolerance: Tolerance = DEFAULT_TOLERANCE
+) -> OutputDifference | None:
     """Compare the outputs of a member with the baseline's, if both had the same data."""
     ours, theirs = member.result, base.result
     if ours is None or theirs is None or not had_same_data(ours, theirs):
         return None
-    return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs)
+    return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs, tolerance)
 
 
 def files_in(inputs: Iterable[str]) -> list[str]:

@@ -1,0 +1,249 @@
+"""The loop of a search: ask what to measure next, have it measured, record it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lar.records.run import Failure
+from lar.records.tuning import (
+    BASELINE,
+    Candidate,
+    Ending,
+    Trial,
+    TuneRequest,
+    TuneResult,
+    choices_by_name,
+    name_of,
+)
+from lar.running.rounds import inputs_like
+from lar.running.variants import Variant
+from lar.tuning.numbers import judge_by_layers
+from lar.tuning.player import (
+    Entrant,
+    Player,
+    Show,
+    TrialOrder,
+    caches_filled,
+    names_of_candidates,
+)
+from lar.tuning.ranking import contributions_of, rank_candidates
+from lar.tuning.search import Ended, Step, next_step
+from lar.tuning.session import TuningSession
+from lar.tuning.space import cache_name, plan_candidate
+
+# A process that neither computes nor answers for so long hangs.
+STALL_SECONDS = 5.0
+# The plain run's process may take so long until it is ready, and others so many times as long.
+START_SECONDS = 60.0
+LEAST_START_SECONDS = 10.0
+START_FACTOR = 8.0
+
+
+@dataclass(frozen=True)
+class TuneProgress:
+    """How far a search has come.
+
+    `best` is the name of the best candidate so far, and `ratio` its objective over the baseline's,
+    None before one is known.
+    """
+
+    doing: str
+    trials: int
+    candidates: int
+    left_seconds: float
+    best: str = ""
+    ratio: float | None = None
+
+
+Report = Callable[[TuneProgress], None]
+
+
+class Campaign:
+    """A search, from what its session holds to its end."""
+
+    def __init__(
+        self,
+        session: TuningSession,
+        player: Player,
+        folder: Path,
+        *,
+        names: Mapping[str, str] | None = None,
+        report: Report = lambda progress: None,
+    ) -> None:
+        """`folder` is a work folder for files; `names` are for inputs that the user knows by other
+        names than their files'."""
+        self.session = session
+        self.request: TuneRequest = session.request
+        self.player = player
+        self.folder = folder
+        self.names = dict(names or {})
+        self.report = report
+        self.plans: dict[Candidate, Variant] = {}
+        self.like_baseline: dict[int, tuple[str, ...]] = {}
+        self.caches: dict[str, Path] = {}
+        self.best: tuple[str, float | None] = ("", None)
+
+    def run(self) -> TuneResult:
+        """Search until the end, and return what was found; an interrupt ends it too."""
+        began = time.monotonic()
+        try:
+            ending = self.search()
+        except KeyboardInterrupt:
+            ending = "interrupted"
+        ranking = rank_candidates(self.request, self.session.trials)
+        return TuneResult(
+            request=self.request,
+            ending=ending,
+            ranking=ranking,
+            contributions=contributions_of(self.request, self.session.trials),
+            trials=tuple(self.session.trials),
+            wall_seconds=time.monotonic() - began,
+            failure=self.failure,
+        )
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the plain run cannot be measured."""
+        rows = [row for trial in self.session.trials for row in trial.rows]
+        own = [row for row in rows if row.candidate == BASELINE]
+        return next((row.failure for row in own if row.status != "ok"), None)
+
+    def search(self) -> Ending:
+        """Measure what the search asks for; return why it ended."""
+        while True:
+            left = self.request.budget_seconds - self.session.spent_seconds
+            step = next_step(self.request, self.session.trials, self.is_valid, left)
+            if isinstance(step, Ended):
+                return step.ending
+            order = self.order_of(step)
+            self.show(names_of_candidates(order.entrants), left)
+            trial = self.player.play(order, self.shower(left))
+            trial = self.judge_numbers(trial, order)
+            self.session.record(trial, caches_filled(order, self.caches))
+            self.best = best_of(self.request, self.session.trials)
+
+    def shower(self, left_seconds: float) -> Show:
+        """Return what shows how far a trial is."""
+        began = time.monotonic()
+        return lambda doing, _: self.show(doing, left_seconds - (time.monotonic() - began))
+
+    def show(self, doing: str, left_seconds: float) -> None:
+        """Report how far it has come."""
+        candidates = {row.candidate for trial in self.session.trials for row in trial.rows}
+        name, ratio = self.best
+        self.report(
+            TuneProgress(
+                doing=doing,
+                trials=len(self.session.trials),
+                candidates=len(candidates),
+                left_seconds=max(0.0, left_seconds),
+                best=name,
+                ratio=ratio,
+            )
+        )
+
+    def is_valid(self, candidate: Candidate) -> bool:
+        """Return whether the options of a candidate go together."""
+        if candidate not in self.plans:
+            self.plans[candidate] = plan_candidate(candidate, self.request.spaces)
+        return self.plans[candidate].failure is None
+
+    def order_of(self, step: Step) -> TrialOrder:
+        """Return what a player needs for a step."""
+        searching = step.kind == "search"
+        return TrialOrder(
+            number=len(self.session.trials),
+            kind=step.kind,
+            seconds=step.seconds,
+            entrants=tuple(self.entrant_of(each, searching) for each in step.candidates),
+            began=self.session.spent_seconds,
+            seed=self.request.seed,
+            tolerance=self.request.tolerance,
+            names=self.names,
+        )
+
+    def entrant_of(self, candidate: Candidate, searching: bool) -> Entrant:
+        """Return a candidate with the spec that it is run by, and the files that this names."""
+        spaces = self.request.spaces
+        cache = cache_name(candidate, spaces)
+        files = self.files_of(candidate, cache)
+        variant = plan_candidate(candidate, spaces, files, searching=searching)
+        spec = variant.spec
+        if spec is not None:
+            stall = spec.stall_seconds
+            spec = replace(
+                spec,
+                stall_seconds=None if stall is None else min(stall, STALL_SECONDS),
+                timeout_seconds=self.start_limit(candidate),
+            )
+        return Entrant(
+            candidate=candidate,
+            name=name_of(candidate, spaces),
+            spec=spec,
+            failure=variant.failure,
+            cache=cache,
+            like_baseline=self.inputs_for(candidate, variant),
+            is_checked=self.is_checked(candidate),
+        )
+
+    def files_of(self, candidate: Candidate, cache: str) -> dict[str, str]:
+        """Return the file of a candidate's cache, by the key of the option that names it."""
+        choices = choices_by_name(self.request.spaces[candidate.model])
+        keys = [choices[name].cache for name in candidate.choices if choices[name].cache]
+        return {key: str(self.cache_file(cache)) for key in keys}
+
+    def cache_file(self, name: str) -> Path:
+        """Return the file of a cache, with what the session has of it."""
+        if name not in self.caches:
+            place = self.folder / f"cache-{len(self.caches)}"
+            self.session.get_cache(name, place)
+            self.caches[name] = place
+        return self.caches[name]
+
+    def start_limit(self, candidate: Candidate) -> float:
+        """Return how long a process may compute until it is ready, or in its turns."""
+        if candidate == BASELINE or not self.session.trials:
+            return START_SECONDS
+        rows = [row for trial in self.session.trials for row in trial.rows]
+        known = [row.seconds for row in rows if row.candidate == BASELINE and row.turns]
+        return max(LEAST_START_SECONDS, START_FACTOR * min(known, default=START_SECONDS))
+
+    def inputs_for(self, candidate: Candidate, variant: Variant) -> tuple[str, ...]:
+        """Return the items of `--input` that give another model the baseline's data."""
+        if candidate.model == 0:
+            return ()
+        if candidate.model not in self.like_baseline:
+            place = self.folder / f"inputs-{candidate.model}"
+            base = plan_candidate(BASELINE, self.request.spaces)
+            self.like_baseline[candidate.model] = inputs_like(base, variant, place)
+        return self.like_baseline[candidate.model]
+
+    def is_checked(self, candidate: Candidate) -> bool:
+        """Return whether the outputs of a candidate were compared in an earlier trial."""
+        rows = [row for trial in self.session.trials for row in trial.rows]
+        return any(row.output_difference for row in rows if row.candidate == candidate)
+
+    def judge_numbers(self, trial: Trial, order: TrialOrder) -> Trial:
+        """Return a trial with what `lar compare` says of outputs that are past the tolerance."""
+        if self.request.tolerance is not None:
+            return trial
+        rows = []
+        for row, entrant in zip(trial.rows, order.entrants, strict=True):
+            found = row.output_difference
+            if found is not None and found.agreement == "different":
+                files = self.files_of(row.candidate, entrant.cache)
+                found = judge_by_layers(found, row.candidate, self.request.spaces, files)
+            rows.append(replace(row, output_difference=found))
+        return replace(trial, rows=tuple(rows))
+
+
+def best_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[str, float | None]:
+    """Return the name of the best so far, and its objective over the baseline's."""
+    ranking = rank_candidates(request, trials)
+    if not ranking:
+        return "", None
+    first = ranking[0]
+    return first.name, first.difference.ratio if first.difference else None

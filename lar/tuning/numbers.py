@@ -1,0 +1,45 @@
+"""Whether the numbers of a candidate are right, where its outputs are past the tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lar.errors import LarError
+from lar.records.bench import OutputDifference
+from lar.records.tuning import BASELINE, Candidate, ModelSpace, OptionValue, options_of
+from lar.running.compared_dumps import ModelRun, compare
+
+
+def judge_by_layers(
+    found: OutputDifference,
+    candidate: Candidate,
+    spaces: Sequence[ModelSpace],
+    caches: Mapping[str, str],
+) -> OutputDifference:
+    """Return what `lar compare` finds of outputs that differ: all that both models compute is
+    compared, since what rounding explains depends on the operators before.
+
+    Outputs of other shapes or types stay different.
+    """
+    if found.agreement != "different" or found.reason:
+        return found
+    sides = [
+        model_run(candidate, spaces[candidate.model], caches),
+        model_run(BASELINE, spaces[0], {}),
+    ]
+    try:
+        comparison = compare(*sides, only="outputs")
+    except LarError as error:
+        return replace(found, reason=f"its layers cannot be compared: {error.problem}")
+    if comparison.finding != "same":
+        names = [each.output.actual.name for each in comparison.culprits]
+        return replace(found, reason=f"first in {names[0]}") if names else found
+    reason = f"as {comparison.precision} rounds" if comparison.precision else ""
+    return replace(found, agreement="within the tolerance", reason=reason)
+
+
+def model_run(candidate: Candidate, space: ModelSpace, caches: Mapping[str, str]) -> ModelRun:
+    """Return a candidate as a side of a comparison."""
+    options: dict[str, OptionValue] = {**options_of(candidate, space), **caches}
+    return ModelRun(space.model, space.model, options)

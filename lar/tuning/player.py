@@ -1,0 +1,223 @@
+"""Plays the trials of a search: measures candidates in turns, or has one fill its cache.
+
+A trial is ordered as plain data, so that another machine can play it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from lar.errors import LarError
+from lar.measurement.listener import Listener
+from lar.measurement.machine import read_machine
+from lar.records.bench import OutputDifference
+from lar.records.comparison import Tolerance
+from lar.records.run import Failure, ModelFile, RunContext, RunResult, RunSpec
+from lar.records.tuning import Candidate, Trial, TrialKind, TrialRow
+from lar.running.rounds import Member, Rounds, compare_members, places_in_memory
+from lar.running.steps import make_run
+
+# A candidate whose first iterations take so many times as long as the baseline's makes no others.
+SLOWEST = 3.0
+# A round goes on for so many times as long as it should where others disturb it.
+MOST_STRETCH = 1.5
+# Each trial has room for the numbers of so many processes of a candidate.
+ROUNDS_PER_TRIAL = 1000
+
+Show = Callable[[str, float], None]
+"""Shows what is being done, and how many seconds that has taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """A candidate of a trial with the spec that it is run by; None where it is refused.
+
+    `like_baseline` are items of `--input` with the baseline's data, where it is fed otherwise. Its
+    outputs are checked where `is_checked` is False.
+    """
+
+    candidate: Candidate
+    name: str
+    spec: RunSpec | None
+    failure: Failure | None = None
+    cache: str = ""
+    like_baseline: tuple[str, ...] = ()
+    is_checked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOrder:
+    """A trial that is to be played.
+
+    `seconds` is how long to measure, all candidates together; for a search the time limit. Outputs
+    are right whose error is at most `tolerance`, by default that of their types.
+    """
+
+    number: int
+    kind: TrialKind
+    seconds: float
+    entrants: tuple[Entrant, ...]
+    began: float = 0.0
+    seed: int = 0
+    tolerance: float | None = None
+    names: dict[str, str] = field(default_factory=dict)
+
+
+class Player(Protocol):
+    """Whoever plays trials: this machine, or others."""
+
+    def play(self, order: TrialOrder, show: Show) -> Trial:
+        """Play a trial. A search writes its cache where its spec names it."""
+
+
+class LocalPlayer:
+    """Plays trials on this machine; the files that it needs are in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.models: dict[str, ModelFile] = {}
+
+    def play(self, order: TrialOrder, show: Show) -> Trial:
+        """Play a trial."""
+        began = time.monotonic()
+        play = self.search if order.kind == "search" else self.measure
+        rows = play(order, show)
+        return Trial(
+            number=order.number,
+            kind=order.kind,
+            rows=tuple(rows),
+            began=order.began,
+            seconds=time.monotonic() - began,
+            machine=read_machine(),
+        )
+
+    def search(self, order: TrialOrder, show: Show) -> Iterator[TrialRow]:
+        """Have a candidate fill its cache; a search that is cut short keeps what it has found."""
+        for entrant in order.entrants:
+            if entrant.spec is None:
+                yield refused(entrant)
+                continue
+            spec = replace(
+                entrant.spec, warmup_iterations=1, iterations=0, timeout_seconds=order.seconds
+            )
+            began = time.monotonic()
+            context = RunContext(began=began, names=dict(order.names))
+            result = make_run(spec, context, SearchListener(entrant.name, show))
+            if result.status == "interrupted":
+                raise KeyboardInterrupt
+            yield replace(row_of(entrant, result), seconds=time.monotonic() - began)
+
+    def measure(self, order: TrialOrder, show: Show) -> Iterator[TrialRow]:
+        """Measure candidates in turns, as many at once as memory has room for."""
+        began = time.monotonic()
+        place = self.folder / str(order.number)
+        place.mkdir()
+        rounds = Rounds(
+            str(place),
+            began=began - order.began,
+            deadline=math.inf,  # a process that hangs shall not take the time of the others
+            order=random.Random(order.seed * ROUNDS_PER_TRIAL + order.number),
+            show=lambda: show("measuring", time.monotonic() - began),
+            least_seconds=order.seconds,
+            most_seconds=MOST_STRETCH * order.seconds,
+            slowest=SLOWEST,
+        )
+        with contextlib.ExitStack() as stack:
+            members = [self.member_of(each, order, stack) for each in enumerate(order.entrants)]
+            first, others = members[0], members[1:]
+            size = max(1, places_in_memory(members) - 1)
+            chunks = [others[at : at + size] for at in range(0, len(others), size)] or [[]]
+            for count, chunk in enumerate(chunks):
+                number = order.number * ROUNDS_PER_TRIAL + count
+                part = 1 / len(chunks)
+                rounds.least_seconds = part * order.seconds
+                rounds.most_seconds = part * MOST_STRETCH * order.seconds
+                rounds.play(number, [first, *chunk])
+            for member, entrant in zip(members, order.entrants, strict=True):
+                yield measured_row(member, entrant, first, order.tolerance)
+
+    def member_of(
+        self, numbered: tuple[int, Entrant], order: TrialOrder, stack: contextlib.ExitStack
+    ) -> Member:
+        """Return what is measured of a candidate."""
+        number, entrant = numbered
+        member = Member(number=number)
+        if entrant.spec is not None:
+            try:
+                member.prepare(entrant.spec, order.names, self.models, stack)
+                member.feed(entrant.like_baseline)
+            except LarError as error:
+                member.spec = None
+                member.result = RunResult(
+                    spec=entrant.spec, status="failed", phase="start", failure=Failure.of(error)
+                )
+        return member
+
+
+class SearchListener(Listener):
+    """Shows how far the search of an engine is."""
+
+    def __init__(self, name: str, show: Show) -> None:
+        self.name = name
+        self._show = show
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        if text:
+            self._show(f"{self.name}: {text}", elapsed)
+
+
+def refused(entrant: Entrant) -> TrialRow:
+    """Return the row of a candidate that cannot be run."""
+    return TrialRow(candidate=entrant.candidate, status="refused", failure=entrant.failure)
+
+
+def row_of(entrant: Entrant, result: RunResult) -> TrialRow:
+    """Return the row of a candidate with a run's result."""
+    return TrialRow(
+        candidate=entrant.candidate,
+        status=result.status,
+        failure=result.failure,
+        engine=result.engine,
+        fed=result.fed,
+        outputs=result.outputs,
+        load_seconds=result.load_seconds,
+        peak_memory_bytes=result.peak_memory_bytes,
+        cache=entrant.cache,
+        warnings=result.warnings,
+    )
+
+
+def measured_row(
+    member: Member, entrant: Entrant, baseline: Member, tolerance: float | None
+) -> TrialRow:
+    """Return the row of a candidate that was measured beside the baseline."""
+    if entrant.spec is None or member.result is None:
+        return refused(entrant)
+    row = row_of(entrant, member.result)
+    difference: OutputDifference | None = None
+    if member is not baseline and row.status == "ok" and not entrant.is_checked:
+        difference = compare_members(member, baseline, Tolerance(max_error=tolerance))
+    return replace(
+        row,
+        turns=tuple(member.turns),
+        output_difference=difference,
+        seconds=member.result.wall_seconds,
+    )
+
+
+def caches_filled(order: TrialOrder, places: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files of the caches that a search has written, by name."""
+    names = {entrant.cache for entrant in order.entrants if order.kind == "search"}
+    return {name: path for name, path in places.items() if name in names and path.is_file()}
+
+
+def names_of_candidates(entrants: Sequence[Entrant]) -> str:
+    """Return what a line of progress calls the candidates of a trial."""
+    return ", ".join(entrant.name for entrant in entrants[1:] or entrants)

@@ -1,0 +1,90 @@
+"""From what was typed to the searches that are asked for: one for each model with its twins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from lar.engines import engine_for
+from lar.engines.formats import models_in
+from lar.errors import UsageError
+from lar.files.input_file import check_input
+from lar.options.table import ENGINE
+from lar.records.tuning import Allowed, Objective, OptionValue, TuneRequest
+from lar.tuning.space import make_space
+
+
+def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the models that are tuned together: those whose files have one name but for the
+    suffix are one model in several formats. A folder stands for the models in it.
+
+    Raises:
+        UsageError: a folder has no model, a file is missing, or one is given twice.
+    """
+    groups: dict[str, list[str]] = {}
+    for text in given:
+        for model in models_of_folder(text) if os.path.isdir(text) else [text]:
+            check_input(model)
+            twins = groups.setdefault(Path(model).stem, [])
+            suffixes = [Path(each).suffix for each in twins]
+            if Path(model).suffix in suffixes:
+                other = twins[suffixes.index(Path(model).suffix)]
+                raise UsageError(
+                    f"has the same name as {other}", "tune them one after the other", subject=model
+                )
+            twins.append(model)
+    return [tuple(twins) for twins in groups.values()]
+
+
+def models_of_folder(folder: str) -> list[str]:
+    """Return the model files in a folder, without those in folders inside it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = sorted(models_in(Path(folder)))
+    if not names:
+        raise UsageError("has no model in it", "give a model file", subject=folder)
+    return [os.path.join(folder, name) for name in names]
+
+
+def make_request(
+    models: Sequence[str],
+    options: Mapping[str, OptionValue],
+    *,
+    extent: str = "quick",
+    engines: Collection[str] = (),
+    objective: Objective = "latency",
+    allowed: Collection[Allowed] = (),
+    budget_seconds: float = 120.0,
+    margin: float = 0.01,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> TuneRequest:
+    """Return the request of a search for one model with its twins.
+
+    Raises:
+        UsageError: a model cannot be read, or none is for the engines asked for.
+    """
+    named = [(model, engine_for(Path(model), ENGINE.of(options)).name) for model in models]
+    able = [(model, name) for model, name in named if not engines or name in engines]
+    if not able:
+        raise UsageError(
+            f"none of these engines runs {', '.join(models)}",
+            "`lar engines` lists them",
+            flag=f"--engines {','.join(engines)}",
+        )
+    spaces = tuple(
+        make_space(model, options, extent=extent, allowed=allowed, objective=objective, engine=name)
+        for model, name in able
+    )
+    return TuneRequest(
+        spaces=spaces,
+        objective=objective,
+        budget_seconds=budget_seconds,
+        margin=margin,
+        allowed=tuple(allowed),
+        tolerance=tolerance,
+        seed=seed,
+    )
