@@ -24,12 +24,12 @@ def judge_by_layers(
     """
     if found.agreement != "different" or found.reason:
         return found
-    sides = [
+    ours, theirs = (
         model_run(candidate, spaces[candidate.model], caches),
         model_run(BASELINE, spaces[0], {}),
-    ]
+    )
     try:
-        comparison = compare(*sides, only="outputs")
+        comparison = compare(ours, theirs, only="outputs")
     except LarError as error:
         return replace(found, reason=f"its layers cannot be compared: {error.problem}")
     if comparison.finding != "same":
