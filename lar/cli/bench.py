@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lar.files.report_file import OutputFile
     from lar.records.bench import BenchResult
-    from lar.results.store import Store
+    from lar.results.store import Added, Store
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
@@ -218,7 +218,11 @@ def save_bench(bench: BenchResult, store: Store, tag: str) -> None:
     """
     from lar.results.reading import runs_of_bench
 
-    added = store.add(runs_of_bench(bench), tag)
+    print_saved(store.add(runs_of_bench(bench), tag), store)
+
+
+def print_saved(added: Sequence[Added], store: Store) -> None:
+    """Print the numbers that results have in a store."""
     note = f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}"
     print(printable(note), file=sys.stderr)
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from lar.cli.bench import parse_budget
-from lar.errors import UsageError
+from lar.cli.bench import open_asked_store, parse_budget, print_saved
+from lar.errors import UsageError, error_of_write
+from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import Group, flag_of, is_set
+from lar.options.table import INPUT, SAVE, STORE, TAG
 from lar.options.values import parse_path, parse_share
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 from lar.records.tuning import Allowed, Objective
 
 if TYPE_CHECKING:
+    from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest, TuneResult
-    from lar.tuning.campaign import TuneProgress
+    from lar.tuning.campaign import Campaign, TuneProgress
 
 # Of flags that a session keeps from its beginning.
 DEFAULTS: Mapping[str, object] = {
@@ -29,6 +33,35 @@ DEFAULTS: Mapping[str, object] = {
     "margin": 0.01,
 }
 SECONDS = 120.0
+
+
+def format_json(result: TuneResult) -> str:
+    return result.to_json() + "\n"
+
+
+def format_csv(result: TuneResult) -> str:
+    from lar.reports.tune_text import format_csv
+
+    return format_csv(result)
+
+
+def format_html(result: TuneResult) -> str:
+    from lar.reports.tune_html import format_html
+
+    return format_html(result)
+
+
+FORMATS: Mapping[str, Callable[[TuneResult], str]] = {
+    "json": format_json,
+    "csv": format_csv,
+    "html": format_html,
+}
+SHOWN = {
+    "json": "write all that was measured as JSON; - is standard output",
+    "csv": "write the ranking as CSV; - is standard output",
+    "html": "write a page with the course of the search; - is standard output",
+}
+SEVERAL = "; of several models a folder, with a file for each"
 
 MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
 
@@ -91,8 +124,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=parse_path,
         metavar="FILE",
-        help="write the best settings, for `lar MODEL --settings FILE`",
+        help="write the best settings, for `lar MODEL --settings FILE`" + SEVERAL,
     )
+    for key, text in SHOWN.items():
+        group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
+    add_option(group, SAVE, "keep the winner's results, and the plain run's, for `lar history`")
+    add_option(group, TAG, "keep the results with this tag")
+    add_option(group, STORE, "keep them in this store instead of the user's own")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     groups: dict[Group, argparse._ArgumentGroup] = {}
     for option in BENCH_OPTIONS:
@@ -202,9 +240,7 @@ def tune(
 ) -> int:
     """Search with a session, print and write what was found; return the exit code."""
     from lar.cli.progress_line import PacedLine
-    from lar.cli.screen import screen_of_output
     from lar.files.work_folders import work_folder
-    from lar.reports.tune_text import format_tune
     from lar.tuning.campaign import Campaign
     from lar.tuning.player import LocalPlayer
     from lar.tuning.session import find_place, open_session
@@ -214,9 +250,10 @@ def tune(
         if place is None:
             assert request
             place = find_place(request)
-        budget = None if request or arguments.budget is None else arguments.budget
-        session = stack.enter_context(open_session(place, request, budget_seconds=budget))
-        print(f"session: {place}", flush=True)
+        session = stack.enter_context(open_session(place, request, budget_seconds=arguments.budget))
+        name = Path(session.request.spaces[0].model).stem
+        outputs = Outputs(arguments, session.request, "" if is_one else name, stack)
+        print(f"session: {place}", file=outputs.console, flush=True)
         line = stack.enter_context(PacedLine(sys.stderr))
         campaign = Campaign(
             session,
@@ -226,8 +263,97 @@ def tune(
         )
         result = campaign.run()
         line.end()
-        print("\n".join(format_tune(result, screen_of_output())), flush=True)
+        outputs.write(result, campaign)
     return exit_code_of(result)
+
+
+class Outputs:
+    """Where what was found goes; all is opened before anything is measured."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        request: TuneRequest,
+        name: str,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        """`name` is that of the model in folders, where several are tuned.
+
+        Raises:
+            UsageError: a file cannot be written, or would replace what is read.
+        """
+        from lar.files.report_file import OutputFile, check_places
+        from lar.running.places import places_of
+
+        self.tag = arguments.tag or ""
+        self.files = {
+            key: stack.enter_context(OutputFile(place_of(path, name, key), f"--{key}"))
+            for key in FORMATS
+            if (path := getattr(arguments, key)) is not None
+        }
+        self.settings: OutputFile | None = None
+        if arguments.output is not None:
+            from lar.tuning.outcome import check_settings_place
+
+            path = place_of(arguments.output, name, "json")
+            self.settings = stack.enter_context(OutputFile(path, "--output"))
+            check_settings_place(self.settings)
+        opened = [*self.files.values(), *([self.settings] if self.settings else [])]
+        for space in request.spaces:
+            fed = space.options.get(INPUT.key, ())
+            read = places_of(space.model, space.options)
+            check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
+        self.store = open_asked_store(arguments, stack)
+        prints = any(file.to_stdout for file in self.files.values())
+        self.console = sys.stderr if prints else sys.stdout
+
+    def write(self, result: TuneResult, campaign: Campaign) -> None:
+        """Print and write what was found.
+
+        Raises:
+            LarError: a file cannot be written, or nothing was measured that could be.
+        """
+        from lar.cli.screen import screen_of_output
+        from lar.reports.tune_text import format_tune
+
+        written, caches = "", {}
+        if self.settings is not None and result.ending != "failed":
+            from lar.tuning.outcome import write_settings
+
+            files = campaign.winners_files(result)
+            settings = write_settings(self.settings, result, files)
+            written = self.settings.name
+            caches = {
+                key: os.path.join(os.path.dirname(written), str(settings.options[key]))
+                for key in files
+            }
+        if self.console is sys.stdout:
+            lines = format_tune(result, screen_of_output(), settings=written, caches=caches)
+            print("\n".join(lines), flush=True)
+        for key, file in self.files.items():
+            file.write(FORMATS[key](result))
+        if self.store is not None:
+            from lar.tuning.outcome import runs_of_tune, saved_candidates
+
+            specs = {each: campaign.spec_of(each) for each in saved_candidates(result)}
+            known = {each: spec for each, spec in specs.items() if spec is not None}
+            added = self.store.add(runs_of_tune(result, known), self.tag)
+            print_saved(added, self.store)
+
+
+def place_of(path: str, name: str, suffix: str) -> str:
+    """Return where a file goes: of several models into a folder, which is made.
+
+    Raises:
+        UsageError: it is not a folder, or cannot be made.
+    """
+    if not name or path == "-":
+        return path
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise error_of_write(error, subject=path, hint="give a folder") from None
+    return os.path.join(path, f"{name}.{suffix}")
 
 
 def exit_code_of(result: TuneResult) -> int:

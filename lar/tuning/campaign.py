@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lar.records.run import Failure
+from lar import __version__
+from lar.errors import LarError
+from lar.records.run import Failure, RunSpec
 from lar.records.tuning import (
     BASELINE,
     Candidate,
     Ending,
+    NotTried,
     Trial,
     TuneRequest,
     TuneResult,
@@ -32,7 +36,7 @@ from lar.tuning.player import (
 from lar.tuning.ranking import contributions_of, rank_candidates
 from lar.tuning.search import Ended, Step, next_step
 from lar.tuning.session import TuningSession
-from lar.tuning.space import cache_name, plan_candidate
+from lar.tuning.space import cache_name, plan_candidate, survey_space
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
@@ -93,16 +97,35 @@ class Campaign:
             ending = self.search()
         except KeyboardInterrupt:
             ending = "interrupted"
-        ranking = rank_candidates(self.request, self.session.trials)
+        self.session.finish(ending)
+        trials = tuple(self.session.trials)
         return TuneResult(
             request=self.request,
             ending=ending,
-            ranking=ranking,
-            contributions=contributions_of(self.request, self.session.trials),
-            trials=tuple(self.session.trials),
+            ranking=rank_candidates(self.request, trials),
+            contributions=contributions_of(self.request, trials),
+            trials=trials,
+            lar_version=__version__,
+            started_at=self.session.began_at,
+            models=self.session.facts.models,
+            not_tried=tuple(find_not_tried(self.request)),
+            machine=self.session.facts.machine,
             wall_seconds=time.monotonic() - began,
             failure=self.failure,
         )
+
+    def winners_files(self, result: TuneResult) -> dict[str, str]:
+        """Return the files of the winner's caches, by the key of the option that names them."""
+        if result.winner is None:
+            return {}
+        candidate = result.winner.candidate
+        return self.files_of(candidate, cache_name(candidate, self.request.spaces))
+
+    def spec_of(self, candidate: Candidate) -> RunSpec | None:
+        """Return the run that a candidate stands for."""
+        spaces = self.request.spaces
+        files = self.files_of(candidate, cache_name(candidate, spaces))
+        return plan_candidate(candidate, spaces, files).spec
 
     @property
     def failure(self) -> Failure | None:
@@ -238,6 +261,24 @@ class Campaign:
                 found = judge_by_layers(found, row.candidate, self.request.spaces, files)
             rows.append(replace(row, output_difference=found))
         return replace(trial, rows=tuple(rows))
+
+
+def find_not_tried(request: TuneRequest) -> Iterator[NotTried]:
+    """Yield what the spaces of a request leave out; nothing where that is not known any more."""
+    for number, space in enumerate(request.spaces):
+        with contextlib.suppress(LarError):
+            surveyed = survey_space(
+                space.model,
+                space.options,
+                extent=request.extent,
+                allowed=request.allowed,
+                objective=request.objective,
+                engine=space.engine,
+            )
+            for each in surveyed.left_out:
+                yield NotTried(
+                    choice=each.choice.name, model=number, why=each.why, allow=each.allow
+                )
 
 
 def best_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[str, float | None]:

@@ -82,6 +82,7 @@ def make_request(
     return TuneRequest(
         spaces=spaces,
         objective=objective,
+        extent=extent,
         budget_seconds=budget_seconds,
         margin=margin,
         allowed=tuple(allowed),
