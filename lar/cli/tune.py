@@ -45,21 +45,13 @@ def format_csv(result: TuneResult) -> str:
     return format_csv(result)
 
 
-def format_html(result: TuneResult) -> str:
-    from lar.reports.tune_html import format_html
-
-    return format_html(result)
-
-
 FORMATS: Mapping[str, Callable[[TuneResult], str]] = {
     "json": format_json,
     "csv": format_csv,
-    "html": format_html,
 }
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the ranking as CSV; - is standard output",
-    "html": "write a page with the course of the search; - is standard output",
 }
 SEVERAL = "; of several models a folder, with a file for each"
 
@@ -247,12 +239,11 @@ def tune(
 
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(work_folder()))
-        if place is None:
-            assert request
-            place = find_place(request)
+        asked = request or request_in(str(place))
+        name = Path(asked.spaces[0].model).stem
+        outputs = Outputs(arguments, asked, "" if is_one else name, stack)
+        place = find_place(asked) if place is None else place
         session = stack.enter_context(open_session(place, request, budget_seconds=arguments.budget))
-        name = Path(session.request.spaces[0].model).stem
-        outputs = Outputs(arguments, session.request, "" if is_one else name, stack)
         print(f"session: {place}", file=outputs.console, flush=True)
         line = stack.enter_context(PacedLine(sys.stderr))
         campaign = Campaign(
@@ -265,6 +256,18 @@ def tune(
         line.end()
         outputs.write(result, campaign)
     return exit_code_of(result)
+
+
+def request_in(place: str) -> TuneRequest:
+    """Return what the session in a file was begun with.
+
+    Raises:
+        UsageError: there is no such session.
+    """
+    from lar.tuning.session import read_session
+
+    with read_session(place) as session:
+        return session.request
 
 
 class Outputs:

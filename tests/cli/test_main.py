@@ -98,7 +98,6 @@ def test_words_that_make_no_command(
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["tune", "m"], "unknown command 'tune'", "--fast-run-algo-policy"),
         (["comapre", "a", "b"], "unknown command 'comapre'", "did you mean `lar compare`?"),
         (["repor", "a"], "unknown command 'repor'", "did you mean `lar report`?"),
         (["diff", "a", "b"], "unknown command 'diff'", "`lar compare A B`"),

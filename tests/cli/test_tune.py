@@ -1,0 +1,128 @@
+"""`lar tune`, with the scripted engine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lar
+from tests.conftest import RunLar, WriteScript
+
+# Two switches: together they are faster than each alone, one gives wrong numbers with a third.
+LANDSCAPE: dict[str, Any] = {
+    "times": [[0.010, 0.001, None]],
+    "outputs": {"prob": [0.25, 0.75]},
+    "dimensions": [
+        {
+            "name": "layout",
+            "choices": [
+                {"name": "nchw44", "options": {"enable_nchw44": True}},
+                {"name": "nchw32", "options": {"enable_nchw32": True}},
+            ],
+        },
+        {
+            "name": "threads",
+            "choices": [{"name": "2 threads", "options": {"multithread": 2}}],
+        },
+    ],
+    "effects": [
+        {"when": {"enable_nchw44": True}, "factor": 0.8},
+        {"when": {"multithread": 2}, "factor": 0.6},
+        {"when": {"enable_nchw32": True}, "factor": 0.1, "error": 0.5},
+    ],
+}
+
+
+@pytest.fixture
+def model(write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return Path(write_script(**LANDSCAPE)).name
+
+
+def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_path: Path) -> None:
+    done = run_lar(
+        *("tune", model, "--budget", "60", "-o", "best.json", "--csv", "all.csv"),
+        *("--json", "all.json", "--save", "--store", "history.sqlite", "--tag", "tuned"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "session: script_0.tune"
+    assert done.stdout.splitlines()[-1].startswith(
+        "fastest: nchw44 + 2 threads: 2.1 times as fast as the plain run"
+    )
+    with open("all.csv", newline="") as file:
+        rows = {row["candidate"]: row for row in csv.DictReader(file)}
+    assert rows["nchw44 + 2 threads"]["place"] == "1"
+    assert float(rows["nchw44 + 2 threads"]["ratio"]) == pytest.approx(0.48)
+    assert rows["nchw32"]["status"] == "wrong"
+    assert float(rows["nchw32"]["output_error"]) == pytest.approx(0.5)
+    found = lar.read_tune(Path("all.json").read_bytes())
+    assert found.winner
+    assert found.winner.name == "nchw44 + 2 threads"
+    settings = json.loads(Path("best.json").read_text())
+    assert settings["options"] == {"engine": "fake", "enable_nchw44": True, "multithread": 2}
+    again = run_lar(model, "--settings", "best.json", "--iter", "2")
+    assert "avg_time=4.800ms" in again.stdout
+    stored = run_lar("history", "list", "--store", "history.sqlite", "--tag", "tuned")
+    assert stored.returncode == 0
+    assert "enable_nchw44" in stored.stdout.replace("-", "_")
+    # What is settled is not measured again.
+    resumed = run_lar("tune", "--resume", "script_0.tune", "--json", "-")
+    assert resumed.returncode == 0
+    assert lar.read_tune(resumed.stdout).trials == found.trials
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "MODEL: is missing"),
+        (("gone.fake",), "gone.fake: no such file"),
+        (("script_0.fake", "--allow", "everything"), "'everything' is none of engine-fixes"),
+        (("script_0.fake", "--tolerance", "-1"), "'-1' is not a number from 0 on"),
+        (("script_0.fake", "--resume", "x.tune"), "--resume: the session names its model"),
+        (("--resume", "x.tune"), "x.tune: there is no such session"),
+        (("--resume", "x.tune", "--objective", "memory"), "without --objective"),
+        (("script_0.fake", "--engines", "megengine"), "--engines megengine: none of these"),
+        (("script_0.fake", "-o", "-"), "--output: settings go to a file"),
+        (("script_0.fake", "script_0.fake"), "has the same name as script_0.fake"),
+        (("script_0.fake", "--json", "script_0.fake"), "script_0.fake"),
+    ],
+)
+def test_bad_words_are_one_line(
+    run_lar: RunLar, model: str, words: tuple[str, ...], message: str
+) -> None:
+    done = run_lar("tune", *words)
+    assert done.returncode == 2
+    error, *rest = done.stderr.splitlines()
+    assert error.startswith("lar: error: ")
+    assert message in error
+    assert len(rest) <= 1
+    assert not list(Path().glob("*.tune"))
+
+
+def test_a_plain_run_that_fails_ends_the_search(run_lar: RunLar, write_script: WriteScript) -> None:
+    model = write_script(faults=[{"at": "start", "index": 0, "do": "raise"}])
+    done = run_lar("tune", model, "--budget", "20", "--session", f"{model}.tune")
+    assert done.returncode == 4
+    assert "the plain run" in done.stderr.splitlines()[-2]
+
+
+def test_several_models_have_a_session_each(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        write_script(times=[[0.01, 0, None]])
+    done = run_lar("tune", ".", "--budget", "10", "-o", "best")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.glob("*.tune")) == [
+        "script_0.tune",
+        "script_1.tune",
+    ]
+    assert sorted(path.name for path in Path("best").iterdir()) == [
+        "script_0.json",
+        "script_1.json",
+    ]
