@@ -174,11 +174,37 @@ def main(arguments: argparse.Namespace) -> int:
             "leave it out: each has a session of its own",
             flag="--session",
         )
+    if arguments.list_space:
+        print_spaces([request_of(group, arguments, options) for group in groups], arguments.json)
+        return 0
     codes = []
     for group in groups:
         request = request_of(group, arguments, options)
         codes.append(tune(arguments, request, arguments.session, is_one=len(groups) == 1))
     return max(codes)
+
+
+def print_spaces(requests: Sequence[TuneRequest], place: str | None) -> None:
+    """Print what would be tried, and write it as JSON into a file that is named.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    from lar.cli.screen import screen_of_output
+    from lar.files.report_file import OutputFile
+    from lar.records.run import record_to_json
+    from lar.reports.space_text import format_spaces
+    from lar.tuning.campaign import find_not_tried
+
+    listed = [(request.spaces, tuple(find_not_tried(request))) for request in requests]
+    if place is not None:
+        with OutputFile(place, "--json") as file:
+            records = [{"spaces": spaces, "not_tried": left_out} for spaces, left_out in listed]
+            file.write(record_to_json(records).decode() + "\n")
+            if file.to_stdout:
+                return
+    texts = ["\n".join(format_spaces(*each, screen_of_output())) for each in listed]
+    print("\n\n".join(texts))
 
 
 def refuse_beside_resume(arguments: argparse.Namespace) -> None:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lar.engines import engine_for
-from lar.engines.formats import models_in
+from lar.engines import engine_for, engine_named
+from lar.engines.engine import Engine
+from lar.engines.formats import format_in, format_named, models_in, read_head
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.table import ENGINE
@@ -67,11 +68,10 @@ def make_request(
     Raises:
         UsageError: a model cannot be read, or none is for the engines asked for.
     """
-    named = [(model, engine_for(Path(model), ENGINE.of(options)).name) for model in models]
-    able = [(model, name) for model, name in named if not engines or name in engines]
+    able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:
         raise UsageError(
-            f"none of these engines runs {', '.join(models)}",
+            f"none of these engines reads {', '.join(models)}",
             "`lar engines` lists them",
             flag=f"--engines {','.join(engines)}",
         )
@@ -89,3 +89,31 @@ def make_request(
         tolerance=tolerance,
         seed=seed,
     )
+
+
+def find_engines(
+    model: str, options: Mapping[str, OptionValue], asked: Collection[str]
+) -> list[str]:
+    """Return the engines that run a model in a search: those asked for that read its format, or the
+    one that a run takes.
+
+    Raises:
+        UsageError: there is no such engine, or none reads the model.
+    """
+    chosen = engine_for(Path(model), ENGINE.of(options))
+    if not asked:
+        return [chosen.name]
+    found = format_in(read_head(Path(model))) or format_named(Path(model))
+    return [name for name in asked if name == chosen.name or found in engine_asked(name).formats]
+
+
+def engine_asked(name: str) -> Engine:
+    """Return an engine of --engines.
+
+    Raises:
+        UsageError: there is no such engine.
+    """
+    try:
+        return engine_named(name)
+    except UsageError as error:
+        raise UsageError(error.problem, error.hint, flag="--engines") from None

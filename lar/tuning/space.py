@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines import engine_for
+from lar.engines import ENGINES, engine_for
 from lar.engines.engine import Engine, Site
+from lar.errors import UsageError
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.option import is_set
 from lar.options.table import BY_KEY, CUDA, ENGINE, option_of
@@ -32,6 +33,7 @@ from lar.records.tuning import (
     options_of,
 )
 from lar.running.variants import Variant, plan_variant
+from lar.tuning.space_file import choose_listed, read_space_file
 
 # The name of a cache's file where there is none yet: the rules look at the option alone.
 NO_FILE = "not searched yet"
@@ -64,10 +66,10 @@ def make_space(
     """Return what can be tried with a model on this machine.
 
     `options` are the user's, which hold for all candidates; what they set is not tried. `extent` is
-    `quick` or `full`.
+    `quick`, `full`, or a file that lists what is tried (`space_file`).
 
     Raises:
-        UsageError: the plain run of the model is refused.
+        UsageError: the plain run of the model is refused, or the file is wrong.
         EngineMissing: its engine is not installed.
     """
     return survey_space(
@@ -89,7 +91,11 @@ def survey_space(
     chosen = engine_for(Path(model), engine or options.get(ENGINE.key))
     if engine and engine != engine_for(Path(model), None).name:
         shared[ENGINE.key] = engine
-    declared = chosen.dimensions(find_site(shared), Path(model))
+    site = find_site(shared)
+    declared: Sequence[Dimension] = chosen.dimensions(site, Path(model))
+    if extent not in ("quick", "full"):
+        others = dimensions_of_others(chosen, site, Path(model))
+        declared = choose_listed(extent, read_space_file(extent), declared, others)
     dimensions = tuple(take_given_caches(declared, shared))
     plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
     _, error = plan_variant(Variant("plain", model, shared))
@@ -108,6 +114,12 @@ def survey_space(
         if choices:
             kept.append(replace(dimension, choices=tuple(choices)))
     return SurveyedSpace(replace(plain, dimensions=tuple(kept)), tuple(left_out))
+
+
+def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
+    """Return what the other engines for users have here, for a twin of the model."""
+    others = [each for each in ENGINES if each is not chosen and not each.is_for_tests]
+    return [dimension for engine in others for dimension in engine.dimensions(site, model)]
 
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
@@ -189,6 +201,10 @@ def plan_candidate(
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
+    name = " + ".join(candidate.choices) or "plain"
+    twice = find_set_twice(choices_in(candidate, space))
+    if twice is not None:
+        return Variant(name, space.model, options, failure=Failure.of(twice))
     lacks = False
     for choice in choices_in(candidate, space):
         if not choice.cache:
@@ -198,9 +214,24 @@ def plan_candidate(
         options[choice.cache] = NO_FILE if file is None else file
         if searching or file is None:
             options.update(choice.search)
-    name = " + ".join(candidate.choices) or "plain"
     variant, _ = plan_variant(Variant(name, space.model, options))
     return replace(variant, spec=None) if lacks else variant
+
+
+def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
+    """Return the error of choices that set one option to two values, None if they do not."""
+    setting: dict[str, Choice] = {}
+    for choice in choices:
+        keys = {*choice.options, *choice.search, choice.cache} - {""}
+        for key in sorted(key for key in keys if not BY_KEY[key].repeatable):
+            other = setting.setdefault(key, choice)
+            same = key in choice.options and choice.options[key] == other.options.get(key)
+            if other is not choice and not same:
+                return UsageError(
+                    f"{other.name} and {choice.name} both set {BY_KEY[key].flag}",
+                    "leave one of them out",
+                )
+    return None
 
 
 def refusal_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> Failure | None:
@@ -233,8 +264,3 @@ def cache_name(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
     ]
     words = (f"{space.engine}-{candidate.model}", choice.name, *deciding)
     return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)
-
-
-def engine_of(space: ModelSpace) -> Engine:
-    """Return the engine that a space is for."""
-    return engine_for(Path(space.model), space.engine)

@@ -63,7 +63,7 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
     assert found.winner
     assert found.winner.name == "nchw44 + 2 threads"
     settings = json.loads(Path("best.json").read_text())
-    assert settings["options"] == {"engine": "fake", "enable_nchw44": True, "multithread": 2}
+    assert settings["options"] == {"enable_nchw44": True, "multithread": 2}
     again = run_lar(model, "--settings", "best.json", "--iter", "2")
     assert "avg_time=4.800ms" in again.stdout
     stored = run_lar("history", "list", "--store", "history.sqlite", "--tag", "tuned")

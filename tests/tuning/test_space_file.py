@@ -1,0 +1,245 @@
+"""The file of `--space FILE`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.errors import UsageError
+from lar.records.tuning import Candidate, Choice, Dimension, ModelSpace
+from lar.tuning.space import make_space, refusal_of, survey_space
+from lar.tuning.space_file import choose_listed, read_space_file
+from tests.conftest import RunLar, WriteScript
+from tests.tuning.test_space import LANDSCAPE
+
+DECLARED = (
+    Dimension(
+        name="layout",
+        choices=(
+            Choice(name="nchw44", options={"enable_nchw44": True}),
+            Choice(name="nchw32", options={"enable_nchw32": True}, for_full=True),
+        ),
+    ),
+    Dimension(
+        name="algorithms",
+        choices=(
+            Choice(
+                name="fast-run",
+                search={"fast_run": True},
+                cache="fast_run_algo_policy",
+                cache_depends=("layout",),
+            ),
+        ),
+    ),
+    Dimension(
+        name="threads",
+        choices=(Choice(name="2 copies", options={"thread": 2}, objectives=("throughput",)),),
+    ),
+)
+OTHERS = (Dimension(name="arena", choices=(Choice(name="no-arena"),)),)
+
+
+def chosen(**listed: Any) -> dict[str, Choice]:
+    found = choose_listed("a.json", listed, DECLARED, OTHERS)
+    return {choice.name: choice for dimension in found for choice in dimension.choices}
+
+
+class TestChoices:
+    def test_names_extents_and_flags(self) -> None:
+        found = chosen(
+            layout=["--enable-nchw44", "nchw32", "--enable-nchw88 --engine-fix x2apic"],
+            threads="quick",
+            more=["--multithread 3", "--engine-env A=1 --engine-env B=2"],
+        )
+        assert [*found] == [
+            *("nchw44", "nchw32", "enable-nchw88 engine-fix x2apic", "2 copies"),
+            *("multithread 3", "engine-env A=1 engine-env B=2"),
+        ]
+        assert found["multithread 3"].options == {"multithread": 3}
+        variables = found["engine-env A=1 engine-env B=2"]
+        assert (variables.options, variables.allow) == (
+            {"engine_env": ("A=1", "B=2")},
+            "engine-env",
+        )
+        assert found["enable-nchw88 engine-fix x2apic"].allow == "engine-fixes"
+        # What a file lists is asked for: neither the extent nor the objective leaves it out.
+        assert not found["nchw32"].for_full
+        assert found["2 copies"].objectives == ()
+
+    def test_an_extent_is_of_the_dimension_of_that_name(self) -> None:
+        assert [*chosen(layout="quick")] == ["nchw44"]
+        assert [*chosen(layout="full")] == ["nchw44", "nchw32"]
+        assert [*chosen(arena="full")] == []
+
+    def test_flags_of_a_search_keep_what_they_find(self) -> None:
+        assert chosen(a=["--fast-run"])["fast-run"].cache == "fast_run_algo_policy"
+        (more,) = chosen(a=["--fast-run --reproducible"]).values()
+        assert (more.options, more.search) == ({"reproducible": True}, {"fast_run": True})
+        assert more.cache == "fast_run_algo_policy"
+
+    def test_a_cache_depends_on_what_is_not_known_to_leave_it_alone(self) -> None:
+        found = choose_listed(
+            "a.json",
+            {
+                "how": ["fast-run"],
+                "blocks": ["nchw44"],
+                "threads": ["2 copies"],
+                "more": ["--multithread 3"],
+            },
+            DECLARED,
+            OTHERS,
+        )
+        assert found[0].choices[0].cache_depends == ("blocks", "more")
+
+    def test_a_choice_of_another_engine_is_left_out(self) -> None:
+        assert [*chosen(memory=["no-arena"], layout=["nchw44"])] == ["nchw44"]
+
+    @pytest.mark.parametrize(
+        ("listed", "message", "hint"),
+        [
+            (
+                {"layout": ["nchw4"]},
+                "layout: there is no choice 'nchw4' here",
+                "did you mean nchw44?",
+            ),
+            (
+                {"layout": ["winograd"]},
+                "layout: there is no choice 'winograd' here",
+                "`lar tune MODEL --list-space` prints them",
+            ),
+            (
+                {"x": ["--enable-nchw45"]},
+                "x: --enable-nchw45: unknown flag --enable-nchw45",
+                "did you mean --enable-nchw4",
+            ),
+            (
+                {"x": ["--multithread"]},
+                "x: --multithread: --multithread: expected one argument",
+                "",
+            ),
+            (
+                {"x": ["--multithread two"]},
+                "x: --multithread two: --multithread: 'two' is not",
+                "",
+            ),
+            (
+                {"x": ["--batch-size 2"]},
+                "x: --batch-size 2: --batch-size: does not say how the engine computes",
+                "give it to all candidates: lar tune MODEL --batch-size ...",
+            ),
+            ({"x": ["--json a"]}, "x: --json a: --json: does not say how a model is run", ""),
+            ({"x": ['--engine-env "A']}, 'x: --engine-env "A: No closing quotation', ""),
+            (
+                {"layout": ["nchw44"], "x": ["--enable-nchw44"]},
+                "has the choice 'nchw44' twice",
+                "leave one of them out",
+            ),
+            (
+                {"layouts": "full"},
+                "no engine has a dimension 'layouts', of which full is to be tried",
+                "there are layout, algorithms, threads, arena",
+            ),
+        ],
+    )
+    def test_what_is_no_choice_is_refused(
+        self, listed: dict[str, Any], message: str, hint: str
+    ) -> None:
+        with pytest.raises(UsageError) as caught:
+            chosen(**listed)
+        assert str(caught.value).startswith(f"--space: a.json: {message}")
+        assert "\n" not in str(caught.value)
+        if hint:
+            assert caught.value.hint.startswith(hint)
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "is not JSON: Expecting value"),
+            ("layout = ['nchw44']", "is not JSON: Expecting value"),
+            ("[" * 100_000, "is not JSON: "),
+            ("\xff", "is not JSON: "),
+            ('{"a": ["x"], "a": ["y"]}', "is not JSON: it has 'a' twice"),
+            ("[]", "is not a JSON object of dimensions"),
+            ("{}", "is not a JSON object of dimensions"),
+            ('{"a": []}', "'a' is neither quick nor full nor a list of texts"),
+            ('{"a": [1]}', "'a' is neither quick nor full nor a list of texts"),
+            ('{"a": "most"}', "'a' is neither quick nor full nor a list of texts"),
+            ('{"a": {"b": 1}}', "'a' is neither quick nor full nor a list of texts"),
+        ],
+    )
+    def test_what_is_no_list_is_refused(self, tmp_path: Path, text: str, message: str) -> None:
+        path = tmp_path / "space.json"
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(UsageError) as caught:
+            read_space_file(str(path))
+        assert str(caught.value).startswith(f"--space: {path}: {message}")
+        assert caught.value.hint.startswith('as in {"layout"')
+
+    def test_a_file_that_is_not_there(self, write_script: WriteScript) -> None:
+        with pytest.raises(UsageError, match=r"--space: fulll: .*no such file"):
+            make_space(write_script(), {}, extent="fulll")
+
+
+def test_a_model_has_the_space_that_a_file_lists(write_script: WriteScript, tmp_path: Path) -> None:
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps({"layout": "full", "x": ["--multithread 3", "--full-run"]}))
+    surveyed = survey_space(write_script(**LANDSCAPE), {}, extent=str(path))
+    names = [[choice.name for choice in each.choices] for each in surveyed.space.dimensions]
+    assert names == [["nchw44", "nchw32"], ["multithread 3", "full-run"]]
+    assert [each.choice.name for each in surveyed.left_out] == ["nchw88"]
+
+
+def test_two_choices_that_set_one_option_do_not_go_together() -> None:
+    two = Choice(name="two", options={"multithread": 2})
+    three = Choice(name="three", options={"multithread": 3})
+    space = ModelSpace(
+        model="a.fake",
+        engine="fake",
+        dimensions=(Dimension(name="x", choices=(two,)), Dimension(name="y", choices=(three,))),
+    )
+    failure = refusal_of(Candidate(choices=("two", "three")), [space])
+    assert failure is not None
+    assert failure.message == "two and three both set --multithread"
+
+
+class TestCommandLine:
+    def test_the_space_is_printed(self, write_script: WriteScript, run_lar: RunLar) -> None:
+        script = write_script(**LANDSCAPE)
+        done = run_lar("tune", script, "--list-space", "--seed", "3")
+        assert done.returncode == 0, done.stderr
+        lines = [line.split() for line in done.stdout.splitlines()]
+        assert done.stdout.startswith(f"{script} on fake: 5 choices, at most 24 combinations\n")
+        assert ["all", "candidates:", "--seed", "3"] in lines
+        assert ["layout", "nchw44", "--enable-nchw44"] in lines
+        assert ["in", "the", "caller", "--cpu-default"] in lines
+        assert ["nchw88", "needs", "--allow", "engine-fixes"] in lines
+        assert ["nchw32", "for", "--space", "full"] in lines
+        assert ["2", "copies", "for", "--objective", "throughput"] in lines
+
+    def test_the_space_as_json(self, write_script: WriteScript, run_lar: RunLar) -> None:
+        done = run_lar("tune", write_script(**LANDSCAPE), "--list-space", "--json", "-")
+        assert done.returncode == 0, done.stderr
+        (listed,) = json.loads(done.stdout)
+        assert [each["name"] for each in listed["spaces"][0]["dimensions"]] == [
+            *("layout", "algorithms", "threads", "shapes")
+        ]
+        allowed = {each["choice"]: each["allow"] for each in listed["not_tried"] if each["allow"]}
+        assert allowed == {"nchw88": "engine-fixes", "turbo": "engine-env"}
+
+    def test_engines_are_those_that_read_a_model(self, run_lar: RunLar, root: Path) -> None:
+        model = str(root / "models" / "one_operator.onnx")
+        done = run_lar("tune", model, "--list-space", "--engines", "reference,onnxruntime")
+        assert done.returncode == 0, done.stderr
+        assert f"{model} on reference: 0 choices" in done.stdout
+        assert f"{model} on onnxruntime: " in done.stdout
+        refused = run_lar("tune", model, "--list-space", "--engines", "megengine")
+        assert refused.returncode == 2
+        expected = f"--engines megengine: none of these engines reads {model}"
+        assert refused.stderr.startswith(f"lar: error: {expected}\n")
+        unknown = run_lar("tune", model, "--list-space", "--engines", "onnxruntim")
+        assert "--engines: there is no engine 'onnxruntim'" in unknown.stderr
