@@ -93,13 +93,16 @@ def open_archive(path: Path) -> Dump:
                     "save arrays with numpy.savez",
                     subject=path,
                 )
-            with archive.open(member) as stream:
+            with open_member(archive, member, path) as stream:
                 tensors.append(read_header(stream, name, member.file_size, f"{path}: {name}"))
     if not tensors:
         raise DumpError("holds no arrays", "save arrays with numpy.savez", subject=path)
 
     def read(tensor: DumpedTensor) -> Array:
-        with members_of(path) as archive, archive.open(tensor.key + SUFFIX) as stream:
+        with (
+            members_of(path) as archive,
+            open_member(archive, tensor.key + SUFFIX, path) as stream,
+        ):
             return read_values(stream, f"{path}: {tensor.name}")
 
     return dump_of(str(path), tensors, read)
@@ -132,21 +135,43 @@ def read_file(path: Path) -> Array:
 
 @contextmanager
 def members_of(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a .zip, whose damage makes Python raise nearly anything.
+    """Open a .zip.
 
     Raises:
         DumpError: it cannot be read.
     """
     with open_input(path, error=DumpError) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                yield archive
-        except (DumpError, MemoryError):
-            raise
-        except Exception:
-            raise DumpError(
-                "is damaged, or not a .npz archive", "copy or save it again", subject=path
-            ) from None
+        with damage_in(path):
+            archive = zipfile.ZipFile(file)
+        with archive:
+            yield archive
+
+
+def open_member(archive: zipfile.ZipFile, name: str | zipfile.ZipInfo, path: Path) -> IO[bytes]:
+    """Open an array of a .zip.
+
+    Raises:
+        DumpError: there is no such array, or it cannot be read.
+    """
+    with damage_in(path):
+        return archive.open(name)
+
+
+@contextmanager
+def damage_in(path: Path) -> Iterator[None]:
+    """Report what Python raises where a .zip is damaged, which may be nearly anything.
+
+    Raises:
+        DumpError: it is damaged.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception:
+        raise DumpError(
+            "is damaged, or not a .npz archive", "copy or save it again", subject=path
+        ) from None
 
 
 def read_header(stream: IO[bytes], name: str, size: int, where: str) -> DumpedTensor:

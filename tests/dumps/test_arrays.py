@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lar.dumps import arrays
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.readers import READERS, open_tensors
@@ -98,6 +99,18 @@ def test_what_holds_no_arrays_ends_in_one_line(
     assert problem in caught.value.message
     assert caught.value.hint
     assert "\n" not in caught.value.message
+
+
+def test_a_defect_of_lar_is_not_called_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = open_tensors(save_archive(tmp_path / "layers.npz"))
+    for name in ("read_values", "read_header"):
+        monkeypatch.setattr(arrays, name, lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        dump.read(next(iter(dump)).key)
+    with pytest.raises(ZeroDivisionError):
+        open_tensors(tmp_path / "layers.npz")
 
 
 def test_an_archive_that_changes_meanwhile_is_damaged(tmp_path: Path) -> None:
