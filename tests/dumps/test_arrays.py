@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps import arrays
+import lar.dumps.arrays
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump
 from lar.dumps.readers import READERS, open_tensors
@@ -106,7 +106,7 @@ def test_a_defect_of_lar_is_not_called_a_damaged_file(
 ) -> None:
     dump = open_tensors(save_archive(tmp_path / "layers.npz"))
     for name in ("read_values", "read_header"):
-        monkeypatch.setattr(arrays, name, lambda *_: 1 // 0)
+        monkeypatch.setattr(lar.dumps.arrays, name, lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         dump.read(next(iter(dump)).key)
     with pytest.raises(ZeroDivisionError):
