@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lar.cli.parser import Parser, format_entries, terminal_width
-from lar.engines import support_of_options
+from lar.engines import ENGINES, support_of_options
 from lar.errors import UsageError
 from lar.options.arguments import add_arguments
 from lar.options.option import Group, Option
@@ -76,9 +76,9 @@ def format_run_help(asked: str = "") -> str:
 def format_options(options: Sequence[Option[Any]]) -> str:
     """Return the help of some options, under the headings of their groups."""
     support = support_of_options()
-    engines = {name for names in support.values() for name in names}
-    # An option that every engine honours needs no remark.
-    partial = {key: names for key, names in support.items() if set(names) != engines}
+    # An option that every engine honours needs no remark; one that times nothing lacks many.
+    engines = {engine.name for engine in ENGINES if not (engine.is_exact or engine.is_for_tests)}
+    partial = {key: names for key, names in support.items() if not engines <= set(names)}
     parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     add_arguments(parser, partial, options)

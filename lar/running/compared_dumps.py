@@ -174,7 +174,7 @@ def compare(
     with work_folder() as folder, contextlib.ExitStack() as stack:
         operators = None
         if alone is not None:
-            from lar.running.operator_isolation import IsolatedOperators
+            from lar.running.single_operators import IsolatedOperators
 
             place = Path(folder) / "alone"
             place.mkdir()
@@ -360,7 +360,7 @@ def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tu
     Raises:
         UsageError: the side is no model, and names none; or its engine cannot do it.
     """
-    from lar.running.operator_isolation import spec_for_isolation, spec_of_dump
+    from lar.running.single_operators import spec_for_isolation, spec_of_dump
     from lar.running.plan import parse_values, plan_run
 
     if isinstance(side, Dump):

@@ -17,7 +17,7 @@ from lar.cli.progress_line import LateLine
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.run import RunSpec, Setting
-from lar.running.operator_isolation import (
+from lar.running.single_operators import (
     MOST_WORKERS,
     IsolatedOperators,
     spec_for_isolation,
