@@ -360,8 +360,8 @@ def spec_to_isolate(side: Side, options: Mapping[str, Any]) -> tuple[RunSpec, tu
     Raises:
         UsageError: the side is no model, and names none; or its engine cannot do it.
     """
-    from lar.running.single_operators import spec_for_isolation, spec_of_dump
     from lar.running.plan import parse_values, plan_run
+    from lar.running.single_operators import spec_for_isolation, spec_of_dump
 
     if isinstance(side, Dump):
         spec = spec_of_dump(side.index, side.source)
