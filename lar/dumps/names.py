@@ -12,7 +12,7 @@ writes a space before the inputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,6 +58,41 @@ class Variable:
     def operator_id(self) -> int:
         """The number of the operator: the engine numbers its outputs after it, in their order."""
         return self.id - 1 - self.slot
+
+
+class Numbering:
+    """The variables of a graph by name, numbered as MegEngine does: an operator, then its
+    outputs."""
+
+    def __init__(self, fed: Iterable[str]) -> None:
+        self.variables: dict[str, Variable] = {}
+        self._next_id = 0
+        for name in fed:
+            self.add("Input", name, [name])
+
+    def add_node(
+        self, operator_type: str, operator: str, inputs: Iterable[str], outputs: Sequence[str]
+    ) -> None:
+        """Number what an operator takes that has no number yet, and then the operator."""
+        for name in filter(None, inputs):
+            if name not in self.variables:
+                self.add("Initializer", name, [name])
+        self.add(operator_type, operator or operator_type, outputs)
+
+    def add(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
+        """Number an operator and its outputs; those that are left out have empty names."""
+        number = self._next_id
+        for slot, name in enumerate(outputs):
+            if name:
+                self.variables[name] = Variable(
+                    id=number + 1 + slot,
+                    operator=f"{operator}[{number}]",
+                    operator_type=operator_type,
+                    name=name,
+                    slot=slot,
+                    stored=False,
+                )
+        self._next_id += 1 + len(outputs)
 
 
 @dataclass(frozen=True)

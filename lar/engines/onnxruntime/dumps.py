@@ -26,7 +26,7 @@ import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
 from lar.dumps.facts import DumpFacts, OperatorFact
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
@@ -226,32 +226,11 @@ class Graph:
         self.saved = saved
         self.nodes = [*nodes_in(self.saved.content)]
         self.blocked = {each.tensor for each in producers_of(self.nodes) if each.blocked}
-        self.variables: dict[str, Variable] = {}
-        self._next_id = 0
-        for name in driver.fed:
-            self.number("Input", name, [name])
-        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
+        numbering = Numbering(driver.fed)
         for node in self.nodes:
-            for name in filter(None, node.inputs):
-                if name not in self.variables:
-                    self.number("Initializer", name, [name])
-            self.number(node.operator, node.name or node.operator, node.outputs)
-
-    def number(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
-        """Number an operator and its outputs; those that are left out have empty names."""
-        number = self._next_id
-        for slot, name in enumerate(outputs):
-            if name:
-                self.variables[name] = Variable(
-                    id=number + 1 + slot,
-                    operator=f"{operator}[{number}]",
-                    operator_type=operator_type,
-                    name=name,
-                    slot=slot,
-                    place="",
-                    stored=False,
-                )
-        self._next_id += 1 + len(outputs)
+            numbering.add_node(node.operator, node.name, node.inputs, node.outputs)
+        self.variables = numbering.variables
+        self.arrays: dict[str, Array] = {}  # of scales and zero points that the run computes
 
     def operators(self) -> Iterator[tuple[list[Variable], dict[str, Any]]]:
         """Yield the operators: what they give, and their parameters."""

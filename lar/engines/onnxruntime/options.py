@@ -44,9 +44,6 @@ from lar.options.table import (
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
-    IO_DUMP,
-    IO_DUMP_STDERR,
-    IO_DUMP_STDOUT,
     MODEL_DUMP,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
@@ -63,6 +60,7 @@ from lar.options.table import (
     REPRODUCIBLE,
     TENSORRT,
     TENSORRT_CACHE,
+    TEXT_DUMPS,
     THREAD,
     VERBOSE,
     WEIGHT_PREPROCESS,
@@ -368,12 +366,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     OptionRow(ALLOW_EXTERNAL_DATA, SESSION, "checked before the session reads the model"),
     OptionRow(C_OPR_LIB, SESSION, "register_custom_ops_library", before_load=load_operators),
     # Last: what is dumped is saved with all that the others have set.
-    OptionRow(IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text),
-    OptionRow(
-        IO_DUMP_STDOUT, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
-    ),
-    OptionRow(
-        IO_DUMP_STDERR, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
+    *(
+        OptionRow(
+            option, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_text
+        )
+        for option in TEXT_DUMPS
     ),
     OptionRow(
         BIN_IO_DUMP, SESSION, DUMPED, before_load=dumps.save_source, before_run=dumps.dump_tensors

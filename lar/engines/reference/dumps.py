@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lar.dumps.binary import BY_DTYPE, write_tensor
-from lar.dumps.names import Variable, contiguous_strides, format_name
+from lar.dumps.names import Numbering, Variable, contiguous_strides, format_name
 from lar.dumps.outputs import write_outputs
 from lar.dumps.text import format_block, format_values
 from lar.engines.onnxruntime.dumps import OPERATORS, QUANTIZATIONS
@@ -40,31 +40,11 @@ class Numbered:
     def __init__(self, driver: EvaluatorDriver, write: Write) -> None:
         self.driver = driver
         self.write = write
-        self.variables: dict[str, Variable] = {}
-        self.next_id = 0
-        for name in driver.fed:
-            self.number("Input", name, [name])
+        numbering = Numbering(driver.fed)
         for node in driver.nodes:
-            for name in filter(None, node.input):
-                if name not in self.variables:
-                    self.number("Initializer", name, [name])
             kind = "Initializer" if node.op_type == "Constant" else node.op_type
-            self.number(kind, node.name or node.op_type, node.output)
-
-    def number(self, operator_type: str, operator: str, outputs: Sequence[str]) -> None:
-        """Number an operator and its outputs; those that are left out have empty names."""
-        number = self.next_id
-        for slot, name in enumerate(outputs):
-            if name:
-                self.variables[name] = Variable(
-                    id=number + 1 + slot,
-                    operator=f"{operator}[{number}]",
-                    operator_type=operator_type,
-                    name=name,
-                    slot=slot,
-                    stored=False,
-                )
-        self.next_id += 1 + len(outputs)
+            numbering.add_node(kind, node.name or node.op_type, node.input, node.output)
+        self.variables = numbering.variables
 
     def operators(self) -> list[dict[str, Any]]:
         """Return the numbers and parameters of the operators, in the order of their work."""

@@ -12,9 +12,7 @@ from lar.options.table import (
     CPU,
     DISABLE_ASSERT_THROW,
     DUMP_FILTER,
-    IO_DUMP,
-    IO_DUMP_STDERR,
-    IO_DUMP_STDOUT,
+    TEXT_DUMPS,
     VERBOSE,
 )
 
@@ -36,12 +34,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(DISABLE_ASSERT_THROW, EVALUATOR, "an output that is not the expected one warns"),
     OptionRow(ALLOW_EXTERNAL_DATA, EVALUATOR, "checked before the model is read"),
-    OptionRow(IO_DUMP, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish_dump),
-    OptionRow(
-        IO_DUMP_STDOUT, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish_dump
-    ),
-    OptionRow(
-        IO_DUMP_STDERR, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish_dump
+    *(
+        OptionRow(
+            option, EVALUATOR, DUMPED, before_run=dumps.dump_text, after_run=dumps.finish_dump
+        )
+        for option in TEXT_DUMPS
     ),
     OptionRow(
         BIN_IO_DUMP,
