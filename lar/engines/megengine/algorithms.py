@@ -37,7 +37,7 @@ from lar.engines.megengine.cache import (
     read_cache,
     write_cache_merged,
 )
-from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.engines.megengine.cache_choices import Operator, fits, operators_of
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -297,13 +297,6 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
         choice.operator == operator.name
         and len(shapes) == len(choice.shapes)
         and all(map(fits, choice.shapes, shapes))
-    )
-
-
-def fits(shape: tuple[int, ...], known: tuple[int, ...]) -> bool:
-    """Return whether a shape is the one that a key gives, in which 0 stands for any batch."""
-    return len(shape) == len(known) and all(
-        size in (real, 0) for size, real in zip(known, shape, strict=True)
     )
 
 

@@ -127,10 +127,23 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
         UsageError: none or more than one operator or algorithm is meant.
     """
     found = find_operator(cache, operator)
-    chosen = find_algorithm(found, algorithm)
-    others = tuple(each for each in found.entry.algorithms if each is not chosen)
-    entry = replace(found.entry, algorithms=(chosen, *others))
-    return AlgorithmCache((Category(found.category, (entry,)),))
+    return with_choice(found, find_algorithm(found, algorithm).name)
+
+
+def with_choice(operator: Operator, name: str) -> AlgorithmCache:
+    """Return a cache of one operator alone, with the algorithm of that name first."""
+    algorithms = operator.entry.algorithms
+    chosen = next(each for each in algorithms if each.name == name)
+    others = tuple(each for each in algorithms if each is not chosen)
+    entry = replace(operator.entry, algorithms=(chosen, *others))
+    return AlgorithmCache((Category(operator.category, (entry,)),))
+
+
+def fits(shape: tuple[int, ...], known: tuple[int, ...]) -> bool:
+    """Return whether a shape is the one that a key gives, in which 0 stands for any batch."""
+    return len(shape) == len(known) and all(
+        size in (real, 0) for size, real in zip(known, shape, strict=True)
+    )
 
 
 def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.engine import (
+    CachedAlgorithm,
+    CachedOperator,
+    CacheFiles,
+    CacheReport,
+    CacheTable,
+    Preference,
+    Size,
+)
 from lar.engines.megengine.cache import (
     Algorithm,
     AlgorithmCache,
@@ -21,9 +29,11 @@ from lar.engines.megengine.cache import (
 from lar.engines.megengine.cache_choices import (
     Operator,
     compare_caches,
+    fits,
     matching,
     operators_of,
     pick_entry,
+    with_choice,
 )
 from lar.engines.megengine.cache_searches import (
     SearchedAlgorithm,
@@ -33,6 +43,9 @@ from lar.engines.megengine.cache_searches import (
     search_results_of,
 )
 from lar.errors import UsageError
+
+if TYPE_CHECKING:
+    from lar.records.profile import ProfiledOperator
 
 SUMMARY = (
     "",
@@ -156,8 +169,87 @@ class AlgorithmCaches(CacheFiles):
                 lines.append("note: a naive algorithm; the policy OPTIMIZED passes over it")
         return CacheReport(lines)
 
+    def read_operators(
+        self, paths: Sequence[str], settings: Mapping[str, Any]
+    ) -> tuple[CachedOperator, ...]:
+        from lar.engines.megengine.algorithms import is_allowed  # `lar cache` needs none of it
+
+        return tuple(
+            CachedOperator(
+                key_text_of(each),
+                each.name,
+                each.shapes,
+                tuple(
+                    CachedAlgorithm(algorithm.name, algorithm.seconds)
+                    for algorithm in each.entry.algorithms
+                    if is_allowed(algorithm, settings)
+                ),
+            )
+            for each in operators_of(join_files(paths))
+        )
+
+    def write_choices(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+        joined = join_files(paths)
+        for operator in operators_of(joined):
+            name = choices.get(key_text_of(operator), operator.chosen.name)
+            joined = merge_caches(joined, with_choice(operator, name))
+        update_cache(output, lambda old: merge_caches(old, joined))
+
+    def find_executed(
+        self, paths: Sequence[str], executed: Sequence[ProfiledOperator]
+    ) -> Mapping[str, tuple[int, ...]]:
+        operators = operators_of(join_files(paths))
+        owners: dict[int, list[str]] = {}
+        for operator in operators:
+            for place, each in enumerate(executed):
+                if each.type == operator.name and is_execution_of(each, operator):
+                    owners.setdefault(place, []).append(key_text_of(operator))
+        found: dict[str, tuple[int, ...]] = {}
+        for place, keys in owners.items():
+            for key in keys:
+                known = found.setdefault(key, ())
+                if len(keys) == 1:
+                    found[key] = (*known, place)
+        shared = {key for keys in owners.values() if len(keys) > 1 for key in keys}
+        return {key: () if key in shared else places for key, places in found.items()}
+
 
 CACHES = AlgorithmCaches()
+
+
+def join_files(paths: Sequence[str]) -> AlgorithmCache:
+    """Return the content of files, joined as `lar cache merge` does it by default."""
+    return join_caches([read_cache(path) for path in paths], "median")
+
+
+def key_text_of(operator: Operator) -> str:
+    """Return a text that distinguishes an operator from all others."""
+    return f"{operator.category} {operator.entry.key.hex()}"
+
+
+def is_execution_of(executed: ProfiledOperator, operator: Operator) -> bool:
+    """Return whether an executed operator may be that of a cache, by its shapes and parameters."""
+    shapes = [each.shape for each in (*executed.inputs, *executed.outputs[:1])]
+    known = [operand.shape for operand in operator.key.operands if operand.shape]
+    if len(shapes) != len(known) or not all(map(fits, shapes, known)):
+        return False
+    given = {plain_name(name): value for name, value in executed.parameters.items()}
+    settings = {plain_name(part.name): value_of(part, it) for part, it in operator.key.settings}
+    return all(
+        plain_value(given[name]) == plain_value(value)
+        for name, value in settings.items()
+        if name in given
+    )
+
+
+def plain_name(name: str) -> str:
+    """Return a parameter's name as the profile and the cache both have it: transposeA."""
+    return name.replace("_", "").lower()
+
+
+def plain_value(value: object) -> object:
+    """Return a parameter's value as the profile and the cache both have it."""
+    return {"yes": True, "no": False}.get(value, value) if isinstance(value, str) else value
 
 
 def is_same_file(path: str, other: str) -> bool:

@@ -61,6 +61,7 @@ from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
+    from lar.records.profile import ProfiledOperator
 
 # History of the format (`CacheRecord.format`):
 #   lar.onnxruntime.cache/1  first version
@@ -257,6 +258,17 @@ class ModelCaches(CacheFiles):
 
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> NoReturn:
         self.check_editable(path, "pick from")
+
+    def read_operators(self, paths: Sequence[str], settings: Mapping[str, Any]) -> NoReturn:
+        self.check_editable(paths[0], "time again")
+
+    def write_choices(
+        self, paths: Sequence[str], choices: Mapping[str, str], output: str
+    ) -> NoReturn:
+        self.check_editable(paths[0], "choose from")
+
+    def find_executed(self, paths: Sequence[str], executed: Sequence[ProfiledOperator]) -> NoReturn:
+        self.check_editable(paths[0], "time again")
 
 
 CACHES = ModelCaches()

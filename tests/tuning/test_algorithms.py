@@ -1,0 +1,306 @@
+"""Algorithms of a cache that are timed again: what is chosen, left out, measured and written."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lar.engines.engine import CachedAlgorithm, CachedOperator
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache
+from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_files import CACHES
+from lar.errors import UsageError
+from lar.records.algorithms import AlgorithmsResult
+from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
+from lar.records.run import Failure, OutputSummary, RunResult, RunSpec, Samples
+from lar.records.summary import Difference
+from lar.running.variants import Variant
+from lar.tuning import algorithms as module
+from lar.tuning.algorithms import (
+    AlgorithmsProgress,
+    Played,
+    Timing,
+    TurnIterations,
+    seconds_of,
+    tune_algorithms,
+)
+from tests.conftest import WriteScript
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DIGITS = str(REPOSITORY / "models" / "digits_cnn.mge")
+CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
+needs_megengine = pytest.mark.skipif(
+    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
+)
+
+
+# Simulated: each operator takes as long as its algorithm says, with noise.
+
+SECONDS = {"A": 10e-6, "B": 8e-6, "C": 11e-6, "D": 9e-6}
+OPERATORS = tuple(
+    CachedOperator(key, key, "{1}", tuple(CachedAlgorithm(name, SECONDS[name]) for name in "ABCD"))
+    for key in ("conv1", "conv2", "fc")
+)
+
+
+def output(shape: tuple[int, ...], sha256: str) -> OutputSummary:
+    return OutputSummary(
+        name="y",
+        dtype="float32",
+        shape=shape,
+        minimum=0.0,
+        maximum=0.0,
+        mean=0.0,
+        nonfinite_count=0,
+        sha256=sha256,
+    )
+
+
+class Simulated(Timing):
+    """Timing without processes. `faults` says what choices fail with, by operator and algorithm."""
+
+    def __init__(self, folder: Path, faults: Mapping[tuple[str, str], str], **settings: Any):
+        self.faults, self.noise = faults, random.Random(2)
+        self.tried: list[dict[str, str]] = []
+        self.whole = Difference(
+            ratio=0.9,
+            interval=None,
+            verdict="faster",
+            smallest_detectable=None,
+            processes=5,
+            pairs=50,
+        )
+        files = SimpleNamespace(write_choices=self.write)
+        self.files_written: list[tuple[Mapping[str, str], str]] = []
+        spec = RunSpec(model=DIGITS, engine="megengine", driver="lite")
+        settings = {"budget_seconds": 100.0, "report": lambda progress: None, **settings}
+        super().__init__(
+            spec,
+            files,  # type: ignore[arg-type]
+            ["a.cache"],
+            OPERATORS,
+            folder=str(folder),
+            order=random.Random(0),
+            **settings,
+        )
+
+    def write(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+        self.files_written.append((choices, output))
+
+    def run_with(self, choices: Mapping[str, str]) -> Played:
+        self.tried.append(dict(choices))
+        taken = {each.key: choices.get(each.key, "A") for each in OPERATORS}
+        result = RunResult(spec=self.spec, status="ok", phase="finish")
+        for fault in filter(None, map(self.faults.get, taken.items())):
+            if fault == "interrupt":
+                raise KeyboardInterrupt
+            if fault == "wrong":
+                result = replace(result, outputs=(output((2,), "other"),))
+            else:
+                return Played(replace(result, status="crashed", failure=Failure(fault)), "")
+        if not result.outputs:
+            result = replace(result, outputs=(output((1,), "same"),))
+        seconds = {key: SECONDS[name] * self.noise.gauss(1, 0.01) for key, name in taken.items()}
+        operators = tuple(
+            ProfiledOperator(id=key, type="x", name=key, algorithm=name)
+            for key, name in taken.items()
+        )
+        places = {key: (place,) for place, key in enumerate(taken)}
+        executions = tuple(Execution(place, 0, 0, 0, 1000) for place in range(len(taken)))
+        profile = Profile(facts=ProfileFacts(), operators=operators, executions=executions)
+        return Played(result, "", {**seconds, "": sum(seconds.values())}, profile, places)
+
+    def play(self, lanes: Any, seconds: float = 0.0) -> list[Played]:
+        return [self.run_with(lane) for lane in lanes]
+
+    def try_choices(self, choices: Any) -> Played:
+        return self.run_with(choices or {})
+
+    def confirm(self, variant: Variant) -> None:
+        new = SimpleNamespace(status="ok", difference=self.whole, latency=None)
+        self.confirmed = (SimpleNamespace(latency=None), new)
+
+    def outcome(self) -> AlgorithmsResult:
+        with contextlib.ExitStack() as stack:
+            try:
+                self.run(stack, Variant("x", DIGITS, {}), "out.cache")
+            except KeyboardInterrupt:
+                self.ending = "interrupted"
+        return self.describe("out.cache")
+
+
+def simulate(folder: Path, **faults: str) -> tuple[AlgorithmsResult, Simulated]:
+    """Time the simulated operators; a fault is named `conv1_B`."""
+    pairs = {(name[:-2], name[-1]): text for name, text in faults.items()}
+    timing = Simulated(folder, pairs)
+    return timing.outcome(), timing
+
+
+def test_the_fastest_algorithms_are_written(tmp_path: Path) -> None:
+    result, timing = simulate(tmp_path)
+    assert result.ending == "settled"
+    assert [each.after for each in result.operators] == ["B", "B", "B"]
+    assert result.written
+    choices = {"conv1": "B", "conv2": "B", "fc": "B"}
+    assert timing.files_written[-1] == (choices, "out.cache")
+    assert sum(each.gain for each in result.operators) == pytest.approx(0.2, abs=0.02)
+    # One process has an algorithm of every operator.
+    assert {"conv1": "B", "conv2": "B", "fc": "B"} in timing.tried
+    assert result.to_json().startswith("{")
+
+
+def test_one_that_crashes_is_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+    result, timing = simulate(tmp_path, conv2_B="it crashed")
+    assert [each.after for each in result.operators] == ["B", "D", "B"]
+    [out] = [each for each in result.operators[1].tried if each.failure]
+    assert (out.name, out.verdict, out.failure and out.failure.problem) == (
+        "B",
+        "out",
+        "it crashed",
+    )
+    assert result.written
+    assert timing.files_written[-1][0]["conv2"] == "D"
+
+
+def test_one_that_gives_wrong_numbers_is_out(tmp_path: Path) -> None:
+    result, _ = simulate(tmp_path, fc_B="wrong")
+    [fc] = [each for each in result.operators if each.name == "fc"]
+    assert fc.after == "D"
+    [out] = [each for each in fc.tried if each.failure]
+    assert out.failure is not None
+    assert out.failure.problem == "gives another y: shape 2 instead of 1"
+
+
+def test_an_interrupt_writes_nothing(tmp_path: Path) -> None:
+    result, timing = simulate(tmp_path, conv1_C="interrupt")
+    assert (result.ending, result.written) == ("interrupted", False)
+    assert not [path for _, path in timing.files_written if path == "out.cache"]
+
+
+def test_a_cache_that_is_slower_is_not_written(tmp_path: Path) -> None:
+    timing = Simulated(tmp_path, {})
+    timing.whole = replace(timing.whole, ratio=1.1, verdict="slower")
+    result = timing.outcome()
+    assert (result.written, result.reason) == (False, "the whole model is not faster with them")
+    assert not [path for _, path in timing.files_written if path == "out.cache"]
+
+
+def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
+    result, _ = simulate(tmp_path, conv1_A="it crashed")
+    assert (result.ending, result.written) == ("failed", False)
+    assert result.failure is not None
+    assert result.failure.problem == "it crashed"
+
+
+def test_a_spent_budget_ends_it_with_what_is_known(tmp_path: Path) -> None:
+    timing = Simulated(tmp_path, {}, budget_seconds=0.0)
+    result = timing.outcome()
+    assert (result.ending, result.rounds, result.written) == ("budget", 1, False)
+    assert {each.verdict for it in result.operators for each in it.tried} == {"too few processes"}
+
+
+# The times in a profile
+
+
+def test_the_shortest_times_of_a_process_count() -> None:
+    # Two turns of one untimed and three timed iterations; a warm-up before them.
+    times = [90, 50, 10, 30, 12, 50, 14, 11, 99]
+    steps = tuple(Step(place, 0, 1, warmup=not place) for place in range(9))
+    executions = tuple(
+        Execution(operator, place, 0, 0, microseconds * 1000, wait_ns=0)
+        for place, microseconds in enumerate(times)
+        for operator in (0, 1, 2)
+    )
+    profile = Profile(facts=ProfileFacts(), steps=steps, executions=executions)
+    turns = [TurnIterations(1, Samples(end_to_end=(1.0, 2.0, 3.0))) for _ in range(2)]
+    found = seconds_of(profile, {"conv": (0, 2), "fc": (1,)}, turns)
+    assert found == pytest.approx({"conv": 21e-6, "fc": 10.5e-6, "": 1.0})
+
+
+# Real processes
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST_ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(module, "MOST_ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(module, "LEAST_CYCLES", 2)
+    monkeypatch.setattr(module, "LEAST_CONFIRM_SECONDS", 0.1)
+
+
+def spoil(path: Path) -> str:
+    """Write the cache with an algorithm that is not there as the best of others of one operator;
+    return its name."""
+    cache = read_cache(CACHE)
+    category = cache.categories[0]
+    entry = category.entries[0]
+    best = entry.algorithms[0]
+    name = best.name[:-3] + "XXX"
+    bad = replace(best, name=name, blob=best.blob.replace(best.name.encode(), name.encode()))
+    entry = replace(entry, algorithms=(best, bad, *entry.algorithms[1:3]))
+    category = replace(category, entries=(entry, *category.entries[1:]))
+    path.write_bytes(bytes_of(AlgorithmCache((category, *cache.categories[1:]))))
+    return name
+
+
+@needs_megengine
+@pytest.mark.usefixtures("hurry", "nothing_left")
+def test_a_real_cache_is_timed_again(tmp_path: Path) -> None:
+    cache, output = tmp_path / "spoilt.cache", tmp_path / "out.cache"
+    bad = spoil(cache)
+    before = cache.read_bytes()
+    seen: list[AlgorithmsProgress] = []
+    result = tune_algorithms(DIGITS, [cache], output=output, budget_seconds=1.5, report=seen.append)
+    assert result.ending in ("budget", "settled")
+    assert result.failure is None
+    assert result.engine is not None
+    assert result.rounds >= 1
+    assert any(each.seconds for each in result.operators)
+    tried = [each for operator in result.operators for each in operator.tried]
+    [out] = [each for each in tried if each.name == bad]
+    assert out.failure is not None
+    assert "the cache names an algorithm that is not here" in out.failure.message
+    assert all(each.failure is None for each in tried if each is not out)
+    assert seen[-1].rivals == len(tried)
+    assert cache.read_bytes() == before
+    assert output.exists() == result.written
+    if result.written:
+        assert len(operators_of(read_cache(output))) == 9
+
+
+@pytest.mark.parametrize(
+    ("model", "caches", "options", "message"),
+    [
+        (DIGITS, [], {}, "--algorithms: no cache is given"),
+        (DIGITS, ["missing"], {}, "no such fast-run cache"),
+        (DIGITS, [CACHE], {"fast_run": True}, "--fast-run: is not for timing again"),
+        (DIGITS, [CACHE], {"thread": 2}, "--thread: "),
+    ],
+)
+def test_what_cannot_be_timed_is_refused(
+    model: str, caches: list[Path], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        tune_algorithms(model, caches, output="x", **options)
+    assert message in caught.value.message
+
+
+def test_an_engine_without_algorithms_is_named(write_script: WriteScript) -> None:
+    with pytest.raises(UsageError, match="keeps no cache of algorithms"):
+        tune_algorithms(write_script(), [CACHE])
+
+
+def test_a_cache_without_operators_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.cache"
+    empty.write_bytes(bytes(4))
+    assert not CACHES.read_operators([str(empty)], {})
+    with pytest.raises(UsageError, match="has no operator that was searched"):
+        tune_algorithms(DIGITS, [empty])
