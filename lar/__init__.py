@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lar.running.api import read_info, run
     from lar.running.bench import bench
     from lar.running.compared_dumps import compare
+    from lar.tuning.campaign import tune
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 _API = {
     "run": "lar.running.api",
     "bench": "lar.running.bench",
+    "tune": "lar.tuning.campaign",
     "save": "lar.results.store",
     "read_results": "lar.results.reading",
     "compare": "lar.running.compared_dumps",
@@ -97,6 +99,7 @@ __all__ = [
     "run",
     "save",
     "schema_of_result",
+    "tune",
 ]
 
 

@@ -90,19 +90,32 @@ class Injection:
             return ()
         if pair.apart_by_bias or found.reordered:
             raise LarError("its twin is another form of it")
+        if self.is_compared_by_integers(pair):
+            raise LarError("its integers are compared, not the numbers that they stand for")
         error = self.real(tensor_of(pair.actual), alone) - self.expected(pair)
         return tuple(self.at_output(end, self.change_of(end, pair, error)) for end in self.ends)
+
+    def is_compared_by_integers(self, pair: Pair) -> bool:
+        """Return whether a side is quantised and its numbers are not known or not wanted."""
+        tensors = tensor_of(pair.actual), tensor_of(pair.expected)
+        scaled = [
+            tensor.key in side.quantizations
+            for side, tensor in zip(self.values, tensors, strict=True)
+        ]
+        unscaled = tensors[0].quantization is not None and not scaled[0]
+        return unscaled or (tensors[0].dtype == tensors[1].dtype and scaled[0] != scaled[1])
 
     def at_output(self, end: Pair, change: float) -> AtOutput:
         return AtOutput(output=end.actual.key, change=change, length=self.lengths[end.actual])
 
     def change_of(self, end: Pair, pair: Pair, error: Array) -> float:
         """Return by how much an output changes without the error of a tensor, as a length."""
-        if end.actual is pair.actual:
+        forms = self.forms_of(end.actual)
+        if pair.actual in forms:
             return float(np.linalg.norm(error))
         replaced = self.places_of(pair.actual)
         behind = {node for each in replaced for node in after(each)}
-        point = self.point_of(end.actual)
+        point = forms[-1]
         if point not in behind:
             return 0.0
         stops = (self.known - behind) | {*replaced}
@@ -140,13 +153,16 @@ class Injection:
         as_numbers = is_quantized(node) and all(map(is_dequantizing, taking))
         return taking if taking and as_numbers and self.known.issuperset(taking) else [node]
 
-    def point_of(self, end: Node) -> Node:
-        """Return the node at which an output is looked at: before it is rounded to integers, since
-        their steps would hide small changes and enlarge others."""
-        node = end
-        while is_quantizing(node) or is_dequantizing(node):
-            (node,) = node.parents
-        return node if node in self.known else end
+    def forms_of(self, end: Node) -> Sequence[Node]:
+        """Return an output and what is quantised and dequantised for it, the last one first.
+
+        The first of them is where an output is looked at: before it is rounded to integers, since
+        their steps would hide small changes and enlarge others.
+        """
+        nodes = [end]
+        while is_quantizing(nodes[-1]) or is_dequantizing(nodes[-1]):
+            nodes += nodes[-1].parents
+        return nodes if self.known.issuperset(nodes) else [end]
 
     def read(self, node: Node) -> Array:
         return self.values[0].dump.read(node.key)

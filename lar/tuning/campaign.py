@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lar import __version__
 from lar.errors import LarError
+from lar.files.work_folders import work_folder
 from lar.records.run import Failure, RunSpec
 from lar.records.tuning import (
     BASELINE,
+    Allowed,
     Candidate,
     Ending,
     NotTried,
+    Objective,
     Trial,
     TuneRequest,
     TuneResult,
@@ -37,6 +42,9 @@ from lar.tuning.ranking import contributions_of, rank_candidates
 from lar.tuning.search import Ended, Step, next_step
 from lar.tuning.session import TuningSession
 from lar.tuning.space import cache_name, plan_candidate, survey_space
+
+if TYPE_CHECKING:
+    from lar.running.array_inputs import Inputs
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
@@ -63,6 +71,78 @@ class TuneProgress:
 
 
 Report = Callable[[TuneProgress], None]
+
+
+def tune(
+    models: str | Path | Sequence[str | Path],
+    *,
+    inputs: Inputs | None = None,
+    session: str | Path | None = None,
+    budget_seconds: float = 120.0,
+    space: str = "quick",
+    engines: Sequence[str] = (),
+    objective: Objective = "latency",
+    allow: Sequence[Allowed] = (),
+    tolerance: float | None = None,
+    margin: float = 0.01,
+    **options: Any,
+) -> TuneResult:
+    """Search the fastest settings of a model that keep its numbers right.
+
+    Args:
+        models: a model file, or those of one model in several formats.
+        inputs: what all candidates are fed with, as `lar.run` takes it.
+        session: the file that keeps the search, and with which it goes on; None keeps nothing.
+        budget_seconds: search for at most so long, all sittings of a session together.
+        space: `quick`, `full`, or a file that says what to try.
+        engines: the names of those to try; all that read the models if empty.
+        objective: what is to be small.
+        allow: what is tried beyond the engines' own options.
+        tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).
+        margin: end where nothing that is left can win by as much.
+        options: the flags of `lar run` by key, for all candidates.
+
+    Returns:
+        The result, the winner first in its ranking. A candidate that crashes is one of its rows.
+
+    Raises:
+        UsageError: a model, an option or a value cannot be used.
+        LarError: the plain run does not end well.
+    """
+    from lar.running.array_inputs import GivenInputs
+    from lar.running.bench import check_keys
+    from lar.tuning.player import LocalPlayer
+    from lar.tuning.requests import make_request
+    from lar.tuning.session import open_session
+
+    given = [models] if isinstance(models, (str, os.PathLike)) else [*models]
+    check_keys(options)
+    with work_folder() as work:
+        folder = Path(work)
+        (folder / "inputs").mkdir()
+        fed = None if inputs is None else GivenInputs(inputs, folder / "inputs")
+        if fed is not None:
+            options["input"] = (*fed.items, *(options.get("input") or ()))
+        request = make_request(
+            [os.fspath(each) for each in given],
+            options,
+            extent=space,
+            engines=engines,
+            objective=objective,
+            allowed=allow,
+            budget_seconds=budget_seconds,
+            margin=margin,
+            tolerance=tolerance,
+        )
+        place = os.fspath(session) if session is not None else str(folder / "session")
+        with open_session(place, request) as opened:
+            names = fed.names if fed else {}
+            result = Campaign(opened, LocalPlayer(folder), folder, names=names).run()
+    if result.ending == "interrupted":
+        raise KeyboardInterrupt
+    if result.failure is not None:
+        raise result.failure.within("the plain run").to_error()
+    return result
 
 
 class Campaign:

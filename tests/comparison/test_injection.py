@@ -216,6 +216,19 @@ def test_rounding_is_taken_out_where_integers_have_become_numbers() -> None:
     assert measured(found)["second"] == pytest.approx([error], rel=1e-4)
 
 
+def test_both_sides_may_be_quantised() -> None:
+    wrong = changed(QUANTIZED, second_=lambda x: x + np.float32(2))
+    found = isolate(wrong, QUANTIZED, Engine(wrong))
+    right, other = (run(model).read("second_") for model in (QUANTIZED, wrong))
+    error = np.linalg.norm(other - right)
+    assert measured(found)["second_"] == pytest.approx([error], rel=1e-4)
+    assert [measured(found)[name] for name in ("first_", "first", "first.real")] == [[0.0]] * 3
+    wrong = changed(QUANTIZED, first=lambda x: quantize(x) // 2)
+    sides, engine = (run(wrong), run(QUANTIZED)), Engine(wrong)
+    found = compare_dumps(*sides, kinds_of=operator_kinds_of, operators=engine, raw=True)
+    assert found_of(found)["first"].estimate.startswith("its integers are compared")
+
+
 @pytest.mark.parametrize(
     ("dtype", "quantization"), [("int8", STEP), ("float16", None), ("float32", None)]
 )

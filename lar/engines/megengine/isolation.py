@@ -31,6 +31,8 @@ class GraphIsolation(Isolation):
 
     def __init__(self, driver: GraphDriver) -> None:
         driver.load()
+        # Each part of the graph is executed once, and this check of the first time takes as long.
+        driver.graph.options.var_sanity_check_first_run = False
         self.driver = driver
         self.variables: dict[str, Any] = {}
         self.alike: defaultdict[str, list[Any]] = defaultdict(list)

@@ -1,0 +1,101 @@
+"""Searches from Python, with the scripted engine, and with a real one for a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lar
+from lar.records.tuning import Trial
+from lar.tuning.player import LocalPlayer, Show, TrialOrder
+from tests.cli.test_tune import LANDSCAPE
+from tests.conftest import WriteScript
+
+
+def test_what_is_faster_and_wrong_is_not_taken(write_script: WriteScript) -> None:
+    inputs = [{"name": "data", "dtype": "float32", "shape": [4]}]
+    model = write_script(**LANDSCAPE, inputs=inputs)
+    found = lar.tune(model, budget_seconds=60, inputs=np.zeros(4, "f4"))
+    assert found.ending == "settled"
+    assert found.winner
+    assert found.winner.name == "nchw44 + 2 threads"
+    wrong = next(each for each in found.ranking if each.name == "nchw32")
+    assert wrong.status == "wrong"
+    assert [row.candidate.choices for trial in found.trials for row in trial.rows].count(
+        ("nchw32",)
+    ) == 1
+    assert found.to_dict()["format"] == "lar.tune/1"
+    assert lar.read_tune(found.to_json()) == found
+
+
+def test_a_tolerance_takes_what_is_nearly_right(write_script: WriteScript) -> None:
+    found = lar.tune(write_script(**LANDSCAPE), budget_seconds=60, tolerance=0.6)
+    assert found.winner
+    assert "nchw32" in found.winner.name
+
+
+def test_where_nothing_helps_the_plain_run_wins(write_script: WriteScript) -> None:
+    effects = [{"when": {"enable_nchw44": True}, "factor": 1.001}]
+    found = lar.tune(write_script(**{**LANDSCAPE, "effects": effects}), budget_seconds=60)
+    assert found.winner
+    assert found.winner.name == "plain"
+
+
+def test_candidates_that_crash_or_hang_are_rows(write_script: WriteScript) -> None:
+    effects = [
+        {"when": {"enable_nchw44": True}, "fault": {"at": "start", "do": "abort"}},
+        {"when": {"enable_nchw32": True}, "fault": {"at": "load", "do": "hang"}},
+        {"when": {"multithread": 2}, "factor": 0.6},
+    ]
+    model = write_script(**{**LANDSCAPE, "effects": effects})
+    found = lar.tune(model, budget_seconds=60, stall_timeout=1)
+    statuses = {each.name: each.status for each in found.ranking}
+    assert (statuses["nchw44"], statuses["nchw32"]) == ("crashed", "timed_out")
+    assert found.winner
+    assert found.winner.name == "2 threads"
+    assert all("nchw44 +" not in name for name in statuses)
+
+
+def test_an_interrupted_search_goes_on_where_it_stood(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, session = write_script(**LANDSCAPE), tmp_path / "net.tune"
+    whole = lar.tune(model, budget_seconds=60)
+    play, played = LocalPlayer.play, list[TrialOrder]()
+
+    def play_one(player: LocalPlayer, order: TrialOrder, show: Show) -> Trial:
+        if len(played) % 2:
+            played.append(order)
+            raise KeyboardInterrupt
+        played.append(order)
+        return play(player, order, show)
+
+    monkeypatch.setattr(LocalPlayer, "play", play_one)
+    for _ in whole.trials[1:]:
+        with pytest.raises(KeyboardInterrupt):
+            lar.tune(model, budget_seconds=60, session=session)
+    monkeypatch.undo()
+    found = lar.tune(model, budget_seconds=60, session=session)
+    assert [each.name for each in found.ranking] == [each.name for each in whole.ranking]
+    # What was interrupted is measured again, and nothing else.
+    numbers = [order.number for order in played[::2]]
+    assert numbers == [*range(len(numbers))]
+
+
+def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> None:
+    model = write_script()
+    with pytest.raises(lar.UsageError, match="budget_secondss"):
+        lar.tune(model, budget_secondss=1)
+    with pytest.raises(lar.LarError, match="the plain run"):
+        lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget_seconds=5)
+
+
+@pytest.mark.parametrize("suffix", ["mge", "onnx"])
+def test_a_real_engine_is_searched(suffix: str) -> None:
+    found = lar.tune(f"models/digits_cnn.{suffix}", budget_seconds=2.0)
+    assert found.ending in ("budget", "settled")
+    assert found.baseline
+    assert found.baseline.status == "ok"
+    assert all(each.status != "failed" for each in found.ranking), found.ranking
