@@ -103,6 +103,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="end when nothing that is left can win by as much (default 1%%)",
     )
+    group.add_argument(
+        "--algorithms",
+        action="append",
+        type=parse_path,
+        metavar="CACHE",
+        help="time the algorithms in this fast-run cache again instead, and write a better cache; "
+        "given again: of several searches",
+    )
     group = parser.add_argument_group("session")
     group.add_argument(
         "--session", type=parse_path, metavar="FILE", help="keep the search in this file"
@@ -116,7 +124,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=parse_path,
         metavar="FILE",
-        help="write the best settings, for `lar MODEL --settings FILE`" + SEVERAL,
+        help="write the best settings, for `lar MODEL --settings FILE`"
+        + SEVERAL
+        + "; with --algorithms the better cache (default CACHE itself)",
     )
     for key, text in SHOWN.items():
         group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
@@ -160,6 +170,10 @@ def parse_tolerance(text: str) -> float:
 def main(arguments: argparse.Namespace) -> int:
     """Search, print and write; return the exit code."""
     options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
+    if arguments.algorithms:
+        from lar.cli.tune_algorithms import time_algorithms
+
+        return time_algorithms(arguments, options, DEFAULTS, SECONDS)
     if arguments.resume is not None:
         refuse_beside_resume(arguments)
         return tune(arguments, None, arguments.resume)

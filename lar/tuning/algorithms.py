@@ -142,6 +142,8 @@ def tune_algorithms(
     if not operators:
         raise UsageError("has no operator that was searched", subject=", ".join(paths))
     check_writable(place)
+    if os.path.exists(place):
+        files.read_operators([place], spec.settings)  # what is not a cache is not replaced
     with work_folder() as folder:
         timing = Timing(
             spec,

@@ -260,7 +260,12 @@ class ModelCaches(CacheFiles):
         self.check_editable(path, "pick from")
 
     def read_operators(self, paths: Sequence[str], settings: Mapping[str, Any]) -> NoReturn:
-        self.check_editable(paths[0], "time again")
+        # Whatever these files are: a run of this engine finds no algorithms in them.
+        raise UsageError(
+            "ONNX Runtime measures no algorithms, so that there are none to time again",
+            "`lar tune MODEL` searches its settings",
+            subject=", ".join(paths),
+        )
 
     def write_choices(
         self, paths: Sequence[str], choices: Mapping[str, str], output: str
