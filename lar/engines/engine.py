@@ -274,6 +274,29 @@ class Site(NamedTuple):
         return frozenset(self.processor.split()[1:])
 
 
+class WritingRun(NamedTuple):
+    """A run that writes a model file: its options, and that of them which names the file."""
+
+    options: Mapping[str, Any]
+    writes: Option[str]
+
+
+class Deployment(NamedTuple):
+    """How a model is written together with settings, to be run without flags.
+
+    Attributes:
+        runs: one after another, each of the model that the one before has written.
+        held: the keys of the options that the file holds then.
+        left_out: the keys of those that it cannot hold.
+        note: what whoever loads it has to know, empty if nothing.
+    """
+
+    runs: tuple[WritingRun, ...]
+    held: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    note: str = ""
+
+
 class Engine(abc.ABC):
     """An engine as the parent process knows it, and what it can do.
 
@@ -404,6 +427,14 @@ class Engine(abc.ABC):
             UsageError: saying why.
         """
         return
+
+    def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment | None:
+        """Return how a model is written together with settings; None if the engine has no file
+        that holds both.
+
+        Options of the runs may name files that this writes into the folder.
+        """
+        return None
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
         """Return one line that the user should know about a result; the environment is the

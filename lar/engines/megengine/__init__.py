@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lar.dumps.facts import DumpFacts
     from lar.dumps.origins import ModelOperator
     from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles, Defect, Isolation, Site
+    from lar.engines.engine import Arrays, CacheFiles, Defect, Deployment, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.errors import LarError
     from lar.measurement.listener import Listener
@@ -173,6 +173,11 @@ class MegEngine(Engine):
         from lar.engines.megengine.lite import find_devices
 
         return find_devices()
+
+    def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
+        from lar.engines.megengine.deployment import deploy
+
+        return deploy(settings, model, folder, self.version)
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
         from lar.engines.megengine.defects import hints_for

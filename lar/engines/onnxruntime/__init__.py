@@ -6,22 +6,38 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, DriverEntry, Engine
+from lar.engines.engine import (
+    ONE_BLAS_THREAD,
+    CasePacker,
+    Deployment,
+    DriverEntry,
+    Engine,
+    WritingRun,
+)
 from lar.engines.formats import ONNX, ORT
 from lar.options.table import (
+    ALLOW_EXTERNAL_DATA,
     BATCH_SIZE,
     BIN_IO_DUMP,
+    C_OPR_LIB,
+    CPU,
+    CUDA,
     DISABLE_OPTIMIZER,
+    ENABLE_NCHW88,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
+    GRAPH_OPTIMIZATION_LEVEL,
     INPUT,
     IO_DUMP,
     IO_DUMP_STDERR,
     IO_DUMP_STDOUT,
+    MODEL_DUMP,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
+    PROVIDER,
     RANGE,
     THREAD,
+    WEIGHT_PREPROCESS,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +52,15 @@ if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
     from lar.records.tuning import Dimension
+
+
+# What decides how a graph is optimised that --model-dump writes.
+IN_GRAPH = (
+    *(GRAPH_OPTIMIZATION_LEVEL, DISABLE_OPTIMIZER, ENABLE_NCHW88, PROVIDER, CUDA),
+    *(C_OPR_LIB, ALLOW_EXTERNAL_DATA),
+)
+# What an optimised model does without a flag when it is loaded again.
+HELD = (CPU, ENABLE_NCHW88, WEIGHT_PREPROCESS, FAST_RUN_ALGO_POLICY)
 
 
 def session_driver() -> type[Driver]:
@@ -128,6 +153,18 @@ class OnnxRuntime(Engine):
 
         allowed = str(settings.get("allow_external_data", ""))
         check_external_data(path, allowed.splitlines())
+
+    def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
+        # Weights are not kept as operators take them, so that it runs on other processors too.
+        given = {it.key: settings[it.key] for it in IN_GRAPH if it.is_given(settings)}
+        held = [it.key for it in HELD if it.is_given(settings)]
+        if GRAPH_OPTIMIZATION_LEVEL.of(settings) == "all":
+            held.append(GRAPH_OPTIMIZATION_LEVEL.key)
+        return Deployment(
+            runs=(WritingRun(given, MODEL_DUMP),),
+            held=tuple(held),
+            left_out=tuple(key for key in settings if key not in held),
+        )
 
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.onnxruntime.session import find_devices

@@ -1,0 +1,93 @@
+"""A model with the settings that a search has found in one file (`--packed-model-dump`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lar.engines import engine_named
+from lar.engines.engine import Deployment
+from lar.errors import UsageError
+from lar.files.work_folders import work_folder
+from lar.options.command_line import format_flags
+from lar.options.table import INPUT, PACKED_MODEL_DUMP
+from lar.records.run import RunContext, RunSpec
+from lar.records.tuning import ModelSpace
+from lar.running.plan import parse_values, plan_run
+from lar.running.steps import make_run
+from lar.running.tasks import failure_of
+
+
+def check_deployment(space: ModelSpace) -> None:
+    """Refuse a packed model of an engine that has none, before anything is measured.
+
+    Raises:
+        UsageError: naming the engine.
+    """
+    engine = engine_named(space.engine)
+    with work_folder() as folder:
+        if engine.deploy({}, Path(space.model), Path(folder)) is None:
+            raise UsageError(
+                f"{engine.title} has no file that holds a model with its settings",
+                "leave the flag out: --output FILE writes the settings",
+                flag=PACKED_MODEL_DUMP.flag,
+            )
+
+
+def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
+    """Write a model with its settings into one file; what stands there is replaced as a whole.
+
+    `spec` is the run of the winner. Returns lines on what the file holds and what it does not.
+
+    Raises:
+        LarError: the engine has no such file, or cannot write it.
+    """
+    engine = engine_named(space.engine)
+    with work_folder() as folder:
+        found = engine.deploy(spec.settings, Path(space.model), Path(folder))
+        if found is None:
+            check_deployment(space)
+            return []
+        model = space.model
+        for number, run in enumerate(found.runs):
+            is_last = run is found.runs[-1]
+            written = os.path.join(folder, f"{number}{Path(model).suffix}")
+            target = os.path.abspath(place) if is_last else written
+            make_file(space, model, {**run.options, run.writes.key: target})
+            model = target
+    return [*describe(found, spec, place)]
+
+
+def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None:
+    """Run what writes a file.
+
+    Raises:
+        LarError: it did not end well.
+    """
+    values = {"engine": space.engine, "iter": 0, "warmup_iter": 0, **options}
+    fed = space.options.get(INPUT.key)
+    if fed is not None:
+        values[INPUT.key] = fed
+    result = make_run(plan_run(model, parse_values(values)), RunContext())
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status != "ok":
+        raise failure_of(result).within(PACKED_MODEL_DUMP.flag).to_error()
+
+
+def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
+    """Yield what a file holds, and what whoever runs it has to give besides."""
+
+    def flags(keys: tuple[str, ...]) -> str:
+        return format_flags({key: spec.settings[key] for key in keys})
+
+    yield f"packed: {place}: {flags(found.held) or 'the model'}"
+    if found.left_out:
+        yield f"not in it: {flags(found.left_out)}: give this when it is run"
+    if spec.environment:
+        variables = " ".join(f"{name}={value}" for name, value in spec.environment.items())
+        yield f"not in it: the environment variables {variables}"
+    if found.note:
+        yield f"note: {found.note}"

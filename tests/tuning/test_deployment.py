@@ -1,0 +1,100 @@
+"""A model with its settings in one file: what it holds is what it does when it is loaded alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lar
+from lar.engines.megengine.cache import read_cache
+from lar.engines.megengine.cache_choices import operators_of
+from lar.engines.megengine.cache_files import CACHES
+from lar.engines.megengine.packed_model import open_packed
+from lar.options.option import flag_of
+from lar.records.tuning import ModelSpace, OptionValue
+from lar.running.plan import parse_values, plan_run
+from lar.tuning.deployment import check_deployment, write_packed
+from tests.cli.marks import needs_megengine
+from tests.conftest import RunLar, WriteScript
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+DIGITS, ONNX = str(MODELS / "digits_cnn.mge"), str(MODELS / "digits_cnn.onnx")
+
+
+def pack(model: str, engine: str, options: dict[str, OptionValue], place: Path) -> list[str]:
+    space = ModelSpace(model=model, engine=engine, dimensions=())
+    return write_packed(space, plan_run(model, parse_values(options)), str(place))
+
+
+@needs_megengine
+def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar: RunLar) -> None:
+    searched, edited = tmp_path / "searched.cache", tmp_path / "edited.cache"
+    layout: dict[str, Any] = {"enable_nchw44": True}
+    search = lar.run(
+        DIGITS, **layout, fast_run=True, fast_run_algo_policy=searched, iter=0, warmup_iter=1
+    )
+    assert search.status == "ok", search.failure
+    # An algorithm that a run without the cache does not take.
+    cache = read_cache(searched)
+    operator = next(it for it in operators_of(cache) if len(it.entry.algorithms) > 1)
+    picked = operator.entry.algorithms[-1].name
+    CACHES.pick(str(searched), str(operator.number), picked, str(edited))
+    options: dict[str, Any] = {**layout, "fast_run_algo_policy": str(edited), "multithread": 2}
+
+    out = tmp_path / "out.mge"
+    said = pack(DIGITS, "megengine", {**options, "no_spinning": True}, out)
+    assert said[0].startswith(f"packed: {out}: --multithread 2 --enable-nchw44 --fast-run-algo-")
+    assert said[1] == "not in it: --no-spinning: give this when it is run"
+    packed = open_packed(out)
+    assert packed.cache == edited.read_bytes()
+    assert packed.info
+    info = json.loads(packed.info)
+    assert info["device"] == {"type": "CPU", "number_threads": 2}
+    assert info["extra_info"]["not_held"] == {"no_spinning": True}
+
+    wanted = lar.run(DIGITS, **options, iter=1, keep_outputs=True)
+    edited.unlink()
+    searched.unlink()
+    alone = lar.run(out, iter=1, keep_outputs=True)
+    assert alone.status == "ok", alone.failure
+    for name, array in wanted.arrays.items():
+        np.testing.assert_allclose(alone.arrays[name], array, rtol=1e-4, atol=1e-5)
+    log = run_lar(str(out), "--iter", "1", "--verbose").stderr
+    taken = re.findall(r"algo=(\S+)", log)
+    assert picked in taken
+
+
+def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    said = pack(ONNX, "onnxruntime", {"multithread": 2, "graph_optimization_level": "all"}, out)
+    assert said == [
+        f"packed: {out}: --graph-optimization-level all",
+        "not in it: --multithread 2: give this when it is run",
+    ]
+    assert lar.compare(ONNX, str(out), only="outputs").same
+    assert lar.read_info(out).operators != lar.read_info(ONNX).operators
+
+
+def test_an_engine_without_such_a_file_is_named(write_script: WriteScript, tmp_path: Path) -> None:
+    space = ModelSpace(model=write_script(), engine="fake", dimensions=())
+    with pytest.raises(lar.UsageError, match="the scripted engine has no file that holds"):
+        check_deployment(space)
+
+
+@needs_megengine
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "out.mge"
+    out.write_bytes(b"old")
+    space = ModelSpace(model=DIGITS, engine="megengine", dimensions=())
+    spec = plan_run(DIGITS, {"c_opr_lib": __file__})
+    with pytest.raises(lar.LarError) as caught:
+        write_packed(space, spec, str(out))
+    assert caught.value.message.startswith("--packed-model-dump: ")
+    assert flag_of("c_opr_lib") in caught.value.message
+    assert out.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["out.mge"]
