@@ -263,14 +263,19 @@ def load_from_path(driver: LiteDriver) -> None:
 
 
 def check_packed(driver: LiteDriver) -> None:
-    """Check a packed model before lite, which does not, follows what stands in it.
+    """Check a packed model before lite, which does not, follows what stands in it; and have its
+    cache read, at which lite looks for a search alone.
 
     Raises:
         UsageError: it is damaged, or its settings are at odds with the options.
     """
     from lar.engines.megengine.packed_model import check_packed_model  # few runs need it
 
-    check_packed_model(driver, driver.lite_options)
+    has_cache = check_packed_model(driver, driver.lite_options)
+    if has_cache and not driver.algorithms_chosen:
+        strategies = driver.lite.LiteAlgoSelectStrategy
+        cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
+        driver.network.set_network_algo_policy(cached)
 
 
 class LiteOutputs(Mapping[str, Any]):

@@ -56,7 +56,6 @@ from lar.options.table import (
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
-    from lar.engines.megengine.lite import LiteDriver
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
@@ -330,8 +329,10 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
     return bytes_of(merge_caches(cache_of(known), cache) if known else cache)
 
 
-def check_packed_model(driver: LiteDriver, lite_options: Mapping[str, int]) -> None:
+def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
     """Read the packed model that is to be run, and refuse options that would be lost on it.
+
+    Returns whether it has a fast-run cache in it.
 
     Raises:
         UsageError: it is damaged, or an option is at odds with its settings.
@@ -353,23 +354,14 @@ def check_packed_model(driver: LiteDriver, lite_options: Mapping[str, int]) -> N
                 "leave the flag out: --fast-run alone reads the one in the model",
                 flag=option.flag if option else "",
             )
-        read_cache_inside(driver)
     if packed.info is None or packed.info_encrypted:
-        return
+        return packed.cache is not None
     try:
         info = check_info(packed.info)
     except ValueError as error:
         raise UsageError(f"its settings: {error}", "pack it again", subject=model) from None
     refuse_lost_options(model, settings, lite_options, info)
-
-
-def read_cache_inside(driver: LiteDriver) -> None:
-    """Have a run take the algorithms of the cache in a packed model; lite alone would not look at
-    them, and with a search it does."""
-    if not driver.algorithms_chosen:
-        from lar.engines.megengine.algorithms import HEURISTIC, PROFILE
-
-        driver.network.set_network_algo_policy(HEURISTIC | PROFILE, 0, False)
+    return packed.cache is not None
 
 
 def refuse_lost_options(
