@@ -64,8 +64,7 @@ R = TypeVar("R")
 
 FLAG = "--session"
 SUFFIX = ".tune"
-LEVEL = 6  # of compression; caches may be large, and weights in them hardly shrink
-CACHE_LEVEL = 1
+LEVEL = 1  # of compression: samples hardly shrink more at higher ones, weights in caches not at all
 PART_BYTES = 1 << 24  # of a cache; SQLite holds no more than 1 GB in one value
 # The byte of the file that whoever searches has locked: none of those that SQLite locks, which are
 # the 512 from 1 GiB on.
@@ -644,7 +643,7 @@ class TuningSession(Database):
             number = self._insert("cache_files", {"cache": name, "file": file})
             with (place.with_name(file) if file else place).open("rb") as content:
                 while part := content.read(PART_BYTES):
-                    small = zlib.compress(part, CACHE_LEVEL)
+                    small = zlib.compress(part, LEVEL)
                     kept = small if len(small) < len(part) else part
                     row = {"file": number, "bytes": len(part), "content": kept}
                     self._insert("cache_parts", row)

@@ -309,6 +309,13 @@ def test_a_disk_that_is_full_from_the_start_is_named(place: str) -> None:
     fill(place, make_trials())  # there is room again
 
 
+def test_a_power_cut_is_provided_for(place: str) -> None:
+    """The folder is synchronised as well, so that the journal does not come back."""
+    with open_session(place, REQUEST, facts=FACTS) as session:
+        modes = [session._row(f"pragma {name}")[0] for name in ("synchronous", "journal_mode")]
+    assert modes == [3, "delete"]
+
+
 def test_an_interrupt_in_the_middle_of_a_trial_records_nothing_of_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
