@@ -70,7 +70,6 @@ PART_BYTES = 1 << 24  # of a cache; SQLite holds no more than 1 GB in one value
 # the 512 from 1 GiB on.
 LOCKED_BYTE = (1 << 30) + (1 << 12)
 SHA256_SHOWN = 12
-OTHER_SPACE = "another space"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +328,9 @@ def differences_of_requests(before: TuneRequest, now: TuneRequest) -> list[str]:
             )
             found.append(f"{theirs}, not {own}")
         elif old_space.dimensions != new_space.dimensions:
-            found.append(OTHER_SPACE)
+            extents = (before.extent, now.extent)
+            theirs, own = (f"--space {it}" for it in extents)
+            found.append(f"{theirs}, not {own}" if theirs != own else "another space")
     return found
 
 

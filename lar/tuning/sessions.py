@@ -29,7 +29,6 @@ from lar.results.naming import distinguish, shorten, split_name
 from lar.results.reading import MOST_BYTES, WHAT, is_database
 from lar.tuning.ranking import rank_candidates
 from lar.tuning.session import (
-    OTHER_SPACE,
     SessionFacts,
     TuningSession,
     differences_of,
@@ -137,11 +136,19 @@ def refuse_other_kind(first: TuningSession, other: TuningSession) -> None:
         UsageError: naming what differs.
     """
     differences = differences_of(facts_measured(first), facts_measured(other))
-    # Margins and what is allowed say what is tried, not what was measured.
-    alike = replace(other.request, margin=first.request.margin, allowed=first.request.allowed)
-    differences += [
-        text for text in differences_of_requests(alike, first.request) if text != OTHER_SPACE
+    # Margins, spaces and what is allowed say what is tried, not what was measured.
+    mine, its = first.request, other.request
+    spaces = [
+        replace(each, dimensions=mine.spaces[place].dimensions)
+        for place, each in enumerate(its.spaces[: len(mine.spaces)])
     ]
+    alike = replace(
+        its,
+        margin=mine.margin,
+        allowed=mine.allowed,
+        spaces=(*spaces, *its.spaces[len(mine.spaces) :]),
+    )
+    differences += differences_of_requests(alike, mine)
     if differences:
         raise UsageError(
             f"cannot be merged with {first.path}: {'; '.join(differences)}",

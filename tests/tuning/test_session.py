@@ -452,6 +452,10 @@ def test_what_is_not_known_does_not_make_it_invalid(place: str) -> None:
             {"spaces": (replace(REQUEST.spaces[0], dimensions=()),)},
             "was begun with another space",
         ),
+        (
+            {"spaces": (replace(REQUEST.spaces[0], dimensions=()),), "extent": "full"},
+            "was begun with --space quick, not --space full",
+        ),
     ],
 )
 def test_another_request_is_refused(change: dict[str, object], problem: str, place: str) -> None:
