@@ -79,7 +79,7 @@ class AlgorithmsResult:
     Attributes:
         caches: the files that it began with.
         output: the file of the better cache; `written` says whether it was written, and `reason`
-            why not.
+            why not. What was `searched` meanwhile is in it in any case, with the old choices.
         operators: those that matter, the one with the largest share first.
         left_out: the operators of the cache that make too little of the time, do not run in this
             model or have no other algorithm.
@@ -101,6 +101,7 @@ class AlgorithmsResult:
     seconds_after: float | None = None
     output_difference: OutputDifference | None = None
     written: bool = False
+    searched: bool = False
     reason: str = ""
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()

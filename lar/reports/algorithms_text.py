@@ -126,5 +126,7 @@ def notes_of(result: AlgorithmsResult) -> Iterator[str]:
     if result.written:
         what = "operator" if changed == 1 else "operators"
         yield f"written: {printable(result.output)}, with another choice for {changed} {what}"
+    elif result.searched and result.failure is None:
+        yield f"{printable(result.output)} has the choices of the searches: {result.reason}"
     else:
         yield f"{printable(result.output)} is not changed: {result.reason}"

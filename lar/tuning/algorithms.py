@@ -35,7 +35,7 @@ from lar.records.bench import OutputDifference
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.bench import run_bench
 from lar.running.rounds import Member, iterations_in_turn, places_in_memory
-from lar.running.steps import unpack_cases
+from lar.running.steps import make_run, unpack_cases
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import Variant, make_variants
 from lar.tuning.rivals import (
@@ -51,8 +51,12 @@ from lar.tuning.rivals import (
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
-# The rest of the budget is for the old cache against the new one.
-TIMING_SHARE = 0.65
+# What a search may take of the budget, and what is left for the old cache against the new one: time
+# for so many rounds, within these shares.
+SEARCH_SHARE = 0.3
+CONFIRM_SHARES = (0.25, 0.5)
+CONFIRM_ROUNDS = 5
+CONFIRM_ROUND_SECONDS = 2.0
 LEAST_CONFIRM_SECONDS = 2.0
 MOST_LANES = 4
 # A round of turns, and what a profile may hold: operators are recorded in each iteration.
@@ -70,6 +74,7 @@ PATIENCE = 10.0
 LEAST_PATIENCE = 20.0
 
 KEY = FAST_RUN_ALGO_POLICY.key
+SEARCH_KEYS = frozenset(option.key for option in SEARCHES)
 Choices = Mapping[str, str]
 Report = Callable[["AlgorithmsProgress"], None]
 
@@ -125,7 +130,9 @@ def tune_algorithms(
             algorithms to try.
         output: the file of the better cache, the first of `caches` if empty.
         budget_seconds: the time for all of it.
-        options: the flags of `lar run` by key; those of the search.
+        options: the flags of `lar run` by key: those of the search. With `fast_run` or `full_run`
+            the model is searched once more, for more algorithms to try; then no cache needs to
+            exist.
 
     Returns:
         The result. An algorithm that crashes, hangs or gives wrong numbers is out and is one of its
@@ -135,25 +142,45 @@ def tune_algorithms(
         UsageError: the model, a cache or an option cannot be used, or the engine has no algorithms
             to choose from.
     """
+    began = time.monotonic()
+    if not caches:
+        raise UsageError("no cache is given", "make one with --fast-run", flag="--algorithms")
     paths = [os.fspath(each) for each in caches]
-    spec, variant, files = plan_timing(os.fspath(model), paths, options)
     place = os.fspath(output) or paths[0]
-    operators = files.read_operators(paths, spec.settings)
-    if not operators:
-        raise UsageError("has no operator that was searched", subject=", ".join(paths))
     check_writable(place)
-    if os.path.exists(place):
-        files.read_operators([place], spec.settings)  # what is not a cache is not replaced
     with work_folder() as folder:
+        is_search = any(option.is_given(options) for option in SEARCHES)
+        searched = os.path.join(folder, "searched.cache")
+        missing = [path for path in paths if not os.path.exists(path)]
+        if missing and not is_search:
+            raise UsageError(
+                "no such file", "--fast-run makes it", flag="--algorithms", subject=missing[0]
+            )
+        paths = [path for path in paths if path not in missing]
+        variant, files = plan_timing(os.fspath(model), options, searched if is_search else paths[0])
+        spec = variant.spec
+        assert spec is not None  # else it was refused
+        for path in {*paths, place} if os.path.exists(place) else paths:
+            files.read_operators([path], spec.settings)  # a file of another kind is refused
+        if is_search:
+            search(spec, SEARCH_SHARE * budget_seconds)
+            paths += [searched] if os.path.exists(searched) else []
+        settings = {key: it for key, it in spec.settings.items() if key not in SEARCH_KEYS}
+        operators = files.read_operators(paths, settings)
+        if not operators:
+            where = ", ".join(paths) or os.fspath(model)
+            raise UsageError("has no operator whose algorithms were measured", subject=where)
         timing = Timing(
-            spec,
+            replace(spec, settings=settings),
             files,
             paths,
             operators,
             folder=folder,
+            began=began,
             budget_seconds=budget_seconds,
             order=random.Random(seed),
             report=report or (lambda progress: None),
+            is_searched=is_search,
         )
         with contextlib.ExitStack() as stack:
             try:
@@ -161,42 +188,56 @@ def tune_algorithms(
             except KeyboardInterrupt:
                 timing.ending = "interrupted"
                 timing.reason = "it was interrupted"
+        timing.keep_searches(place)
         return timing.describe(place)
 
 
-def plan_timing(
-    model: str, paths: Sequence[str], options: Mapping[str, Any]
-) -> tuple[RunSpec, Variant, CacheFiles]:
-    """Return what is run, and the kind of the caches.
+def plan_timing(model: str, options: Mapping[str, Any], cache: str) -> tuple[Variant, CacheFiles]:
+    """Return what is run with a cache, and the kind of its caches.
 
     Raises:
         UsageError: it cannot be run so, or its engine keeps no algorithms.
     """
-    if not paths:
-        raise UsageError("no cache is given", "make one with --fast-run", flag="--algorithms")
-    [variant] = make_variants([model], (), options)
-    spec = variant.spec
-    assert spec is not None  # else it was refused
-    engine = engine_named(spec.engine)
-    if engine.cache is None:
+    if FAST_RUN_ALGO_POLICY.is_given(options):
         raise UsageError(
-            f"{engine.title} keeps no cache of algorithms", flag="--algorithms", subject=spec.model
+            "the cache of the runs comes from --algorithms",
+            "leave it out",
+            flag=FAST_RUN_ALGO_POLICY.flag,
         )
-    for option in (*SEARCHES, FAST_RUN_ALGO_POLICY):
-        if option.is_given(spec.settings):
-            raise UsageError(
-                "is not for timing again: the algorithms come from the caches",
-                "leave it out",
-                flag=option.flag,
-            )
-    if spec.runners > 1:
+    [plain] = make_variants(
+        [model], (), {key: it for key, it in options.items() if key not in SEARCH_KEYS}
+    )
+    assert plain.spec is not None  # else it was refused
+    files = engine_named(plain.spec.engine).cache
+    if files is None:
+        title = engine_named(plain.spec.engine).title
+        raise UsageError(
+            f"{title} keeps no cache of algorithms", flag="--algorithms", subject=plain.spec.model
+        )
+    if plain.spec.runners > 1:
         raise UsageError(
             "operators are timed in one copy of the model", "leave it out", flag=THREAD.flag
         )
-    engine.cache.read_operators(paths, spec.settings)  # refuses what has no algorithms
-    [cached] = make_variants([model], (), {**options, KEY: paths[0]})
-    assert cached.spec is not None
-    return cached.spec, cached, engine.cache
+    files.read_operators([], plain.spec.settings)  # refuses what has no algorithms
+    [variant] = make_variants([model], (), {**options, KEY: cache})
+    return variant, files
+
+
+def search(spec: RunSpec, seconds: float) -> None:
+    """Search into the cache that the spec names, for so long.
+
+    Raises:
+        LarError: nothing was found.
+        KeyboardInterrupt: the user ended it.
+    """
+    spec = replace(spec, warmup_iterations=1, iterations=0)
+    if spec.timeout_seconds is None:
+        spec = replace(spec, timeout_seconds=max(seconds, LEAST_PATIENCE))
+    result = make_run(spec, RunContext())
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.failure is not None and not os.path.exists(str(spec.settings[KEY])):
+        raise result.failure.within("the search").to_error()
 
 
 def check_writable(path: str) -> None:
@@ -221,10 +262,14 @@ class Timing:
         operators: Sequence[CachedOperator],
         *,
         folder: str,
+        began: float,
         budget_seconds: float,
         order: random.Random,
         report: Report,
+        is_searched: bool = False,
     ) -> None:
+        """`began` is on the monotonic clock; `is_searched` says that what the caches hold is to be
+        kept in any case."""
         self.spec = spec
         self.files = files
         self.paths = paths
@@ -235,8 +280,9 @@ class Timing:
         self.order = order
         self.report = report
         self.budget_seconds = budget_seconds
-        self.began = time.monotonic()
-        self.deadline = self.began + TIMING_SHARE * budget_seconds
+        self.began = began
+        self.is_searched = is_searched
+        self.start_seconds = 0.0  # of a process
         self.started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.context = RunContext()
         self.contests: list[Contest] = []
@@ -287,7 +333,7 @@ class Timing:
         written = {}
         names = dict(self.context.names)
         if choices is None:
-            del settings[KEY]
+            settings.pop(KEY, None)
         else:
             path = os.path.join(place, "given.cache")
             self.files.write_choices([self.joined], choices, path)
@@ -325,7 +371,9 @@ class Timing:
             takers = [taker for taker, _ in started]
             began = time.monotonic()
             await_all(takers)
-            seconds = min(max(seconds, time.monotonic() - began), MOST_ROUND_SECONDS)
+            took = time.monotonic() - began
+            self.start_seconds = took / len(lanes)
+            seconds = min(max(seconds, took), MOST_ROUND_SECONDS)
             turns: list[list[TurnIterations]] = [[] for _ in lanes]
             room = MOST_EXECUTIONS // self.operator_count
             began = time.monotonic()
@@ -434,12 +482,19 @@ class Timing:
                 return
             size = self.room_beside_first()
             for first in range(0, len(lanes), size):
-                if self.rounds and time.monotonic() >= self.deadline:
+                if self.rounds and time.monotonic() >= self.end_of_timing:
                     self.ending = "budget"
                     self.judge(final=True)
                     return
                 self.play_lanes(lanes[first : first + size])
             self.judge()
+
+    @property
+    def end_of_timing(self) -> float:
+        """When the rest of the budget is needed to measure the whole model."""
+        rounds = CONFIRM_ROUNDS * (2 * self.start_seconds + CONFIRM_ROUND_SECONDS)
+        least, most = (share * self.budget_seconds for share in CONFIRM_SHARES)
+        return self.began + self.budget_seconds - min(max(least, rounds), most)
 
     def room_beside_first(self) -> int:
         """Return how many processes memory allows beside the one with the cache's choices."""
@@ -535,6 +590,11 @@ class Timing:
         if bench.stopped == "interrupted":
             raise KeyboardInterrupt
 
+    def keep_searches(self, output: str) -> None:
+        """Write what a search has found, where there is nothing better."""
+        if self.is_searched and not self.written and self.first is not None:
+            self.files.write_choices(self.paths, {}, output)
+
     def is_better(self) -> bool:
         """Return whether the new cache is to be written, and keep the reason where it is not."""
         _, new = self.confirmed
@@ -585,6 +645,7 @@ class Timing:
             seconds_after=new.latency.median if new and new.latency else None,
             output_difference=self.output_difference,
             written=self.written,
+            searched=self.is_searched,
             reason=self.reason,
             failure=self.failure,
             warnings=tuple(self.warnings),

@@ -94,3 +94,5 @@ def test_a_reason_is_printed_where_nothing_is_written() -> None:
     lines = format_algorithms(result)
     assert "the budget of 5 s is spent; --budget S gives more" in lines
     assert lines[-1] == "b.cache is not changed: of this"
+    lines = format_algorithms(replace(result, searched=True))
+    assert lines[-1] == "b.cache has the choices of the searches: of this"

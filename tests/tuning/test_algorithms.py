@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,7 @@ class Simulated(Timing):
             ["a.cache"],
             OPERATORS,
             folder=str(folder),
+            began=time.monotonic(),
             order=random.Random(0),
             **settings,
         )
@@ -276,12 +278,27 @@ def test_a_real_cache_is_timed_again(tmp_path: Path) -> None:
         assert len(operators_of(read_cache(output))) == 9
 
 
+@needs_megengine
+@pytest.mark.usefixtures("hurry", "nothing_left")
+def test_a_search_makes_the_cache_to_begin_with(tmp_path: Path) -> None:
+    cache = tmp_path / "new.cache"
+    result = tune_algorithms(DIGITS, [cache], budget_seconds=1.0, fast_run=True)
+    assert result.failure is None
+    assert (result.searched, result.rounds >= 1) == (True, True)
+    assert len(operators_of(read_cache(cache))) == 9
+    # A model that has nothing to choose.
+    model = str(REPOSITORY / "models" / "one_operator.mge")
+    with pytest.raises(UsageError, match="has no operator whose algorithms were measured"):
+        tune_algorithms(model, [tmp_path / "x.cache"], budget_seconds=1.0, fast_run=True)
+    assert not (tmp_path / "x.cache").exists()
+
+
 @pytest.mark.parametrize(
     ("model", "caches", "options", "message"),
     [
         (DIGITS, [], {}, "--algorithms: no cache is given"),
-        (DIGITS, ["missing"], {}, "no such fast-run cache"),
-        (DIGITS, [CACHE], {"fast_run": True}, "--fast-run: is not for timing again"),
+        (DIGITS, ["missing"], {}, "--algorithms: missing: no such file"),
+        (DIGITS, [CACHE], {"fast_run_algo_policy": "x"}, "--fast-run-algo-policy: the cache of"),
         (DIGITS, [CACHE], {"thread": 2}, "--thread: "),
     ],
 )
@@ -302,5 +319,5 @@ def test_a_cache_without_operators_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.cache"
     empty.write_bytes(bytes(4))
     assert not CACHES.read_operators([str(empty)], {})
-    with pytest.raises(UsageError, match="has no operator that was searched"):
+    with pytest.raises(UsageError, match="has no operator whose"):
         tune_algorithms(DIGITS, [empty])
