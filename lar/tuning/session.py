@@ -52,6 +52,7 @@ from lar.records.tuning import (
     BASELINE,
     Ending,
     ModelSpace,
+    OptionValue,
     Trial,
     TrialRow,
     TuneRequest,
@@ -133,8 +134,8 @@ def open_session(
         if request is not None and facts is not None and session.is_empty:
             session.begin(request, facts)
         session.load()
-        if request is not None:
-            session.refuse_other_request(request)
+        if request is not None and facts is not None:
+            session.refuse_other_request(request, facts)
         session.refuse_other_facts(facts or read_facts(session.request, path, session.facts))
         session.take_up(request, budget_seconds)
         yield session
@@ -181,7 +182,7 @@ def is_of(place: str, request: TuneRequest, facts: SessionFacts) -> bool:
     """Return whether a file is a session of the same request that is valid for these facts."""
     try:
         with read_session(place) as session:
-            session.refuse_other_request(request)
+            session.refuse_other_request(request, facts)
             session.refuse_other_facts(facts)
     except LarError:
         return False
@@ -302,10 +303,13 @@ def short(file: ModelFile) -> str:
     return file.sha256[:SHA256_SHOWN]
 
 
-def differences_of_requests(before: TuneRequest, now: TuneRequest) -> list[str]:
+def differences_of_requests(
+    before: TuneRequest, now: TuneRequest, files: Sequence[ModelFile] = ()
+) -> list[str]:
     """Return in what two requests differ, as far as their trials cannot stand for both.
 
-    Budgets and seeds may differ, and the paths of models, whose content is compared.
+    Budgets and seeds may differ, and the paths of models and inputs, whose content is compared
+    elsewhere; `files` are the inputs of both.
     """
     found = [
         f"{name} {old}, not {new}"
@@ -322,7 +326,7 @@ def differences_of_requests(before: TuneRequest, now: TuneRequest) -> list[str]:
     for old_space, new_space in zip(before.spaces, now.spaces, strict=True):
         if old_space.engine != new_space.engine:
             found.append(f"the engine {old_space.engine}, not {new_space.engine}")
-        elif old_space.options != new_space.options:
+        elif unplaced(old_space.options, files) != unplaced(new_space.options, files):
             theirs, own = (
                 format_flags(it.options) or "no options" for it in (old_space, new_space)
             )
@@ -332,6 +336,18 @@ def differences_of_requests(before: TuneRequest, now: TuneRequest) -> list[str]:
             theirs, own = (f"--space {it}" for it in extents)
             found.append(f"{theirs}, not {own}" if theirs != own else "another space")
     return found
+
+
+def unplaced(
+    options: Mapping[str, OptionValue], files: Sequence[ModelFile]
+) -> dict[str, OptionValue]:
+    """Return options with the content of input files instead of their paths: arrays from Python
+    stand in other files each time."""
+    texts = options.get(INPUT.key, ())
+    changed = [texts] if isinstance(texts, str) else [*texts] if isinstance(texts, tuple) else []
+    for file in sorted(files, key=lambda each: -len(each.path)):
+        changed = [text.replace(file.path, file.sha256) for text in changed]
+    return {**options, INPUT.key: tuple(changed)}
 
 
 # Who searches with it
@@ -480,13 +496,15 @@ class TuningSession(Database):
             for number, content in self._rows("select number, trial from trials order by number")
         ]
 
-    def refuse_other_request(self, request: TuneRequest) -> None:
+    def refuse_other_request(self, request: TuneRequest, facts: SessionFacts) -> None:
         """Refuse to go on with what was not asked for when the session was begun.
 
         Raises:
             UsageError: saying in what the requests differ.
         """
-        differences = differences_of_requests(self.request, request)
+        differences = differences_of_requests(
+            self.request, request, (*self.facts.inputs, *facts.inputs)
+        )
         if differences:
             raise UsageError(
                 f"was begun with {'; '.join(differences)}",

@@ -148,7 +148,7 @@ def refuse_other_kind(first: TuningSession, other: TuningSession) -> None:
         allowed=mine.allowed,
         spaces=(*spaces, *its.spaces[len(mine.spaces) :]),
     )
-    differences += differences_of_requests(alike, mine)
+    differences += differences_of_requests(alike, mine, (*first.facts.inputs, *other.facts.inputs))
     if differences:
         raise UsageError(
             f"cannot be merged with {first.path}: {'; '.join(differences)}",

@@ -525,6 +525,27 @@ def test_facts_are_read_of_this_machine(
     assert error.value.hint == f"the session was begun in {tmp_path}: resume it there"
 
 
+def test_inputs_are_known_by_their_content(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays from Python stand in other files each time."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.mge").write_bytes(b"a model")
+    for name, content in (("a", b"pixels"), ("b", b"pixels"), ("c", b"others")):
+        Path(name).mkdir()
+        Path(name, "0.npy").write_bytes(content)
+    first, same, other = (
+        make_request("net.mge", options={"input": (f"data:{tmp_path}/{name}/0.npy",)})
+        for name in "abc"
+    )
+    with open_session(place, first):
+        pass
+    with open_session(place, same) as session:
+        assert session.request == same
+    with pytest.raises(UsageError, match="was begun with --input"), open_session(place, other):
+        pass
+
+
 def test_a_session_has_a_place_of_its_own(tmp_path: Path) -> None:
     folder = str(tmp_path)
     first = find_place(REQUEST, FACTS, folder)
