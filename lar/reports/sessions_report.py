@@ -127,7 +127,8 @@ def facts_of(result: TuneResult) -> dict[str, str]:
 
 def outcome_of(result: TuneResult) -> str:
     """Return when a search was made, how far it came, and what won."""
-    spent = f"{len(result.trials)} trials in {result.wall_seconds:.0f} s"
+    trials = "1 trial" if len(result.trials) == 1 else f"{len(result.trials)} trials"
+    spent = f"{trials} in {result.wall_seconds:.0f} s"
     words = [result.started_at[:16].replace("T", " "), spent]
     winner = result.winner
     if winner is not None:
