@@ -8,7 +8,6 @@ prints the table of `lar help benchmarks`. All figures with all repetitions take
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -21,10 +20,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench import LAR, MOBILENET, PYTHON, ROOT, run_quietly
+from bench import MOBILENET, PYTHON, ROOT
 from disturbance import disturbed
+from figures import Figure, Outcome, Settings, measure_figures, note, repeat, run_json
 from queueing_theory import expected_wait, waits_by_recursion
 from turn_peers import UNTIMED
 
@@ -45,31 +45,6 @@ PIECE = 100  # iterations, some tenths of a second
 RATE, LOAD = 20.0, 0.6
 # Turns of lar and of a peer in two processes, and the iterations of each.
 TURNS, IN_TURN = 40, 20
-
-
-class Outcome(NamedTuple):
-    """What a figure came out as, as text."""
-
-    measured: str
-    holds: bool
-
-
-class Settings(NamedTuple):
-    """How a figure is measured: repetitions, seconds for each comparison, a seed."""
-
-    repetitions: int
-    budget_seconds: float
-    seed: int
-
-
-class Figure(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    what: str
-    wanted: str
-    repetitions: int
-    measure: Callable[[Settings], Outcome]
 
 
 # Proven differences
@@ -409,29 +384,6 @@ def write_script(path: str, times: Sequence[float], *, real_time: bool = False) 
 # The command
 
 
-def run_json(*words: str) -> dict[str, Any]:
-    """Run a command of lar that prints JSON on its standard output."""
-    done = run_quietly([LAR, *words])
-    with contextlib.suppress(ValueError):
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-    raise SystemExit(f"lar {' '.join(words)}: {done.stderr or done.stdout}")
-
-
-def repeat(settings: Settings) -> Iterator[int]:
-    """Yield the numbers of the repetitions, and show them on a terminal."""
-    for number in range(settings.repetitions):
-        if sys.stderr.isatty():
-            print(f"\r{number + 1} of {settings.repetitions} ", end="", file=sys.stderr, flush=True)
-        yield number
-
-
-def note(text: str) -> None:
-    """Print a line of detail where nobody looks on."""
-    if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
-
-
 FIGURES = (
     Figure(
         "same",
@@ -515,27 +467,7 @@ FIGURES = (
 
 def main() -> int:
     """Measure the figures that the command line names, and print their table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them if none is named")
-    parser.add_argument("--count", type=int, help="repetitions of each figure")
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each comparison")
-    parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn")
-    arguments = parser.parse_args()
-    # The processes that disturb the machine end with this one, however it ends.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    names = [figure.name for figure in FIGURES]
-    if unknown := set(arguments.figures) - set(names):
-        parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
-    print("| what | wanted | repetitions | measured |\n|---|---|---|---|", flush=True)
-    kept = True
-    for figure in FIGURES:
-        if figure.name in (arguments.figures or names):
-            count = arguments.count or figure.repetitions
-            outcome = figure.measure(Settings(count, arguments.budget, arguments.seed))
-            kept = kept and outcome.holds
-            measured = outcome.measured + ("" if outcome.holds else " (missed)")
-            print(f"| {figure.what} | {figure.wanted} | {count} | {measured} |", flush=True)
-    return 0 if kept else 1
+    return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 60.0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,378 @@
+"""Measures what `lar tune` finds: against the engine's own search, all there is, and the plain run.
+
+    uv run python tools/bench_tune.py [--count N] [--budget S] [--seed N] [FIGURE ...]
+
+prints the table of `lar help benchmarks`. Large models are made in `models/large` first. All
+figures with all repetitions take some hours; `--count` makes fewer of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
+from figures import Figure, Outcome, Settings, measure_figures, note, repeat, run_json
+
+import lar
+from lar.records.bench import BenchResult
+from lar.records.tuning import RankedCandidate, TuneResult
+
+ALLOWED = "engine-fixes,engine-env"
+SMALL = tuple(
+    str(ROOT / "models" / f"{name}.{suffix}")
+    for name in ("digits_cnn", "mobilenet_v2")
+    for suffix in ("mge", "onnx")
+)
+LARGE = ROOT / "models" / "large"
+# Seconds in which a variant of a comparison is measured.
+COMPARE_SECONDS = 40.0
+EXHAUSTIVE_SECONDS = 900.0
+KILLS = 20
+# A session of the scripted engine takes about so long.
+LANDSCAPE_SECONDS = 120.0
+
+# The scripted engine's options: two that help together, wrong numbers, a crash, a hang, a search.
+LANDSCAPE: dict[str, Any] = {
+    "times": [[0.010, 0.001, None]],
+    "outputs": {"prob": [0.25, 0.75]},
+    "search_seconds": 2.0,
+    "search_depends": ["enable_nchw44"],
+    "dimensions": [
+        {
+            "name": "layout",
+            "choices": [
+                {"name": "nchw44", "options": {"enable_nchw44": True}},
+                {"name": "nchw32", "options": {"enable_nchw32": True}},
+                {"name": "nchw88", "options": {"enable_nchw88": True}},
+            ],
+        },
+        {
+            "name": "algorithms",
+            "choices": [
+                {
+                    "name": "fast-run",
+                    "search": {"fast_run": True},
+                    "cache": "fast_run_algo_policy",
+                    "cache_depends": ["layout"],
+                }
+            ],
+        },
+        {
+            "name": "threads",
+            "choices": [
+                {"name": "2 threads", "options": {"multithread": 2}},
+                {"name": "in the caller", "options": {"cpu_default": True}},
+            ],
+        },
+        {"name": "shapes", "choices": [{"name": "const", "options": {"const_shape": True}}]},
+    ],
+    "effects": [
+        {"when": {"enable_nchw44": True}, "factor": 0.8},
+        {"when": {"multithread": 2}, "factor": 0.6},
+        {"when": {"enable_nchw44": True, "multithread": 2}, "factor": 0.7},
+        {"when": {"fast_run_algo_policy": True}, "factor": 0.7},
+        {"when": {"cpu_default": True}, "fault": {"at": "start", "index": 1, "do": "abort"}},
+        {"when": {"enable_nchw32": True}, "factor": 0.2, "error": 0.01},
+        {"when": {"enable_nchw88": True}, "fault": {"at": "load", "do": "hang"}},
+    ],
+}
+
+
+def measure_engine_search(settings: Settings) -> Outcome:
+    """Tune ResNet50, and compare the result with the engine's own searches and single options."""
+    make_large("resnet50")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        found, tuned = tune(RESNET50, folder, settings.budget_seconds)
+        variants = {"plain": RESNET50, "tuned": f"{RESNET50} --settings {tuned}"}
+        for option in ("fast-run", "full-run"):
+            cache = folder / f"{option}.cache"
+            began = time.monotonic()
+            search = [LAR, RESNET50, f"--{option}", "--fast-run-algo-policy", str(cache)]
+            run_quietly([*search, "--iter", "0"])
+            note(f"{option}: {time.monotonic() - began:.0f} s")
+            variants[option] = f"{RESNET50} --fast-run-algo-policy {cache}"
+        for each in best_single_options(found, 3):
+            variants[each.name] = f"{RESNET50} {flags_of(each)}"
+        result = compare([*variants.values()], COMPARE_SECONDS * len(variants))
+        names = dict(zip((it.name for it in result.variants), variants, strict=True))
+        ratios = {names[it.name]: it.difference.ratio for it in result.variants if it.difference}
+        tuned_ratio = ratios.pop("tuned")
+        others = ", ".join(f"{name} {1 / ratio:.2f}x" for name, ratio in ratios.items())
+        return Outcome(
+            f"{1 / tuned_ratio:.2f}x ({winner_of(found).name}); {others}",
+            all(tuned_ratio <= 1.01 * ratio for ratio in ratios.values()),
+        )
+
+
+def measure_exhaustive(settings: Settings) -> Outcome:
+    """Tune models in a quarter of the time of an exhaustive search, and compare the winners."""
+    make_large("resnet18")
+    models = [*SMALL, str(LARGE / "resnet18.mge"), str(LARGE / "resnet18.onnx")]
+    ratios, parts = [], []
+    for at in repeat(settings):
+        model = models[at % len(models)]
+        with tempfile.TemporaryDirectory() as place:
+            whole, best = tune(model, Path(place), EXHAUSTIVE_SECONDS, "--space", "full")
+            seconds = spent_in(whole)
+            quick, tuned = tune(model, Path(place, "quick"), seconds / 4)
+            ratio = ratio_of(f"{model} --settings {best}", f"{model} --settings {tuned}")
+        ratios.append(ratio)
+        parts.append(spent_in(quick) / seconds)
+        note(
+            f"{Path(model).name}: {winner_of(whole).name} in {seconds:.0f} s, "
+            f"{winner_of(quick).name} in {spent_in(quick):.0f} s, ratio {ratio:.3f}"
+        )
+    return Outcome(
+        f"ratio {min(ratios):.2f} to {max(ratios):.2f}, in {max(parts):.2f} of the time",
+        max(ratios) <= 1.05,
+    )
+
+
+def measure_never_slower(settings: Settings) -> Outcome:
+    """Tune models for a short time, and compare what won with the plain run in fresh processes."""
+    slower = 0
+    gains = []
+    for at in repeat(settings):
+        model = SMALL[at % len(SMALL)]
+        with tempfile.TemporaryDirectory() as place:
+            found, tuned = tune(model, Path(place), settings.budget_seconds / 4)
+            result = compare([model, f"{model} --settings {tuned}"], COMPARE_SECONDS)
+        difference = result.variants[1].difference
+        slower += difference is not None and difference.verdict == "slower"
+        gains.append(difference.ratio if difference else 1.0)
+        note(f"{Path(model).name}: {winner_of(found).name}, ratio {gains[-1]:.3f}")
+    return Outcome(
+        f"{settings.repetitions - slower} of {settings.repetitions}, median ratio "
+        f"{statistics.median(gains):.2f}",
+        not slower,
+    )
+
+
+def measure_kills(settings: Settings) -> Outcome:
+    """Kill a search at random moments until it ends; compare it with one that nobody killed."""
+    draw = random.Random(settings.seed)
+    same = 0
+    repeated = 0
+    kills = []
+    for _ in repeat(settings):
+        with landscape() as model:
+            whole = run_json("tune", model, "--session", f"{model}.whole", *quick_words())
+            command = [LAR, "tune", model, "--session", f"{model}.killed", *quick_words()]
+            count = 0
+            while count < KILLS and kill_after(command, draw.uniform(0.3, 2.0)):
+                count += 1
+            killed = run_json(*command[1:])
+        names = [[each["name"] for each in it["ranking"]] for it in (whole, killed)]
+        same += names[0] == names[1]
+        repeated += (trials_of(killed) - trials_of(whole)).total()
+        kills.append(count)
+    return Outcome(
+        f"{same} of {settings.repetitions} with the same ranking, {sum(kills)} kills, "
+        f"{repeated} trials of candidates more than without",
+        same == settings.repetitions and not repeated,
+    )
+
+
+def measure_wrong_numbers(settings: Settings) -> Outcome:
+    """Search with all that is known to be wrong in the space; compare the winners' outputs."""
+    models = [
+        str(ROOT / "models" / name)
+        for name in ("mobilenet_v2.mge", "int8.mge", "uint8_input.mge", "int8.onnx")
+    ]
+    wrong, rejected = [], Counter[str]()
+    for at in repeat(settings):
+        with landscape() as script, tempfile.TemporaryDirectory() as place:
+            model = [*models, script][at % (len(models) + 1)]
+            words = ("--space", "full")
+            found, tuned = tune(model, Path(place), settings.budget_seconds, *words)
+            rejected[Path(model).stem] += sum(it.status == "wrong" for it in found.ranking)
+            if model != script:
+                verdict = lar.compare(f"{model} --settings {tuned}", model, only="outputs")
+                if verdict.finding != "same":
+                    wrong.append(Path(model).name)
+            elif "nchw32" in winner_of(found).candidate.choices:
+                wrong.append("planted")
+    return Outcome(
+        f"{len(wrong)} accepted, {sum(rejected.values())} rejected", not wrong and bool(rejected)
+    )
+
+
+def measure_reproduced(settings: Settings) -> Outcome:
+    """Run tuned settings again in fresh processes, and check them against the search's samples."""
+    held = 0
+    for at in repeat(settings):
+        model = SMALL[at % len(SMALL)]
+        with tempfile.TemporaryDirectory() as place:
+            store = ["--store", str(Path(place, "history.sqlite"))]
+            saved = ["--save", *store, "--tag", "tuned"]
+            _, tuned = tune(model, Path(place), settings.budget_seconds / 4, *saved)
+            for _ in range(5):
+                run = [LAR, model, "--settings", tuned, "--target-ci", "1%", "--max-time", "3"]
+                run_quietly([*run, "--save", *store, "--tag", "again"])
+            words = [LAR, "history", "check", *store, "--tag", "again", "--baseline", "tuned"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            held += done.returncode == 0
+            note(done.stdout + done.stderr)
+    return Outcome(f"{held} of {settings.repetitions}", held == settings.repetitions)
+
+
+# Steps
+
+
+def make_large(name: str) -> None:
+    """Make a large model in both formats where it is missing."""
+    if not (LARGE / f"{name}.mge").exists():
+        subprocess.run([PYTHON, str(ROOT / "tools" / "make_models.py"), name], check=True)
+
+
+def tune(model: str, folder: Path, seconds: float, *words: str) -> tuple[TuneResult, str]:
+    """Tune a model; return the result and the settings file."""
+    folder.mkdir(exist_ok=True)
+    settings = str(folder / "tuned.json")
+    answer = run_json(
+        *("tune", model, "--budget", f"{seconds:g}", "--allow", ALLOWED, "--json", "-"),
+        *("--session", str(folder / "session.tune"), "--output", settings, *words),
+    )
+    return lar.read_tune(json.dumps(answer)), settings
+
+
+def winner_of(result: TuneResult) -> RankedCandidate:
+    """Return the winner of a search that has measured something."""
+    assert result.winner
+    return result.winner
+
+
+def spent_in(result: TuneResult) -> float:
+    """Return the seconds that a search took."""
+    return max(trial.began + trial.seconds for trial in result.trials)
+
+
+def best_single_options(result: TuneResult, count: int) -> list[RankedCandidate]:
+    """Return the best candidates of one choice that need no cache."""
+    able = [it for it in result.ranking if len(it.candidate.choices) == 1 and it.status == "ok"]
+    return [it for it in able if "run" not in it.name][:count]
+
+
+def flags_of(candidate: RankedCandidate) -> str:
+    """Return the flags of a candidate."""
+    from lar.options.command_line import format_flags
+
+    return format_flags(candidate.options)
+
+
+def compare(specs: Sequence[str], seconds: float) -> BenchResult:
+    """Compare specs with the first of them."""
+    answer = run_json("bench", *specs, "--budget", f"{seconds:g}", "--json", "-")
+    return lar.read_bench(json.dumps(answer))
+
+
+def ratio_of(first: str, second: str) -> float:
+    """Return the time of a second spec over that of a first."""
+    difference = compare([first, second], COMPARE_SECONDS).variants[1].difference
+    return difference.ratio if difference else 1.0
+
+
+@contextmanager
+def landscape() -> Iterator[str]:
+    """Write the script with all that can happen, in a folder of its own."""
+    folder = tempfile.mkdtemp()
+    try:
+        path = Path(folder, "landscape.fake")
+        path.write_text(json.dumps(LANDSCAPE))
+        yield str(path)
+    finally:
+        shutil.rmtree(folder)
+
+
+def quick_words() -> list[str]:
+    return ["--budget", f"{LANDSCAPE_SECONDS:g}", "--stall-timeout", "1", "--json", "-"]
+
+
+def kill_after(command: Sequence[str], seconds: float) -> bool:
+    """Start a command and kill it after so long, with all that it has started; return False where
+    it has ended before."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return True
+    return False
+
+
+def trials_of(result: dict[str, Any]) -> Counter[str]:
+    """Return in how many trials each candidate was."""
+    rows = [row for trial in result["trials"] for row in trial["rows"]]
+    return Counter(" + ".join(row["candidate"]["choices"]) for row in rows)
+
+
+FIGURES = (
+    Figure(
+        "engine-search",
+        "ResNet50 .mge, 120 s: plain over tuned; the engine's searches and single options beside",
+        "the best of them",
+        1,
+        measure_engine_search,
+    ),
+    Figure(
+        "exhaustive",
+        "tuned against the best of an exhaustive search: three models, both engines",
+        "within 5 %, in a quarter of the time",
+        6,
+        measure_exhaustive,
+    ),
+    Figure(
+        "never-slower",
+        "tuned not slower than the plain run, by `lar bench` in fresh processes",
+        "20 of 20",
+        20,
+        measure_never_slower,
+    ),
+    Figure(
+        "kills",
+        "searches killed 20 times, against one that nobody killed",
+        "the same ranking, nothing twice",
+        1,
+        measure_kills,
+    ),
+    Figure(
+        "wrong-numbers",
+        "wrong numbers accepted, planted ones and the engines' own in the space",
+        "none",
+        5,
+        measure_wrong_numbers,
+    ),
+    Figure(
+        "reproduced",
+        "tuned settings in fresh processes, by `lar history check`",
+        "no regression",
+        4,
+        measure_reproduced,
+    ),
+)
+
+
+def main() -> int:
+    """Measure the figures that the command line names, and print their table."""
+    return measure_figures(FIGURES, __doc__.splitlines()[0] if __doc__ else "", 120.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
