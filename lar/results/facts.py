@@ -15,6 +15,7 @@ from lar.options.table import (
     ENGINE_ENV,
     IDLE_MS,
     INPUT,
+    OPTIONS,
     PYTHON,
     RATE,
 )
@@ -24,6 +25,9 @@ if TYPE_CHECKING:  # slow to import, and the help of a command needs the names o
 
 # What `--by` may name, in the order of the columns; `option` stands for every option.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
+
+# The flags of files in which engines keep what they have found.
+CACHES = frozenset(option.flag for option in OPTIONS if option.purpose == "cache")
 
 
 class NamedResult(NamedTuple):
@@ -125,4 +129,12 @@ def describe_options(facts: Mapping[str, str]) -> str:
         name if value == "yes" else f"{name} {value}"
         for name, value in facts.items()
         if is_option(name) and value and name != INPUT.flag
+    )
+
+
+def describe_kind_of_options(facts: Mapping[str, str]) -> str:
+    """Return the options among facts by which runs are of one kind: where a cache's file is does
+    not matter."""
+    return describe_options(
+        {name: "yes" if name in CACHES and value else value for name, value in facts.items()}
     )

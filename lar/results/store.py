@@ -33,7 +33,13 @@ from lar.files.database import (
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
-from lar.results.facts import NamedResult, describe_options, facts_of, fed_shapes
+from lar.results.facts import (
+    CACHES,
+    NamedResult,
+    describe_kind_of_options,
+    facts_of,
+    fed_shapes,
+)
 from lar.results.side_by_side import run_of
 
 LEVEL = 6  # of compression
@@ -341,7 +347,7 @@ def kind_of(result: RunResult) -> Kind:
     facts = facts_of(NamedResult("", result))
     return Kind(
         model=(result.model.sha256 if result.model else "") or facts["model"],
-        options=describe_options(facts),
+        options=describe_kind_of_options(facts),
         machine=facts["machine"],
         engine=facts["engine"],
         driver=facts["driver"],
@@ -362,7 +368,7 @@ def columns_of_first(result: RunResult) -> dict[str, object]:
         "engine_version": facts["version"],
         "driver": facts["driver"],
         "device": facts["device"],
-        "options": describe_options(facts),
+        "options": describe_kind_of_options(facts),
         "machine": facts["machine"],
         "samples": summary.count if summary else 0,
         "median_seconds": summary.median if summary else None,
@@ -435,8 +441,23 @@ def make_second_schema(connection: sqlite3.Connection) -> None:
     connection.execute("create index results_kind on results (model_sha256, machine, options)")
 
 
+def make_third_schema(connection: sqlite3.Connection) -> None:
+    """Options without the places of caches: runs with the same cache elsewhere are of one kind."""
+    terms = " or ".join("instr(options, ?)" for _ in CACHES)
+    query = f"select id from results where {terms}"
+    numbers = [number for (number,) in connection.execute(query, sorted(CACHES))]
+    for number in numbers:
+        (content,) = connection.execute(
+            "select result from results where id = ?", (number,)
+        ).fetchone()
+        with contextlib.suppress(zlib.error, ValueError):  # a damaged one stays as it is
+            facts = facts_of(NamedResult("", read_result(zlib.decompress(content))))
+            options = describe_kind_of_options(facts)
+            connection.execute("update results set options = ? where id = ?", (options, number))
+
+
 # Each step brings a store from the schema of its place to the next; a new store goes all of them.
-STEPS: tuple[Step, ...] = (make_first_schema, make_second_schema)
+STEPS: tuple[Step, ...] = (make_first_schema, make_second_schema, make_third_schema)
 
 KIND = DatabaseKind(
     name="store",
