@@ -8,14 +8,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from lar.cli.bench import open_asked_store, parse_budget, print_saved
-from lar.errors import UsageError, error_of_write
+from lar.errors import LarError, UsageError, error_of_write
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import Group, flag_of, is_set
-from lar.options.table import INPUT, SAVE, STORE, TAG
+from lar.options.table import FORCE, INPUT, PACKED_MODEL_DUMP, SAVE, SETTINGS, STORE, TAG
 from lar.options.values import parse_path, parse_share
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 from lar.records.tuning import Allowed, Objective
@@ -35,24 +35,49 @@ DEFAULTS: Mapping[str, object] = {
 SECONDS = 120.0
 
 
-def format_json(result: TuneResult) -> str:
+class Written(NamedTuple):
+    """The settings file that was written, empty if none was, and the files of the caches beside it
+    by the key of their option."""
+
+    settings: str = ""
+    caches: Mapping[str, str] = {}
+
+
+def format_json(result: TuneResult, _: Written) -> str:
     return result.to_json() + "\n"
 
 
-def format_csv(result: TuneResult) -> str:
+def format_csv(result: TuneResult, _: Written) -> str:
     from lar.reports.tune_text import format_csv
 
     return format_csv(result)
 
 
-FORMATS: Mapping[str, Callable[[TuneResult], str]] = {
+def format_html(result: TuneResult, written: Written) -> str:
+    from lar.reports.tune_html import format_html
+
+    return format_html(result, settings=written.settings, caches=written.caches)
+
+
+def format_markdown(result: TuneResult, written: Written) -> str:
+    from lar.reports.tune_text import format_markdown
+
+    return format_markdown(result, settings=written.settings, caches=written.caches)
+
+
+FORMATS: Mapping[str, Callable[[TuneResult, Written], str]] = {
     "json": format_json,
     "csv": format_csv,
+    "html": format_html,
+    "markdown": format_markdown,
 }
 SHOWN = {
     "json": "write all that was measured as JSON; - is standard output",
     "csv": "write the ranking as CSV; - is standard output",
+    "html": "write a page with the course of the search; - is standard output",
+    "markdown": "write what is printed as Markdown; - is standard output",
 }
+SUFFIXES = {"markdown": "md"}
 SEVERAL = "; of several models a folder, with a file for each"
 
 MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
@@ -130,6 +155,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for key, text in SHOWN.items():
         group.add_argument(f"--{key}", type=parse_path, metavar="FILE", help=text)
+    add_option(
+        group,
+        PACKED_MODEL_DUMP,
+        "write the model with the best settings and their cache into one file, as far as the "
+        "engine has one; what it cannot hold is printed" + SEVERAL,
+    )
     add_option(group, SAVE, "keep the winner's results, and the plain run's, for `lar history`")
     add_option(group, TAG, "keep the results with this tag")
     add_option(group, STORE, "keep them in this store instead of the user's own")
@@ -174,6 +205,13 @@ def main(arguments: argparse.Namespace) -> int:
         from lar.cli.tune_algorithms import time_algorithms
 
         return time_algorithms(arguments, options, DEFAULTS, SECONDS)
+    for option in (SETTINGS, FORCE):
+        if option.is_given(options):
+            raise UsageError(
+                "a search finds settings, and begins without",
+                "leave it out; `lar bench` compares settings",
+                flag=option.flag,
+            )
     if arguments.resume is not None:
         refuse_beside_resume(arguments)
         return tune(arguments, None, arguments.resume)
@@ -330,7 +368,9 @@ class Outputs:
 
         self.tag = arguments.tag or ""
         self.files = {
-            key: stack.enter_context(OutputFile(place_of(path, name, key), f"--{key}"))
+            key: stack.enter_context(
+                OutputFile(place_of(path, name, SUFFIXES.get(key, key)), f"--{key}")
+            )
             for key in FORMATS
             if (path := getattr(arguments, key)) is not None
         }
@@ -341,7 +381,19 @@ class Outputs:
             path = place_of(arguments.output, name, "json")
             self.settings = stack.enter_context(OutputFile(path, "--output"))
             check_settings_place(self.settings)
-        opened = [*self.files.values(), *([self.settings] if self.settings else [])]
+        self.packed = ""
+        checked: list[OutputFile] = []
+        if arguments.packed_model_dump is not None:
+            from lar.tuning.deployment import check_deployment
+
+            suffix = Path(request.spaces[0].model).suffix.lstrip(".")
+            self.packed = place_of(arguments.packed_model_dump, name, suffix)
+            for space in request.spaces:
+                check_deployment(space)
+            # A run writes it in the end: now it is only seen that this is possible.
+            with OutputFile(self.packed, PACKED_MODEL_DUMP.flag) as output:
+                checked.append(output)
+        opened = [*self.files.values(), *filter(None, [self.settings]), *checked]
         for space in request.spaces:
             fed = space.options.get(INPUT.key, ())
             read = places_of(space.model, space.options)
@@ -359,22 +411,21 @@ class Outputs:
         from lar.cli.screen import screen_of_output
         from lar.reports.tune_text import format_tune
 
-        written, caches = "", {}
-        if self.settings is not None and result.ending != "failed":
+        written = Written()
+        if self.settings is not None and is_measured(result):
             from lar.tuning.outcome import write_settings
 
             files = campaign.winners_files(result)
             settings = write_settings(self.settings, result, files)
-            written = self.settings.name
-            caches = {
-                key: os.path.join(os.path.dirname(written), str(settings.options[key]))
-                for key in files
-            }
+            folder = os.path.dirname(self.settings.name)
+            caches = {key: os.path.join(folder, str(settings.options[key])) for key in files}
+            written = Written(self.settings.name, caches)
+        failure = self.pack(result, campaign)
         if self.console is sys.stdout:
-            lines = format_tune(result, screen_of_output(), settings=written, caches=caches)
+            lines = format_tune(result, screen_of_output(), **written._asdict())
             print("\n".join(lines), flush=True)
         for key, file in self.files.items():
-            file.write(FORMATS[key](result))
+            file.write(FORMATS[key](result, written))
         if self.store is not None:
             from lar.tuning.outcome import runs_of_tune, saved_candidates
 
@@ -382,6 +433,32 @@ class Outputs:
             known = {each: spec for each, spec in specs.items() if spec is not None}
             added = self.store.add(runs_of_tune(result, known), self.tag)
             print_saved(added, self.store)
+        if failure is not None:
+            raise failure
+
+    def pack(self, result: TuneResult, campaign: Campaign) -> LarError | None:
+        """Write the model with the settings that won, where that is asked for; return why it cannot
+        be written, for after the report."""
+        winner = result.winner
+        spec = campaign.spec_of(winner.candidate) if winner and is_measured(result) else None
+        if not self.packed or winner is None or spec is None:
+            return None
+        from lar.tuning.deployment import write_packed
+
+        try:
+            space = campaign.request.spaces[winner.candidate.model]
+            lines = write_packed(space, spec, self.packed)
+        except LarError as error:
+            return error
+        print("\n".join(lines), file=self.console, flush=True)
+        return None
+
+
+def is_measured(result: TuneResult) -> bool:
+    """Return whether there are settings that were measured: an interrupt may come before."""
+    return result.ending != "failed" and any(
+        row.turns and row.status == "ok" for trial in result.trials for row in trial.rows
+    )
 
 
 def place_of(path: str, name: str, suffix: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Of a search for settings.
 OTHERS = (
     *("space", "list_space", "engines", "objective", "allow", "tolerance", "margin"),
-    *("session", "resume", "csv", "save", "tag", "store"),
+    *("session", "resume", "csv", "html", "markdown", "packed_model_dump", "save", "tag", "store"),
 )
 
 

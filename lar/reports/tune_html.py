@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -32,13 +32,15 @@ from lar.reports.tune_text import (
 FATES = {"ok": "ok", "wrong": "wrong numbers", "too slow": "given up"}
 
 
-def format_html(result: TuneResult) -> str:
-    """Return the page of a search."""
+def format_html(
+    result: TuneResult, *, settings: str = "", caches: Mapping[str, str] | None = None
+) -> str:
+    """Return the page of a search; the settings file and the caches beside it are named in it."""
     columns = tuple(columns_of(result))
     figures: dict[str, Any] = {
         "ranking": page_table("ranking", columns, result.ranking, order="place").figures()
     }
-    sections = [Section("result", "Result", words=format_words(result))]
+    sections = [Section("result", "Result", words=format_words(result, settings, caches))]
     if result.trials:
         sections.append(
             Section(
@@ -78,13 +80,15 @@ def format_html(result: TuneResult) -> str:
     return format_page("lar tune", "Settings", sections, figures, [script])
 
 
-def format_words(result: TuneResult) -> str:
+def format_words(result: TuneResult, settings: str, caches: Mapping[str, str] | None) -> str:
     """Return what won and what else to know, as HTML."""
     head = "".join(f"<p>{escape(text)}</p>" for text in head_of(result))
     won = f'<p class="result">{escape(verdict_of(result))}</p>'
     commands = "".join(
         f"<p>{escape(name)}: <code>{escape(rest)}</code></p>"
-        for name, _, rest in (text.partition(": ") for text in commands_of(result, "", None))
+        for name, _, rest in (
+            text.partition(": ") for text in commands_of(result, settings, caches)
+        )
         if rest
     )
     return won + head + commands + format_list(notes_of(result))

@@ -267,6 +267,28 @@ def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:
     assert fill(place, [make_result(TIMES)]) == [4]
 
 
+def test_where_a_cache_is_makes_no_other_kind(place: str) -> None:
+    run, elsewhere = (
+        make_result(TIMES, fast_run_algo_policy=path) for path in ("a.cache", "/tmp/my b.cache")
+    )
+    assert kind_of(run) == kind_of(elsewhere)
+    assert kind_of(run).options == "--fast-run-algo-policy"
+    assert kind_of(run) != kind_of(make_result(TIMES))
+    # A store of the schema before this has the place in its columns.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "KIND", replace(KIND, steps=STEPS[:2]))
+        fill(place, [run, make_result(TIMES, thread=2)])
+    connection = sqlite3.connect(place)
+    old = "update results set options = '--fast-run-algo-policy a.cache' where id = 1"
+    connection.execute(old)
+    connection.commit()
+    connection.close()
+    with open_store(place) as store:
+        entries = store.entries()
+    assert [entry.options for entry in entries] == ["--fast-run-algo-policy", "--thread 2"]
+    assert entries[0].kind == kind_of(elsewhere)
+
+
 def test_two_that_open_an_older_store_bring_it_to_this_once(place: str) -> None:
     shutil.copy(OLD, place)
     code = "import sys\nfrom lar.results.store import open_store\n"

@@ -1,0 +1,129 @@
+"""What a search leaves behind, and that it does what it says in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lar
+from tests.cli.marks import needs_megengine
+from tests.conftest import RunLar
+
+LANDSCAPE = {
+    "times": [[0.010, 0.001, None]],
+    "outputs": {"prob": [0.25, 0.75]},
+    "search_seconds": 0.5,
+    "search_depends": ["enable_nchw44"],
+    "dimensions": [
+        {"name": "layout", "choices": [{"name": "nchw44", "options": {"enable_nchw44": True}}]},
+        {
+            "name": "algorithms",
+            "choices": [
+                {
+                    "name": "fast-run",
+                    "search": {"fast_run": True},
+                    "cache": "fast_run_algo_policy",
+                    "cache_depends": ["layout"],
+                }
+            ],
+        },
+    ],
+    "effects": [
+        {"when": {"enable_nchw44": True}, "factor": 0.8},
+        {"when": {"fast_run_algo_policy": True}, "factor": 0.5},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, run_lar: RunLar) -> Path:
+    """The folder of a search whose winner has a cache, with all that it writes in `out`."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "out").mkdir()
+    (folder / "m.fake").write_text(json.dumps(LANDSCAPE))
+    done = run_lar(
+        *("tune", "m.fake", "--budget", "60", "-o", "out/tuned.json", "--html", "out/page.html"),
+        *("--save", "--tag", "tuned", "--store", "store"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "printed").write_text(done.stdout)
+    return folder
+
+
+def test_the_settings_stand_beside_their_cache(folder: Path) -> None:
+    settings = json.loads((folder / "out/tuned.json").read_text())
+    assert settings["options"] == {"enable_nchw44": True, "fast_run_algo_policy": "tuned.cache"}
+    assert (settings["value"], settings["baseline_value"]) == (
+        pytest.approx(0.004),
+        pytest.approx(0.01),
+    )
+    assert sorted(each.name for each in (folder / "out").iterdir()) == [
+        *("page.html", "tuned.cache", "tuned.json"),
+    ]
+    assert (
+        "fastest: nchw44 + fast-run: 2.5 times as fast as the plain run"
+        in ((folder / "printed").read_text().splitlines()[-1])
+    )
+
+
+@pytest.mark.parametrize("line", ["command", "the same"])
+def test_the_command_that_is_printed_runs_at_the_speed_that_won(
+    folder: Path, run_lar: RunLar, line: str
+) -> None:
+    lines = dict(each.split(": ", 1) for each in (folder / "printed").read_text().splitlines()[-4:])
+    words = shlex.split(lines[line])
+    assert words[0] == "lar"
+    done = run_lar(*words[1:], "--iter", "3", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "avg_time=4.000ms" in done.stdout
+
+
+def test_the_files_may_be_moved_together(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "out", tmp_path / "there")
+    result = lar.run(folder / "m.fake", settings=tmp_path / "there/tuned.json", iter=2)
+    assert result.latency.median == pytest.approx(0.004)
+    (tmp_path / "there/tuned.cache").unlink()
+    with pytest.raises(lar.UsageError, match=r"its cache tuned\.cache is missing beside it"):
+        lar.run(folder / "m.fake", settings=tmp_path / "there/tuned.json")
+
+
+def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(
+    folder: Path, run_lar: RunLar
+) -> None:
+    check = ("history", "check", "--store", "store", "--baseline", "tuned", "--run")
+    done = run_lar(*check, "m.fake", "--settings", "out/tuned.json", cwd=folder)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.splitlines()[-1] == "result: no regression shown"
+    assert "m.fake --enable-nchw44 --fast-run-algo-policy" in done.stdout
+    # The plain run was stored too, and is of another kind.
+    plain = run_lar(*check, "m.fake", cwd=folder)
+    assert plain.returncode == 0, plain.stderr
+    other = run_lar(*check, "m.fake", "--enable-nchw44", cwd=folder)
+    assert other.returncode == 2
+    assert "differs in options (--enable-nchw44, not " in other.stderr
+
+
+def test_a_search_is_not_begun_with_settings(folder: Path, run_lar: RunLar) -> None:
+    done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder)
+    assert done.returncode == 2
+    assert "--settings: a search finds settings, and begins without" in done.stderr
+    done = run_lar("tune", "m.fake", "--packed-model-dump", "p", cwd=folder)
+    assert done.returncode == 2
+    assert "--packed-model-dump: the scripted engine has no file that holds" in done.stderr
+
+
+@needs_megengine
+def test_a_packed_model_is_written_at_the_end(root: Path, tmp_path: Path, run_lar: RunLar) -> None:
+    shutil.copy(root / "models/digits_cnn.mge", tmp_path)
+    done = run_lar(
+        *("tune", "digits_cnn.mge", "--budget", "1", "--packed-model-dump", "p.mge"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "packed: p.mge: " in done.stdout
+    assert run_lar("p.mge", "--iter", "1", cwd=tmp_path).returncode == 0
