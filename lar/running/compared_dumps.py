@@ -144,11 +144,13 @@ def compare(
         for side, letter in zip((actual, expected, *others), ascii_uppercase, strict=False)
     ]
     check_case(sides, case)
+    notes: tuple[str, ...] = ()
     if models:
-        from lar.running.model_names import give_models
+        from lar.running.model_names import give_models, notes_on_models
 
         by_letter = models if isinstance(models, Mapping) else {"": models}
         sides = give_models(sides, ascii_uppercase, by_letter)
+        notes = (*notes_on_models(sides, ascii_uppercase, by_letter),)
     compare_two = partial(
         compare_dumps, tolerance=tolerance, kinds_of=operator_kinds_of, raw=raw, only=only
     )
@@ -159,7 +161,8 @@ def compare(
             raise UsageError("has the names of two sides", "give two", flag="--map")
         if truth:
             raise UsageError("judges one side and one other", "give two", flag="--truth")
-        return compare_several(sides, compare_two, options, case or 0, progress)
+        several = compare_several(sides, compare_two, options, case or 0, progress)
+        return replace(several, notes=(*notes, *several.notes))
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
     if truth:
@@ -167,7 +170,8 @@ def compare(
         check_unchanged(truth_model_for(truth, sides).path, sides)
     if not truth and alone is None and isinstance(sides[0], Dump) and isinstance(sides[1], Dump):
         found = compare_two(sides[0], sides[1], progress=progress, name_map=names)
-        return collect_runs(found, sides[0], sides[1])
+        found = collect_runs(found, sides[0], sides[1])
+        return replace(found, notes=(*notes, *found.notes)) if notes else found
     items = items_of_sides(sides, options)
     from lar.files.work_folders import work_folder  # two dumps need none
 
@@ -198,14 +202,13 @@ def compare(
                 nearest = next((it for it in order if model_of(sides[it]) == exact.path), order[0])
                 third = run_truth(exact, [dumps[number] for number in order], place, progress)
                 found = judge_by_truth(found, dumps, third, judge, nearest=nearest)
-            notes = (*join_notes(fed), *left_out, *found.notes)
-            return replace(found, notes=notes)
+            return replace(found, notes=(*join_notes(fed), *left_out, *found.notes))
 
         if items:
             found = compare_items(sides, items, compare_once, Path(folder), progress)
         else:
             found = compare_once(sides, Path(folder), progress)
-    return replace(found, notes=(*describe_cases(sides, case or 0), *found.notes))
+    return replace(found, notes=(*notes, *describe_cases(sides, case or 0), *found.notes))
 
 
 def compare_items(

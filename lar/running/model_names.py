@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
 from lar.dumps.graph import CONSTANT
@@ -20,6 +20,11 @@ from lar.files.input_file import check_input
 Side = TypeVar("Side")
 
 FLAG = "--model"
+
+Models: TypeAlias = Mapping[str, "str | os.PathLike[str]"]
+
+# A model that has less of a dump's tensors may be another one.
+LEAST_SHARE = 0.4
 
 # The kinds of operators that hold the data of their input, in other axes or of another type.
 MOVES = ("move", "cast")
@@ -90,9 +95,38 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> Dump:
     return dump.with_index(index)
 
 
-def give_models(
-    sides: Sequence[Dump | Side], letters: str, models: Mapping[str, str | os.PathLike[str]]
-) -> list[Dump | Side]:
+def share_of_model(index: DumpIndex, model: Path) -> tuple[int, int]:
+    """Return how many tensors of a dump, without its constants, a model has, and how many there
+    are."""
+    names = {name for each in read_operators(model) for name in (*each.inputs, *each.outputs)}
+    starts = tuple(operator_kinds_of(index.engine).rounded)
+    constants = {key for each in index.operators if each.constant for key in each.outputs}
+    tensors = [tensor for tensor in index.tensors if tensor.key not in constants]
+    alike = {SEPARATORS.sub("_", name) for name in names if name}
+
+    def is_known(name: str) -> bool:
+        plain = next((name.removeprefix(it) for it in starts if name.startswith(it)), name)
+        return SEPARATORS.sub("_", plain) in alike
+
+    known = [tensor for tensor in tensors if is_known(tensor.name) or is_known(tensor.origin)]
+    return len(known), len(tensors)
+
+
+def notes_on_models(sides: Iterable[object], letters: str, models: Models) -> Iterator[str]:
+    """Yield a note for each dump of which its model has but a small part."""
+    for letter, side in zip(letters, sides, strict=False):
+        model = models.get(letter) or models.get("")
+        if not isinstance(side, Dump) or model is None:
+            continue
+        known, count = share_of_model(side.index, Path(model))
+        if known < LEAST_SHARE * count:
+            yield (
+                f"{os.fspath(model)} has {known} of the {count} tensors of {letter}: it may be "
+                "another model"
+            )
+
+
+def give_models(sides: Sequence[Dump | Side], letters: str, models: Models) -> list[Dump | Side]:
     """Return sides of which the dumps have their models' names; `models` has files by letters,
     under an empty one that of all dumps.
 

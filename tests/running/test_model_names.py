@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import lar
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.dump import Dump, DumpIndex
+from lar.dumps.index import open_dump
 from lar.engines import read_operators
 from lar.errors import UsageError
 from lar.reports.compare_text import describe_culprit
@@ -121,3 +122,16 @@ def test_a_file_is_for_one_side_or_for_all() -> None:
     assert parse_models(["m.onnx"]) == {"": "m.onnx"}
     assert parse_models(["A=m.onnx", "B=a=b.mge"]) == {"A": "m.onnx", "B": "a=b.mge"}
     assert parse_models(["./A=m.onnx"]) == {"": "./A=m.onnx"}
+
+
+def test_a_model_that_shares_a_name_or_two_is_doubted(model: str) -> None:
+    others = {f"stage{number}": CONV + number for number in range(4)}
+    arrays = {"data": ARRAYS["data"], **others}
+    found = lar.compare(arrays, arrays, models={"B": model})
+    assert found.notes == (f"{model} has 1 of the 5 tensors of B: it may be another model",)
+    assert lar.compare(ARRAYS, ARRAYS, models=model).notes == ()
+    dump = open_dump(MODELS.parent / "tests" / "data" / "aarch64" / "digits_cnn")
+    named = str(MODELS / "digits_cnn.onnx")
+    assert lar.compare(dump, dump, models=named).notes == ()
+    (note,) = lar.compare(dump, dump, models={"A": str(MODELS / "mobilenet_v2.onnx")}).notes
+    assert note.endswith("tensors of A: it may be another model")
