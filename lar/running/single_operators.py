@@ -97,12 +97,20 @@ class IsolatedOperators(Listener):
 
     @contextlib.contextmanager
     def turn(self, output: str, values: Sequence[str]) -> Iterator[int]:
-        """Write what a turn asks for, and remove all files of it in the end."""
+        """Write what a turn asks for, and remove all files of it in the end.
+
+        Raises:
+            LarError: its files cannot be written or read.
+        """
         number, self._number = self._number, self._number + 1
         request = {"output": output, "values": values}
-        (self.folder / f"{number}.json").write_text(json.dumps(request))
         try:
+            (self.folder / f"{number}.json").write_text(json.dumps(request))
             yield number
+        except OSError as error:
+            # NumPy's own errors, of what was written in part, have no reason.
+            reason = (error.strerror or "not all was written").lower()
+            raise LarError(f"its values cannot be kept in a file: {reason}") from None
         finally:
             for file in self.folder.glob(f"{number}.*"):
                 file.unlink()

@@ -106,6 +106,27 @@ def test_an_engine_that_crashes_on_the_rest_of_a_model_still_runs_operators_alon
     assert found == ["ok", crash, "ok", crash, "ok", crash]
 
 
+def test_a_full_disk_is_the_problem_of_one_operator(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    save = np.save
+    full = OSError("150528 requested and 14304 written")  # as NumPy raises it
+    errors: list[OSError | None] = [OSError(28, "No space left on device"), full, None]
+
+    def save_or_fail(place: Path, array: Array) -> None:
+        if error := errors.pop(0):
+            raise error
+        save(place, array)
+
+    monkeypatch.setattr(np, "save", save_or_fail)
+    with IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), folder) as it:
+        found = [outcome(it) for _ in range(3)]
+    start = "its values cannot be kept in a file: "
+    assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]
+
+
 def test_an_engine_that_cannot_do_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lar.engines.fake.FakeEngine.isolating_driver", "")
     spec = RunSpec(model="m.fake", engine="fake", driver="script")
