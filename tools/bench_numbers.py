@@ -204,23 +204,24 @@ def rank_layers(folder: Path, case: Case, draw: int, *, whole: bool) -> float:
     quantized, plain = (folder / side.model for side in (case.actual, case.expected))
     feeds = [{"data": each} for each in items_of_draw(folder, case, draw)]
     truth = costs_by_leaving_out(quantized, plain, feeds, whole=whole)
-    ours = rank_by_lar(folder, case, draw)
+    ours = costs_by_single_errors(isolate(folder, case, draw), quantized, whole=whole)
     return rank_correlation(list(truth.values()), [ours[name] for name in truth])
 
 
 @functools.cache
-def rank_by_lar(folder: Path, case: Case, draw: int) -> dict[str, float]:
-    """Return the parts of a model's layers in the loss, as `lar compare --isolate` finds them."""
+def isolate(folder: Path, case: Case, draw: int) -> Comparison:
+    """Compare a quantised model with its original, each operator alone too."""
     quantized, plain = (folder / side.model for side in (case.actual, case.expected))
     stack = folder / f"{case.actual.network}.items.npz"
     np.savez(stack, data=np.stack(items_of_draw(folder, case, draw)))
-    comparison = lar.compare(
+    found = lar.compare(
         f"{quantized} --graph-optimization-level disable",
         f"{plain} --graph-optimization-level basic",
         input=[str(stack)],
         isolate=True,
     )
-    return costs_by_single_errors(comparison, quantized)
+    assert isinstance(found, Comparison)
+    return found
 
 
 def items_of_draw(folder: Path, case: Case, draw: int) -> list[Array]:

@@ -19,6 +19,8 @@ ACTIVATIONS = ("Relu", "Clip")
 # What it appends to the names of weights, and of outputs before they are rounded.
 QUANTIZED = "_quantized"
 APPENDED = "_QuantizeLinear_Input"
+# What a layer gives, then the same rounded.
+ENDINGS = ("", APPENDED, "_QuantizeLinear_Output", "_DequantizeLinear_Output")
 
 Makers = Mapping[str, onnx.NodeProto]
 
@@ -153,22 +155,21 @@ def run(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Array]]) -> Array:
     return array
 
 
-def costs_by_single_errors(found: Comparison, quantized: Path) -> dict[str, float]:
+def costs_by_single_errors(found: Comparison, quantized: Path, *, whole: bool) -> dict[str, float]:
     """Return what `lar compare --isolate` says of the same layers: what the single error of each
-    makes of the loss."""
-    singles = {each.actual.name: square for each, square in squares_of_loss(found.tensors)}
-    nodes = onnx.load(quantized).graph.node
-    return {
-        node.name: single_of(node.output[0].removesuffix(APPENDED), singles)
-        for node in nodes
-        if node.op_type in LAYERS
-    }
+    makes of the loss, as a square.
 
-
-def single_of(name: str, singles: Mapping[str, float]) -> float:
-    """Return the number of a tensor, or of what it was quantised to."""
-    endings = ("", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
-    return next((singles[name + end] for end in endings if name + end in singles), 0.0)
+    With `whole`, the part of the quantiser behind a layer is added where that has a row of its own:
+    it rounds what the layer gives, and is left out with it.
+    """
+    squares = {each.actual.name: square for each, square in squares_of_loss(found.tensors)}
+    costs = {}
+    for node in onnx.load(quantized).graph.node:
+        if node.op_type in LAYERS:
+            name = node.output[0].removesuffix(APPENDED)
+            parts = [squares[name + end] for end in ENDINGS if name + end in squares]
+            costs[node.name] = sum(parts if whole else parts[:1])
+    return costs
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
