@@ -6,13 +6,15 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lar.cli import scenario
 from lar.errors import EXIT_CODES, UsageError, printable
 from lar.options.arguments import add_option
 from lar.options.option import Group
-from lar.options.table import SAVE, STORE, TAG
+from lar.options.rules import Asked, check_rules, needs
+from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
 from lar.options.values import parse_path, parse_share, parse_span
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from lar.results.store import Added, Store
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
+
+RULES = (needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),)
 
 MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
 
@@ -100,6 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(group, TAG, "keep the results with this tag")
     add_option(group, STORE, "keep them in this store instead of the user's own")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group = parser.add_argument_group("other machines")
+    add_option(group, SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)")
+    add_option(group, ON)
     groups: dict[Group, argparse._ArgumentGroup] = {}
     for option in BENCH_OPTIONS:
         if option.group not in groups:
@@ -128,14 +135,23 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
 
+    check_rules(RULES, Asked(vars(arguments)))
     options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
-    variants = make_variants(arguments.models, [*map(parse_vary, arguments.vary)], options)
+    elsewhere = arguments.scheduler is not None
+    axes = [*map(parse_vary, arguments.vary)]
+    variants = make_variants(arguments.models, axes, options, elsewhere=elsewhere)
     baseline = find_baseline(variants, arguments.baseline)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
         store = open_asked_store(arguments, stack)
         line = stack.enter_context(PacedLine(sys.stderr))
-        bench = run_bench(
+        measure = run_bench
+        if elsewhere:
+            from lar.farm.runs import bench_on_farm, open_farm  # few benches are made elsewhere
+
+            farm = stack.enter_context(open_farm(arguments.scheduler))
+            measure = partial(bench_on_farm, farm, arguments.on or "")
+        bench = measure(
             variants,
             baseline,
             budget_seconds=arguments.budget,

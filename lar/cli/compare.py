@@ -6,20 +6,21 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.errors import Interrupted, UsageError
 from lar.options.arguments import add_option
-from lar.options.rules import Asked, check_rules, excludes, fact, typed
-from lar.options.table import OPTIONS
+from lar.options.rules import Asked, check_rules, excludes, fact, needs, typed
+from lar.options.table import ON, OPTIONS, SCHEDULER
 from lar.options.values import parse_limit
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.comparison import Comparison, ComparisonOfSides
-    from lar.running.compared_dumps import Side
+    from lar.records.run import RunContext, RunResult, RunSpec
+    from lar.running.compared_dumps import MakeOn, Side
 
 SIDE = (
     "a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of --io-dump, or "
@@ -59,6 +60,13 @@ RULES = (
         INPUT_OPTIONS,
         fact("two dumps", are_dumps),
         why="only a model can be fed",
+        hint="leave {first} out, or give a model as A or B",
+    ),
+    needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),
+    excludes(
+        SCHEDULER,
+        fact("two dumps", are_dumps),
+        why="no model is run",
         hint="leave {first} out, or give a model as A or B",
     ),
 )
@@ -156,6 +164,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the form of a report whose name has none (default markdown for -)",
     )
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group = parser.add_argument_group("other machines")
+    add_option(
+        group, SCHEDULER, "have workers of this Dask scheduler run the models (`lar help farm`)"
+    )
+    add_option(group, ON, 'take a worker that has this label; for one side: "m.onnx --on x86"')
     group = parser.add_argument_group("input of models, on all sides")
     group.add_argument(
         "--case",
@@ -185,6 +198,7 @@ def main(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         sides = [side_of(text) for text in texts_of(vars(arguments))]
         files = open_reports(arguments, sides, stack) if arguments.report else []
+        make_on = stack.enter_context(open_workers(arguments)) if arguments.scheduler else None
         with LateLine(sys.stderr) as line:
             comparison: Comparison | ComparisonOfSides = compare(
                 sides[0],
@@ -201,6 +215,7 @@ def main(arguments: argparse.Namespace) -> int:
                 name_map=arguments.map,
                 models=parse_models(arguments.model),
                 progress=line.show,
+                make_on=make_on,
                 **{key: value for key, value in vars(arguments).items() if key in INPUT_KEYS},
             )
         if not any(file.to_stdout for file in files):
@@ -213,6 +228,23 @@ def main(arguments: argparse.Namespace) -> int:
     if comparison.interrupted:
         return Interrupted.exit_code
     return 0 if comparison.same else 1
+
+
+@contextlib.contextmanager
+def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
+    """Connect to the scheduler; return what makes a run on one of its workers.
+
+    Raises:
+        LarError: it cannot be used.
+    """
+    from lar.farm.runs import make_on_farm, open_farm  # few comparisons are of other machines
+
+    with open_farm(arguments.scheduler) as farm:
+
+        def make_on(spec: RunSpec, context: RunContext, label: str) -> RunResult:
+            return make_on_farm(farm, label or arguments.on or "", spec, context)
+
+        yield make_on
 
 
 def render(

@@ -37,9 +37,8 @@ def main(arguments: argparse.Namespace) -> int:
             worker = stack.enter_context(start_worker("run", engine, driver, environment, python))
 
         values = vars(arguments)
-        spec = plan_run(
-            arguments.model, values, began=began, start=None if arguments.in_process else start
-        )
+        is_here = arguments.scheduler is None and not arguments.in_process
+        spec = plan_run(arguments.model, values, began=began, start=start if is_here else None)
         # The worker loads its libraries while this process loads its own.
         from lar.cli.run_console import Console
         from lar.records.run import RunContext
@@ -52,4 +51,10 @@ def main(arguments: argparse.Namespace) -> int:
             resume=arguments.resume,
         )
         console = stack.enter_context(Console(spec, context, values))
+        if arguments.scheduler is not None:
+            from lar.farm.runs import make_on_farm, open_farm  # few runs are made elsewhere
+
+            farm = stack.enter_context(open_farm(arguments.scheduler))
+            result = make_on_farm(farm, arguments.on or "", spec, context, console.printer)
+            return console.finish(result)
         return console.finish(make_run(spec, context, console.printer, worker))

@@ -49,7 +49,7 @@ SCENARIO_OF: Mapping[str, ScenarioName] = {
 # What `lar bench` does with variants alone.
 OF_VARIANTS = (
     *("vary", "baseline", "fail_if_slower", "budget", "margin"),
-    *("csv", "html", "save", "tag", "store"),
+    *("csv", "html", "save", "tag", "store", "scheduler", "on"),
 )
 
 

@@ -436,6 +436,14 @@ class Engine(abc.ABC):
         """
         return None
 
+    def files_beside(self, path: Path) -> tuple[str, ...]:
+        """Return the files that a model file names, as it names them: weights of its own.
+
+        Raises:
+            ValueError, OSError: the model cannot be read.
+        """
+        return ()
+
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
         """Return one line that the user should know about a result; the environment is the
         worker's."""

@@ -10,7 +10,17 @@ from lar.options.values import parse_path
 T = TypeVar("T")
 
 Purpose = Literal[
-    "run", "setting", "input", "dataset", "dump", "profile", "check", "cache", "report", "debug"
+    "run",
+    "setting",
+    "input",
+    "dataset",
+    "dump",
+    "profile",
+    "check",
+    "cache",
+    "report",
+    "farm",
+    "debug",
 ]
 """What an option is for, by which lar treats it:
 
@@ -23,6 +33,7 @@ profile   times of operators: the plain run before a profiled one leaves these o
 check     what makes a run fail although the engine did not
 cache     a file that a run reads, and that it writes too when it has found something new
 report    what lar prints and writes of the result; of the command line alone
+farm      the machine that makes the run; of the command line alone
 debug     for finding faults of lar; of the command line alone
 """
 
@@ -114,12 +125,12 @@ class Option(Generic[T]):
     def by_engine(self) -> bool:
         """Whether an engine honours it, as a row in the engine's own table says, and refuses it
         without one. Otherwise lar honours it, for every engine."""
-        return self.purpose not in ("run", "input", "dataset", "report", "debug")
+        return self.purpose not in ("run", "input", "dataset", "report", "farm", "debug")
 
     @property
     def is_for_command_line(self) -> bool:
         """Whether `lar.run` in Python does not take it."""
-        return self.purpose in ("report", "debug")
+        return self.purpose in ("report", "farm", "debug")
 
     def of(self, values: Mapping[str, Any]) -> T | None:
         """Return the option's value among others, None when it is not given."""

@@ -47,6 +47,7 @@ IN_DUMP = Group("dump", "dumps of tensors", "dump")
 IN_PROFILE = Group("profile", "profiles", "profile")
 IN_CHECK = Group("check", "checks", "check")
 IN_REPORT = Group("report", "reports of a run", "report")
+IN_FARM = Group("farm", "other machines", "farm")
 IN_DEBUG = Group("debug", "finding faults", "debug")
 
 # Run
@@ -567,6 +568,17 @@ GET_STATIC_MEM_INFO = PathOption(
     purpose="setting",
 )
 
+# Other machines
+
+SCHEDULER = Option(
+    "scheduler",
+    "have a worker of this Dask scheduler make the run (`lar help farm`)",
+    IN_FARM,
+    str,
+    "dask://HOST:PORT",
+)
+ON = Option("on", "with --scheduler, take a worker that has this label", IN_FARM, str, "LABEL")
+
 # Finding faults
 
 IN_PROCESS = Switch(
@@ -596,6 +608,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     *(PROFILE, PROFILE_HOST, PROFILE_RAW, PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
     *(RANGE, CHECK_VAR_VALUE, CHECK_DISPATCH, DISABLE_ASSERT_THROW),
     *(MODEL_INFO, JSON, CSV, SAVE, TAG, STORE, VERBOSE, GET_STATIC_MEM_INFO),
+    *(SCHEDULER, ON),
     *(IN_PROCESS, DEBUG),
 )
 

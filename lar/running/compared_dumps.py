@@ -27,9 +27,9 @@ from lar.errors import UsageError
 from lar.files.input_file import check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import FLAGS, option_of
+from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
-from lar.records.run import RunResult, TensorInfo
+from lar.records.run import RunContext, RunResult, TensorInfo
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class ModelRun:
     """A model and the options to run it with, by key, as texts.
 
     A model with testcases brings its own inputs; of several testcases one is compared. `item`
-    counts the item of a data set to run it on, None without one.
+    counts the item of a data set to run it on, None without one. `label` is that of the worker
+    which runs it, where a scheduler has some.
     """
 
     text: str
@@ -53,6 +54,7 @@ class ModelRun:
     options: Mapping[str, Any]
     case_count: int = 0
     item: int | None = None
+    label: str = ""
 
     @property
     def has_testcases(self) -> bool:
@@ -65,6 +67,9 @@ if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray[Any, Any]
 
 Side: TypeAlias = Dump | ModelRun
+
+MakeOn: TypeAlias = Callable[["RunSpec", RunContext, str], RunResult]
+"""What makes a run on another machine, one that has a label."""
 GivenSide: TypeAlias = "str | os.PathLike[str] | Array | Mapping[str, Any] | Side"
 
 
@@ -97,6 +102,7 @@ def compare(
     progress: Progress = ignore,
     name_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
     models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
+    make_on: MakeOn | None = None,
     **options: Any,
 ) -> Comparison | ComparisonOfSides:
     """Compare two or more dumps, tensors from elsewhere, or models with their options.
@@ -122,6 +128,7 @@ def compare(
             file with them, as `--map` takes it.
         models: the model file that dumps and arrays are of, for its names and its graph; or such
             files by the letters of their sides, as {"A": "model.onnx"}.
+        make_on: makes the runs of models on other machines.
         options: flags of `lar run` by key, for models of both sides, as `input="cat.npy"`.
 
     Raises:
@@ -132,7 +139,7 @@ def compare(
         from lar.running.plan import parse_values  # two dumps need none
 
         known: tuple[str, ...] = ("rtol", "atol", "max_error", "raw", "case", "isolate", "only")
-        known += ("truth", "progress", "name_map", "models")
+        known += ("truth", "progress", "name_map", "models", "make_on")
         parse_values(options, known)
     if only not in get_args(Only):
         raise UsageError(f"{only!r} is neither common nor outputs", flag="--only")
@@ -144,6 +151,7 @@ def compare(
         for side, letter in zip((actual, expected, *others), ascii_uppercase, strict=False)
     ]
     check_case(sides, case)
+    check_labels(sides, make_on, isolate=isolate)
     notes: tuple[str, ...] = ()
     if models:
         from lar.running.model_names import give_models, notes_on_models
@@ -161,7 +169,7 @@ def compare(
             raise UsageError("has the names of two sides", "give two", flag="--map")
         if truth:
             raise UsageError("judges one side and one other", "give two", flag="--truth")
-        several = compare_several(sides, compare_two, options, case or 0, progress)
+        several = compare_several(sides, compare_two, options, case or 0, progress, make_on)
         return replace(several, notes=(*notes, *several.notes))
     names = read_name_map(name_map) if isinstance(name_map, (str, os.PathLike)) else name_map
     alone, left_out = spec_to_isolate(sides[0], options) if isolate else (None, ())
@@ -185,7 +193,7 @@ def compare(
             operators = stack.enter_context(IsolatedOperators(alone, place))
 
         def compare_once(sides: list[Side], place: Path, progress: Progress) -> Comparison:
-            dumps, fed = open_sides(sides, options, place, case or 0, progress)
+            dumps, fed = open_sides(sides, options, place, case or 0, progress, make_on)
             found = compare_two(
                 dumps[0], dumps[1], progress=progress, operators=operators, name_map=names
             )
@@ -269,7 +277,11 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
     from lar.running.plan import parse_values, plan_run
 
     specs = [
-        plan_run(side.model, parse_values({"iter": 1, "warmup_iter": 0, **shared, **side.options}))
+        plan_run(
+            side.model,
+            parse_values({"iter": 1, "warmup_iter": 0, **shared, **side.options}),
+            elsewhere=True,
+        )
         if isinstance(side, ModelRun) and has_input
         else None
         for side, has_input in zip(sides, given, strict=True)
@@ -380,6 +392,7 @@ def compare_several(
     options: Mapping[str, Any],
     case: int,
     progress: Progress = ignore,
+    make_on: MakeOn | None = None,
 ) -> ComparisonOfSides:
     """Compare three or more sides with the first one; `compare_two` is `compare_dumps` with what
     holds for each pair of them.
@@ -393,7 +406,7 @@ def compare_several(
     from lar.files.work_folders import work_folder
 
     with work_folder() as folder:
-        dumps, fed = open_sides(sides, options, Path(folder), case, progress)
+        dumps, fed = open_sides(sides, options, Path(folder), case, progress, make_on)
 
         def compare_numbered(one: int, other: int) -> Comparison:
             names = ascii_uppercase[one], ascii_uppercase[other]
@@ -470,6 +483,27 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
             )
 
 
+def check_labels(sides: Sequence[Side], make_on: MakeOn | None, *, isolate: bool) -> None:
+    """Refuse labels where there is no scheduler, and what is done on this machine alone.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
+    if make_on is None and label:
+        raise UsageError(
+            f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers",
+            f"add {SCHEDULER.usage}",
+            flag=f"{ON.flag} {label}",
+        )
+    if make_on is not None and isolate:
+        raise UsageError(
+            "runs operators on this machine, and the models run on others",
+            f"leave it out, or leave {SCHEDULER.flag} out",
+            flag="--isolate",
+        )
+
+
 def open_side(side: GivenSide, letter: str) -> Side:
     """Return a side as it is compared.
 
@@ -514,10 +548,17 @@ def side_of(text: str) -> Side:
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
-    """Return a side that is run; a failing testcase does not stop it."""
+    """Return a side that is run; a failing testcase does not stop it.
+
+    Raises:
+        UsageError: an option is not that of a side.
+    """
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
-    return ModelRun(text, model, {**judged, **options}, count)
+    if SCHEDULER.key in options:
+        raise UsageError("is for all sides", "give it beside them", flag=SCHEDULER.flag)
+    label = options.pop(ON.key, "")
+    return ModelRun(text, model, {**judged, **options}, count, label=label)
 
 
 def is_model(path: Path) -> bool:
@@ -575,6 +616,7 @@ def open_sides(
     folder: Path,
     case: int,
     progress: Progress = ignore,
+    make_on: MakeOn | None = None,
 ) -> tuple[list[Dump], dict[int, tuple[str, ...]]]:
     """Run the models among the sides, on the same inputs; their dumps go into a folder.
 
@@ -598,7 +640,7 @@ def open_sides(
             untold = bool(inputs) and not any(map(brings_inputs, sides))
             generated = describe_fill(shared) if untold else ""
             progress(f"running {side.text}")
-            side, result = run_side(side, values, folder / f"side{number}", case)
+            side, result = run_side(side, values, folder / f"side{number}", case, make_on)
             fed[number] = describe_fed(result, generated)
         dumps[number] = side
     return [dumps[number] for number in range(len(sides))], fed
@@ -610,7 +652,11 @@ def brings_inputs(side: Side) -> bool:
 
 
 def run_side(
-    side: ModelRun, options: Mapping[str, Any], folder: Path, case: int
+    side: ModelRun,
+    options: Mapping[str, Any],
+    folder: Path,
+    case: int,
+    make_on: MakeOn | None = None,
 ) -> tuple[Dump, RunResult]:
     """Run a model once and open what it dumped; its own options come before those of both.
 
@@ -619,19 +665,19 @@ def run_side(
         LarError: it did not run.
     """
     # Not before: two dumps are compared without what a run needs.
-    from lar.records.run import RunContext
     from lar.running.plan import parse_values, plan_run
     from lar.running.steps import make_run
     from lar.running.tasks import failure_of
 
     values = {"iter": 1, "warmup_iter": 0, "bin_io_dump": str(folder), **options, **side.options}
-    spec = plan_run(side.model, parse_values(values))
+    spec = plan_run(side.model, parse_values(values), elsewhere=make_on is not None)
     if side.item is not None:
         spec = replace(spec, items=spec.items[side.item : side.item + 1])
     # What an `--input` expects is not judged: the two sides are compared.
     cases = spec.cases[case : case + 1] if side.has_testcases else ()
     context = RunContext(overwrite=values.get("overwrite", False))
-    result = make_run(replace(spec, cases=cases), context)
+    spec = replace(spec, cases=cases)
+    result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":

@@ -31,6 +31,7 @@ from lar.options.table import (
     MAX_TIME,
     MIN_TIME,
     OPTIONS,
+    SCHEDULER,
     SETTINGS,
     TARGET_CI,
     THREAD,
@@ -61,13 +62,19 @@ Start = Callable[[str, str, Mapping[str, str], str], None]
 
 
 def plan_run(
-    model: str, values: Mapping[str, Any], *, began: float | None = None, start: Start | None = None
+    model: str,
+    values: Mapping[str, Any],
+    *,
+    began: float | None = None,
+    start: Start | None = None,
+    elsewhere: bool = False,
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
     `values` holds option values by key; those left out have their defaults. The time limit counts
     from `began` on the monotonic clock, or from now. `start` is called when nothing is left to be
-    refused, so that a worker loads its libraries while this process makes the spec.
+    refused, so that a worker loads its libraries while this process makes the spec. A run that is
+    made `elsewhere`, as with --scheduler, needs no engine on this machine.
 
     Raises:
         UsageError: the model cannot be read or the options cannot be honoured.
@@ -160,7 +167,7 @@ def plan_source(
     check_rules(rules, asked)
     refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
     engine.check_model(Path(source.model), settings)
-    if not values["python"]:  # another one may have other engines
+    if not (elsewhere or SCHEDULER.is_given(values) or values["python"]):  # which may have others
         require_engine(engine, source.model)
     check_count(asked, source, items or ())
     check_files(values)

@@ -46,23 +46,42 @@ def make_run(
     context: RunContext,
     listener: Listener | None = None,
     early: WorkerProcess | None = None,
+    *,
+    make: Make | None = None,
 ) -> RunResult:
     """Make a planned run, in a worker process or in this one, and return its result.
 
-    `early` is a worker that was started for it beforehand.
+    `early` is a worker that was started for it beforehand. `make` makes it elsewhere: it is given
+    the spec and the context of a run whose files have their places.
 
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    make = maker_of(spec, launcher_of(context, early))
-    with place_artifacts(spec, context) as (left, placed), unpack_cases(left, placed) as ready:
-        result = make(*ready, listener or Listener())
+    chosen = make or partial(make_here, early=early)
+    with place_artifacts(spec, context) as (left, placed):
+        result = chosen(left, placed, listener or Listener())
         result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
 
         result = add_earlier_classes(spec, result)
     return result_as_asked(spec, left, result)
+
+
+def make_here(
+    spec: RunSpec,
+    context: RunContext,
+    listener: Listener,
+    early: WorkerProcess | None = None,
+) -> RunResult:
+    """Make a run whose files have their places, on this machine.
+
+    Raises:
+        UsageError: its testcases are damaged.
+    """
+    make = maker_of(spec, launcher_of(context, early))
+    with unpack_cases(spec, context) as ready:
+        return make(*ready, listener)
 
 
 @contextlib.contextmanager

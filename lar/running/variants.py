@@ -14,7 +14,7 @@ from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ENGINE_ENV, option_of
+from lar.options.table import BY_KEY, ENGINE_ENV, ON, SCHEDULER, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_dumps import parse_words
@@ -100,6 +100,12 @@ def known_option(key: str, named: str) -> Option[Any]:
     if option is None:
         hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
         raise UsageError("unknown flag", hint or "`lar run --help all` lists the flags", flag=named)
+    if option in (SCHEDULER, ON):
+        raise UsageError(
+            "is for all variants: results of different machines are never mixed",
+            "make a bench on each machine, and put them side by side with `lar results`",
+            flag=named,
+        )
     if option.key not in BENCH_KEYS:
         subject = "" if named == option.flag else f"{option.flag} "
         raise UsageError(
@@ -134,11 +140,16 @@ def split_values(text: str) -> list[str]:
 
 
 def make_variants(
-    specs: Sequence[str], axes: Sequence[Axis], options: Mapping[str, Any]
+    specs: Sequence[str],
+    axes: Sequence[Axis],
+    options: Mapping[str, Any],
+    *,
+    elsewhere: bool = False,
 ) -> tuple[Variant, ...]:
     """Return every combination of what is compared, in the order given, planned or refused.
 
-    `options` hold for all; those of a spec come before them, and what varies before both.
+    `options` hold for all; those of a spec come before them, and what varies before both. Variants
+    that are measured `elsewhere` need no engine on this machine.
 
     Raises:
         UsageError: a word or a value is wrong, or all variants are refused.
@@ -163,7 +174,8 @@ def make_variants(
                 model,
                 join_options(shared, own),
                 {key: each.get(key, "") for key in columns},
-            )
+            ),
+            elsewhere=elsewhere,
         )
         for name, (model, own), each in zip(named, given, texts, strict=True)
     ]
@@ -248,10 +260,10 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
             yield name if BY_KEY[key].parse is None else f"{name}={text}"
 
 
-def plan_variant(variant: Variant) -> tuple[Variant, LarError | None]:
+def plan_variant(variant: Variant, *, elsewhere: bool = False) -> tuple[Variant, LarError | None]:
     """Return a variant with its spec, or with why it is refused, and the error."""
     try:
-        spec = plan_run(variant.model, parse_values(variant.options))
+        spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
             raise UsageError(
                 f"is a data set of {len(spec.items)} items, and a bench feeds one",

@@ -166,6 +166,11 @@ class OnnxRuntime(Engine):
             left_out=tuple(key for key in settings if key not in held),
         )
 
+    def files_beside(self, path: Path) -> tuple[str, ...]:
+        from lar.engines.onnxruntime.external_data import files_beside
+
+        return files_beside(path)
+
     def find_devices(self) -> tuple[str, ...]:
         from lar.engines.onnxruntime.session import find_devices
 

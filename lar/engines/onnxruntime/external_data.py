@@ -18,6 +18,7 @@ from lar.engines.onnxruntime.model_fields import (
     is_ort_format,
     mapped,
     may_have_external_data,
+    weights_files,
 )
 from lar.errors import UsageError, printable
 from lar.files.input_file import open_input
@@ -51,6 +52,18 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
     sizes: dict[str, int] = {}
     for each in sorted(found):
         check_tensor(each, model, allowed, sizes)
+
+
+def files_beside(model: Path) -> tuple[str, ...]:
+    """Return the files that a model's weights are in, as it names them.
+
+    Raises:
+        ValueError, OSError: it cannot be read.
+    """
+    with mapped(model) as data:
+        if is_ort_format(data) or not may_have_external_data(data):
+            return ()
+        return weights_files(data)
 
 
 def check_tensor(

@@ -57,6 +57,11 @@ class Reference(Engine):
         allowed = str(settings.get("allow_external_data", ""))
         check_external_data(path, allowed.splitlines())
 
+    def files_beside(self, path: Path) -> tuple[str, ...]:
+        from lar.engines.onnxruntime.external_data import files_beside
+
+        return files_beside(path)
+
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
 
