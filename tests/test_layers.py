@@ -20,6 +20,7 @@ MODULES = {
 # are for all.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
+    ("farm",),
     ("tuning",),
     ("running", "reports"),
     ("worker", "results"),

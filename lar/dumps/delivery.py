@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import platform
 import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -75,7 +74,7 @@ def finish_dump(
         device=engine.device if engine else spec.device,
         provider=engine.libraries.get("provider", "") if engine else "",
         system=result.machine.system if result.machine else "",
-        architecture=platform.machine(),
+        architecture=result.machine.architecture if result.machine else "",
         processor=result.machine.processor if result.machine else "",
         iteration=number_of_run(spec, last if facts.iteration is None else facts.iteration),
         **facts_of_run(spec, result.model.sha256 if result.model else ""),

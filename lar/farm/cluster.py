@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple, Protocol
 
@@ -72,8 +73,10 @@ class Cluster(Protocol):
             LarError: the connection is lost, or the function failed.
         """
 
-    def call_at_once(self, function: Callable[..., Any], *arguments: Any, worker: str) -> None:
-        """Call a function on a worker that may be busy."""
+    def call_at_once(
+        self, function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, worker: str
+    ) -> None:
+        """Call a function on a worker that may be busy, and do not wait for it."""
 
     def listen(self, take: Callable[[Mapping[str, Any]], None]) -> None:
         """Have a function take what workers publish."""
@@ -207,11 +210,14 @@ class DaskCluster:
                 raise WorkerLost(worker) from None
             raise LarError(f"the worker {worker} failed: {error}", flag=FLAG) from None
 
-    def call_at_once(self, function: Callable[..., Any], *arguments: Any, worker: str) -> None:
+    def call_at_once(
+        self, function: Callable[..., Coroutine[Any, Any, None]], *arguments: Any, worker: str
+    ) -> None:
         self._client.run(function, *arguments, workers=[worker], wait=False, on_error="ignore")
 
     def listen(self, take: Callable[[Mapping[str, Any]], None]) -> None:
         self._client.subscribe_topic(TOPIC, lambda event: take(event[1]))
 
     def close(self) -> None:
-        self._client.close(timeout=2)
+        with contextlib.suppress(Exception):  # a scheduler that has gone, or is slow
+            self._client.close(timeout=2)

@@ -494,4 +494,5 @@ def kind_of_machine(machine: MachineFacts) -> tuple[object, ...]:
     """Return what two machines have in common whose results may be compared."""
     memory = machine.memory_bytes and round(machine.memory_bytes / 2**30)
     cores = (machine.cores, machine.usable_cores, machine.threads_per_core, machine.cpu_limit)
-    return (machine.processor, *cores, memory, machine.system, machine.governor)
+    names = (machine.processor, machine.architecture, machine.system, machine.governor)
+    return (*names, *cores, memory)

@@ -92,8 +92,8 @@ def folder_of(job: str) -> Path:
     return home() / "jobs" / job
 
 
-def interrupt(job: str) -> None:
-    """Have a job end soon."""
+async def interrupt(job: str) -> None:
+    """Have a job end soon; Dask calls it while the job goes on."""
     _interrupted.add(job)
 
 

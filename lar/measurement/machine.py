@@ -57,6 +57,7 @@ def read_machine(
         load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         cpu_limit=read_cpu_limit(),
         variables=variables,
+        architecture=platform.machine(),
     )
 
 

@@ -310,6 +310,7 @@ class Machine(TypedDict, total=False):
     load: float | None
     cpu_limit: float | None
     variables: dict[str, str]
+    architecture: str
 
 
 class ProfileFacts(

@@ -263,6 +263,7 @@ class MachineFacts:
         load: how many threads computed or wanted to, on average over the last minute.
         cpu_limit: the limit of CPU time of the process's cgroup, in CPUs.
         variables: the environment variables of the worker that libraries heed.
+        architecture: of its instructions, as the system names it: x86_64, aarch64.
     """
 
     system: str
@@ -278,6 +279,7 @@ class MachineFacts:
     load: float | None = None
     cpu_limit: float | None = None
     variables: dict[str, str] = field(default_factory=dict)
+    architecture: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,8 +86,8 @@ def plan_run(
     source = add_test_set(source_of(model), values["input"] or ())
     if SETTINGS.is_given(values):
         with naming_settings(values):
-            return plan_source(source, add_settings(source, values), began, start)
-    return plan_source(source, values, began, start)
+            return plan_source(source, add_settings(source, values), began, start, elsewhere)
+    return plan_source(source, values, began, start, elsewhere)
 
 
 def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,6 +110,13 @@ def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
         given[ENGINE_ENV.key] = [*found[ENGINE_ENV.key], *given[ENGINE_ENV.key]]
     joined = {**values, **found, **given}
     if not FORCE.of(values):
+        if SCHEDULER.is_given(values):
+            raise UsageError(
+                "was made for one machine, and another makes the run",
+                "--force takes it all the same",
+                flag=SETTINGS.flag,
+                subject=path,
+            )
         engine = engine_for(Path(source.model), joined["engine"])
         own_python = not joined["python"]
         check_fit(settings, path, source.model, engine, own_python=own_python)
@@ -147,7 +154,11 @@ def naming_settings(values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def plan_source(
-    source: Source, values: Mapping[str, Any], began: float | None, start: Start | None
+    source: Source,
+    values: Mapping[str, Any],
+    began: float | None,
+    start: Start | None,
+    elsewhere: bool,
 ) -> RunSpec:
     """Return the spec of a run of a model or of testcases; `values` has every option.
 

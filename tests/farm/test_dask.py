@@ -1,0 +1,220 @@
+"""A real scheduler and two labelled workers, all processes of their own; one of each is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from lar.errors import LarError
+from lar.farm import cluster as dask_cluster
+from lar.farm import field
+from lar.farm.field import Field
+from lar.farm.runs import make_on_farm, open_farm, run_many
+from lar.records.run import RunContext, RunSpec
+from lar.running.plan import parse_values, plan_run
+from tests.conftest import REPOSITORY, RunLar, WriteScript
+
+LABELS = ("x86", "arm")
+# Where the machine does something else, Dask takes its time.
+SOON = 60.0
+
+Processes = dict[str, "subprocess.Popen[bytes]"]
+
+
+def start(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *words],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with its children, and wait."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def address() -> str:
+    return f"dask://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def processes(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    folder = tmp_path_factory.mktemp("dask")
+    host, port = address.removeprefix("dask://").split(":")
+    found: Processes = {}
+    try:
+        common = ("--no-dashboard", "--host", host)
+        found["scheduler"] = start("scheduler", *common, "--port", port)
+        for label in LABELS:
+            found[label] = start(
+                *("worker", f"tcp://{host}:{port}", *common, "--no-nanny", "--nthreads", "1"),
+                *("--resources", f"device=1 {label}=1", "--name", label),
+                *("--death-timeout", str(SOON), "--local-directory", str(folder)),
+            )
+        yield found
+    finally:
+        for process in found.values():
+            end(process)
+
+
+@pytest.fixture(scope="module")
+def farm(address: str, processes: Processes) -> Iterator[Field]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dask_cluster, "CONNECT_SECONDS", SOON)
+        with open_farm(address) as found:
+            deadline = time.monotonic() + SOON
+            while len(found.cluster.workers()) < len(LABELS):
+                assert time.monotonic() < deadline, "the workers do not come"
+                time.sleep(0.1)
+            patch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
+            yield found
+
+
+def planned(model: str, **options: Any) -> RunSpec:
+    return plan_run(model, parse_values({"iter": 2, **options}), elsewhere=True)
+
+
+def test_a_run_on_a_labelled_worker(
+    farm: Field,
+    address: str,
+    write_script: WriteScript,
+    run_lar: RunLar,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = write_script(times=[[0.25, 0.01, 0.2]], prints="hello")
+    done = run_lar(model, "--iter", "2", "--scheduler", address, "--on", "arm", "--verbose")
+    assert done.returncode == 0, done.stderr
+    assert "iter 1/2: 250.000ms" in done.stdout
+    assert "hello" in done.stderr
+    monkeypatch.setattr(field, "FIRST_SECONDS", 0.1)
+    done = run_lar(model, "--scheduler", address, "--on", "riscv")
+    assert done.stderr.endswith("has the label 'riscv'\nhint: labels: arm, x86\n")
+
+
+def test_a_device_does_one_job_at_a_time(
+    farm: Field, address: str, write_script: WriteScript
+) -> None:
+    specs = [planned(write_script(times=[[0.2, 0.01, 0.2]], real_time=True), iter=1)] * 2
+    began = time.monotonic()
+    with open_farm(address) as other:
+        thread = threading.Thread(target=run_many, args=(specs, other), kwargs={"on": "arm"})
+        thread.start()
+        results = run_many(specs, farm, on="arm")
+        thread.join()
+    assert [each.status for each in results] == ["ok", "ok"]
+    assert time.monotonic() - began > 4 * 2 * 0.2
+
+
+def test_an_interrupt_ends_the_run_there(
+    farm: Field, processes: Processes, write_script: WriteScript
+) -> None:
+    model = write_script(times=[[0.01, 0.01, 0.01], [SOON, 0.01, SOON]], real_time=True)
+
+    def interrupt_when_it_runs() -> None:
+        await_children(processes["arm"], 2)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_when_it_runs)
+    thread.start()
+    began = time.monotonic()
+    result = make_on_farm(farm, "arm", planned(model), RunContext())
+    thread.join()
+    assert result.status == "interrupted"
+    assert time.monotonic() - began < SOON / 2
+    await_children(processes["arm"], 1)
+
+
+def test_a_client_that_goes_ends_its_run(
+    farm: Field, address: str, processes: Processes, write_script: WriteScript
+) -> None:
+    model = write_script(times=[[0.01, 0.01, 0.01], [SOON, 0.01, SOON]], real_time=True)
+    with open_farm(address) as gone:
+        specs = [planned(model)]
+        thread = threading.Thread(
+            target=run_many, args=(specs, gone), kwargs={"on": "arm"}, daemon=True
+        )
+        thread.start()
+        await_children(processes["arm"], 2)
+    await_children(processes["arm"], 1)
+
+
+def await_children(process: subprocess.Popen[bytes], count: int) -> None:
+    """Wait until a process has so many children: the one that makes runs, and a run's."""
+    deadline = time.monotonic() + SOON
+    while len(children_of(process)) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children_of(process: subprocess.Popen[bytes]) -> list[Any]:
+    return [*psutil.Process(process.pid).children(recursive=True)]
+
+
+def test_a_killed_worker_s_runs_are_made_by_another(
+    farm: Field, processes: Processes, write_script: WriteScript
+) -> None:
+    specs = [planned(write_script(times=[[0.1, 0.01, 0.1]], real_time=True))] * 6
+    left = children_of(processes["x86"])
+
+    def kill_one(number: int, result: object) -> None:
+        if processes["x86"].poll() is None:
+            processes["x86"].kill()
+            processes["x86"].wait()
+
+    results = run_many(specs, farm, ended=kill_one)
+    assert [each.status for each in results] == ["ok"] * 6
+    assert not [each for each in left if each.is_running() and each.status() != "zombie"]
+
+
+def test_a_scheduler_that_goes(
+    farm: Field,
+    processes: Processes,
+    write_script: WriteScript,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = write_script(times=[[0.01, 0.01, 0.01], [SOON, 0.01, SOON]], real_time=True)
+
+    def kill_it() -> None:
+        time.sleep(0.5)
+        processes["scheduler"].kill()
+
+    thread = threading.Thread(target=kill_it)
+    thread.start()
+    with pytest.raises(LarError, match=r"the connection to the scheduler tcp://.* is lost"):
+        make_on_farm(farm, "arm", planned(model), RunContext())
+    thread.join()
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 0.5)
+    with (
+        pytest.raises(LarError, match="no scheduler answers at tcp://127"),
+        open_farm(farm.cluster.address),
+    ):
+        pass
