@@ -32,6 +32,7 @@ INLINE_BYTES = 1 << 18
 LOOK_SECONDS = 0.1
 # For so long a run that was interrupted may take to end by itself.
 END_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
 # Files of a job that its client never fetches go away after so long.
 KEPT_SECONDS = 3600.0
 
@@ -248,17 +249,21 @@ class Executor:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Lost(self._explain_end()) from None
-        patience = None
+        patience, again = None, 0.0
         while True:
             for kind, value in self._read():
                 if kind != "happened":
                     return kind, value
                 publish(value)
+            now = time.monotonic()
             if patience is None and ends():
-                patience = time.monotonic() + END_SECONDS
-                self._process.send_signal(signal.SIGINT)
-            elif patience is not None and time.monotonic() > patience:
+                patience = now + END_SECONDS
+            if patience is not None and now > patience:
                 self.kill()
+            elif patience is not None and now > again:
+                # Again: one that follows another soon is taken for the same.
+                self._process.send_signal(signal.SIGINT)
+                again = now + AGAIN_SECONDS
 
     def _read(self) -> Iterator[tuple[str, Any]]:
         """Yield what comes, after waiting for it a while.
