@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-LIBRARIES = ("numpy", "megengine", "megenginelite", "onnxruntime", "onnx", "cv2", "msgspec", "rich")
+LIBRARIES = (
+    "numpy",
+    "megengine",
+    "megenginelite",
+    "onnxruntime",
+    "onnx",
+    "cv2",
+    "msgspec",
+    "rich",
+    "distributed",
+)
 
 
 def modules_after(*arguments: str) -> set[str]:
