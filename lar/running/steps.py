@@ -57,10 +57,12 @@ def make_run(
     Raises:
         UsageError: a file that an option has the engine write cannot be written.
     """
-    chosen = make or partial(make_here, early=early)
+    chosen = make or maker_of(spec, launcher_of(context, early))
     with place_artifacts(spec, context) as (left, placed):
-        result = chosen(left, placed, listener or Listener())
-        result = deliver_artifacts(left, placed.written, result)
+        unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
+        with unpacking as ready:
+            result = chosen(*ready, listener or Listener())
+            result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
 
@@ -68,20 +70,14 @@ def make_run(
     return result_as_asked(spec, left, result)
 
 
-def make_here(
-    spec: RunSpec,
-    context: RunContext,
-    listener: Listener,
-    early: WorkerProcess | None = None,
-) -> RunResult:
+def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
     """Make a run whose files have their places, on this machine.
 
     Raises:
         UsageError: its testcases are damaged.
     """
-    make = maker_of(spec, launcher_of(context, early))
     with unpack_cases(spec, context) as ready:
-        return make(*ready, listener)
+        return maker_of(spec, run_isolated)(*ready, listener)
 
 
 @contextlib.contextmanager
