@@ -34,6 +34,8 @@ from lar.tuning.ranking import rank_candidates
 from lar.tuning.search import Ended, Step, next_step
 
 NOISE = 0.01  # of processes
+DISTURBED = 0.0  # the part of processes that something else slows down
+DISTURBANCE = 0.2  # the mean of the logarithms by how much
 CYCLE_NOISE = 0.02  # of turns
 CYCLES = 3
 START_SECONDS = 0.4  # of a process
@@ -132,6 +134,8 @@ class Machine:
             row = TrialRow(candidate=candidate, status="timed_out", failure=Failure(problem=fate))
             return row, HANG_SECONDS
         process = self.truth(candidate) + draw.gauss(0, NOISE)
+        if draw.random() < DISTURBED:
+            process += draw.expovariate(1 / DISTURBANCE)
         times = [
             self.seconds * math.exp(process + state + draw.gauss(0, CYCLE_NOISE))
             for state in states
@@ -223,7 +227,7 @@ def draw_dimensions(draw: random.Random, *, with_search: bool) -> tuple[Dimensio
             name=f"d{number}",
             choices=tuple(Choice(name=f"{number}{it}") for it in "abcd"[: draw.randint(1, 4)]),
         )
-        for number in range(draw.randint(4, 6))
+        for number in range(draw.randint(5, 7))
     ]
     if with_search:
         searched = Choice(

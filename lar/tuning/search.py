@@ -41,12 +41,14 @@ MOST_SECONDS = 5.0
 ITERATIONS_FOR_P99 = 200
 
 # Of the candidates of each model that were measured, so many of the best are built upon.
-BEAM = 5
+BEAM = 12
 # Of the candidates that are thought of in the space `full` beside those, so many at a time.
 MOST_OTHERS = 300
-# What trying a candidate must gain on average to be worth its time, in margins.
-WORTH = 0.2
-WORTH_OF_SEARCH = 1.0
+# A step to a better one, as a logarithm, that is worth to be thought of.
+LEAST_STEP = 1e-4
+# The probabilities of winning by the margin below which a candidate is not tried, or searched for.
+LEAST_CHANCE = 0.02
+LEAST_CHANCE_OF_SEARCH = 0.05
 # Single choices are measured, whatever is expected of them, until this part of the budget is spent.
 SINGLES_SHARE = 0.5
 # The plain run of a model that is so much slower than the best: its choices come last.
@@ -57,6 +59,9 @@ FAR_MODEL = math.log(2)
 SEARCH_ITERATIONS = 400
 LEAST_SEARCH_SECONDS = 2.0
 LEAST_PART = 0.4
+# It is ended after so many times what it is thought to take.
+MOST_PART = 10.0
+LEAST_LIMIT = 60.0  # seconds
 # One that was cut short needs so much more time; one that is known may take so much longer.
 LONGER = 1.5
 # The trials that are kept for what comes out of a search: to screen it, and to race.
@@ -197,12 +202,12 @@ class Survey:
             return None
         if self.evidence.looks and len(picked) < self.room:
             others = [each for each in self.near_best() if each not in picked]
-            picked += self.most_promising(others, self.room - len(picked), self.worth)
+            picked += self.most_promising(others, self.room - len(picked), LEAST_CHANCE)
         return self.screen(picked)
 
     def screen_promising(self) -> Step | None:
         """Return a trial of the candidates that may be the best."""
-        picked = self.most_promising(self.near_best(), self.room, self.worth)
+        picked = self.most_promising(self.near_best(), self.room, LEAST_CHANCE)
         return self.screen(picked) if picked else None
 
     def screen_others(self, left: float) -> Step | None:
@@ -219,7 +224,7 @@ class Survey:
         if picked:
             return self.screen(picked)
         able = (each for each in ordered if self.can_search(each, left) and self.is_valid(each))
-        return next((Step("search", (each,), self.search_limit(left)) for each in able), None)
+        return next((Step("search", (it,), self.search_limit(it, left)) for it in able), None)
 
     def screen(self, picked: Sequence[Candidate]) -> Step:
         """Return a trial of new candidates beside the best."""
@@ -235,9 +240,10 @@ class Survey:
             for each in self.combinations[base.model].neighbours(base)
             if self.is_new(each) and self.can_search(each, left)
         ]
-        worth = WORTH_OF_SEARCH * self.margin
-        picked = self.most_promising([*dict.fromkeys(near)], 1, worth, is_ready=False)
-        return Step("search", (picked[0],), self.search_limit(left)) if picked else None
+        picked = self.most_promising(
+            [*dict.fromkeys(near)], 1, LEAST_CHANCE_OF_SEARCH, is_ready=False
+        )
+        return Step("search", (picked[0],), self.search_limit(picked[0], left)) if picked else None
 
     def race(self) -> Step | None:
         """Return a trial of those that may be the best; None if none of them can win."""
@@ -254,10 +260,10 @@ class Survey:
         others = [each for each in self.measured[1:] if each != BASELINE]
         if not others:
             return []
-        chances = self.surrogate.expect([self.best, *others]).chances(self.margin)[1:]
-        order = np.argsort(-chances, kind="stable")
-        able = (others[int(index)] for index in order if chances[int(index)] > NO_CHANCE)
-        return [each for each in able if not self.has_lost(each)]
+        outlook = self.surrogate.expect([self.best, *others])
+        chances = {it: outlook.chance(n, self.margin) for n, it in enumerate(others, start=1)}
+        able = [each for each in others if chances[each] > NO_CHANCE and not self.has_lost(each)]
+        return sorted(able, key=lambda each: -chances[each])
 
     def has_lost(self, candidate: Candidate) -> bool:
         """Return whether it is shown to be slower than the best, or not faster by the margin."""
@@ -272,11 +278,6 @@ class Survey:
     def room(self) -> int:
         """How many new candidates a trial has room for."""
         return MOST_BESIDE - (self.best != BASELINE)
-
-    @property
-    def worth(self) -> float:
-        """What a candidate must gain on average to be tried."""
-        return WORTH * self.margin
 
     def is_new(self, candidate: Candidate) -> bool:
         """Return whether it was neither tried nor is built upon one that failed."""
@@ -320,16 +321,35 @@ class Survey:
         found = dict.fromkeys(self.singles())
         for combinations in self.combinations:
             best = [each for each in self.measured if each.model == combinations.model][:BEAM]
+            best.append(self.climb(best[0] if best else combinations.plain))
             for each in best:
                 found |= dict.fromkeys(combinations.neighbours(each))
                 found |= dict.fromkeys(combinations.join(each, other) for other in best)
         return [each for each in found if self.is_new(each)]
 
+    def climb(self, candidate: Candidate) -> Candidate:
+        """Return the candidate from which no step in one dimension leads to a better one, as far as
+        is expected of them."""
+        combinations = self.combinations[candidate.model]
+        while True:
+            near = [candidate, *combinations.neighbours(candidate)]
+            near = [near[0], *(it for it in near[1:] if not self.evidence.is_excluded(it))]
+            means = self.surrogate.means_of(near)
+            index = int(np.argmin(means))
+            if means[index] > means[0] - LEAST_STEP:
+                return candidate
+            candidate = near[index]
+
     def most_promising(
-        self, candidates: Sequence[Candidate], room: int, worth: float, *, is_ready: bool = True
+        self,
+        candidates: Sequence[Candidate],
+        room: int,
+        least_chance: float,
+        *,
+        is_ready: bool = True,
     ) -> list[Candidate]:
         """Return so many of the candidates that have their caches, or have not, each of which gains
-        most beside those before it. Those that gain less than it is worth are left out."""
+        most beside those before it. Those that can hardly win by the margin are left out."""
         able = [each for each in candidates if self.is_ready(each) == is_ready]
         outlook = self.surrogate.expect([self.best, *able])
         covariances = outlook.covariances.copy()
@@ -338,9 +358,9 @@ class Survey:
         is_left[0] = False
         picked: list[Candidate] = []
         while len(picked) < room and is_left.any():
-            gains = np.where(is_left, Outlook(able, outlook.means, covariances).gains(), 0.0)
-            index = int(np.argmax(gains))
-            if gains[index] < worth:
+            now = Outlook(outlook.candidates, outlook.means, covariances)
+            index = int(np.argmax(np.where(is_left, now.gains(), -math.inf)))
+            if now.chance(index, self.margin) < least_chance:
                 break
             is_left[index] = False
             if self.is_valid(able[index - 1]):
@@ -357,7 +377,7 @@ class Survey:
         missing = self.missing_caches(candidate)
         if not missing or any(key in self.evidence.searches for key in missing):
             return False
-        limit = self.search_limit(left)
+        limit = self.search_limit(candidate, left)
         known = [
             trial
             for key, trial in self.evidence.searches.items()
@@ -389,10 +409,12 @@ class Survey:
             found += max(known, default=guess)
         return found
 
-    def search_limit(self, left: float) -> float:
-        """Return how long a search may take: what is found must be measured yet."""
-        pair = Step("race", (BASELINE, *filter(BASELINE.__ne__, [self.best]), self.best), 0.0)
-        return left - TRIALS_AFTER_SEARCH * self.seconds_of(pair)
+    def search_limit(self, candidate: Candidate, left: float) -> float:
+        """Return how long a search may take: what is found must still be measured; it may hang."""
+        usual = self.search_seconds(candidate)
+        measured = Step("race", (BASELINE, BASELINE, BASELINE), 0.0)
+        able = left - TRIALS_AFTER_SEARCH * self.seconds_of(measured)
+        return min(able, max(MOST_PART * usual, LEAST_LIMIT))
 
     # Times
 

@@ -4,9 +4,8 @@ The logarithm of a candidate's time is taken for a sum: an effect of each choice
 of choices, and one of its own. None is known before; each is thought to be normal around 0, those
 of choices wide, those of pairs and its own less so. So candidates that share choices resemble each
 other, and what is expected of one, and how sure that is, follows from the measured ones (Rasmussen
-and Williams, Gaussian Processes for Machine Learning, chapter 2). How wide, is what makes the
-measured values likeliest (chapter 5). A process is one value, with an error of its own; all values
-of a round share the error of its plain run.
+and Williams, Gaussian Processes for Machine Learning, chapter 2). A process is one value, with an
+error of its own; all values of a round share the error of its plain run.
 """
 
 from __future__ import annotations
@@ -26,24 +25,12 @@ from lar.tuning.evidence import Look
 Matrix = NDArray[np.float64]
 
 
-class Scales(NamedTuple):
-    """Standard deviations of logarithms before anything is measured: of the effect of a choice, of
-    two together beyond those of each, and of a candidate beyond these."""
-
-    choice: float
-    pair: float
-    own: float
-
-
-MODEL_SCALE = 1.0  # of another model's plain run
-SCALES = (
-    Scales(0.3, 0.08, 0.03),
-    Scales(0.3, 0.03, 0.01),
-    Scales(0.5, 0.2, 0.05),
-    Scales(0.15, 0.03, 0.01),
-)
-# The likeliest scales are taken when they are so much likelier than the usual, the first ones.
-CLEARLY = 2.0  # a difference of logarithms
+# Standard deviations of logarithms before anything is measured: of another model's plain run, of
+# the effect of a choice, of two together beyond those of each, and of a candidate beyond these.
+MODEL_SCALE = 1.0
+CHOICE_SCALE = 0.3
+PAIR_SCALE = 0.12
+OWN_SCALE = 0.03
 # Of processes: what the deviation is thought to be, and what number of processes that is worth.
 USUAL_NOISE = 0.012
 NOISE_WEIGHT = 6.0
@@ -83,10 +70,10 @@ class Outlook:
         found: Matrix = -gaps * below + deviations * density
         return found
 
-    def chances(self, margin: float) -> Matrix:
-        """Return the probabilities that each is faster than the first by this logarithm."""
+    def chance(self, index: int, margin: float) -> float:
+        """Return the probability that one is faster than the first by this logarithm."""
         gaps, variances = self.gaps()
-        return np.array([NORMAL.cdf(each) for each in -(gaps + margin) / np.sqrt(variances)])
+        return NORMAL.cdf(-(gaps[index] + margin) / math.sqrt(variances[index]))
 
 
 class Surrogate:
@@ -95,7 +82,6 @@ class Surrogate:
     def __init__(self, looks: Sequence[Look]) -> None:
         self.noise = noise_of(looks)
         self.looks = choose_looks(looks)
-        self.scales = SCALES[0]
         if not self.looks:
             return
         self.measured = [look.candidate for look in self.looks]
@@ -104,39 +90,26 @@ class Surrogate:
             np.eye(len(rounds)) + PLAIN_NOISE**2 * (rounds[:, None] == rounds[None, :])
         )
         values = clipped_values(self.looks)
-        parts = resemblances(self.measured, self.measured)
-        fits = [Fit(covariance_of(parts, scales) + errors, values) for scales in SCALES]
-        best = max(range(len(SCALES)), key=lambda index: fits[index].likelihood)
-        if fits[best].likelihood < fits[0].likelihood + CLEARLY:
-            best = 0
-        self.scales, self.fit = SCALES[best], fits[best]
+        resemblance = resemblances(self.measured, self.measured)
+        self.root = np.linalg.cholesky(covariance_of(resemblance) + errors)
+        self.weights = np.linalg.solve(self.root.T, np.linalg.solve(self.root, values))
 
     def expect(self, candidates: Sequence[Candidate]) -> Outlook:
         """Return what is expected of candidates."""
-        prior = covariance_of(resemblances(candidates, candidates), self.scales)
+        prior = covariance_of(resemblances(candidates, candidates))
         if not self.looks:
             return Outlook(candidates, np.zeros(len(candidates)), prior)
-        shared = covariance_of(resemblances(candidates, self.measured), self.scales)
-        part = np.linalg.solve(self.fit.root, shared.T)
-        return Outlook(candidates, shared @ self.fit.weights, prior - part.T @ part)
+        shared = covariance_of(resemblances(candidates, self.measured))
+        part = np.linalg.solve(self.root, shared.T)
+        return Outlook(candidates, shared @ self.weights, prior - part.T @ part)
 
     def means_of(self, candidates: Sequence[Candidate]) -> Matrix:
         """Return the means alone of what is expected of candidates, of many of them."""
         if not self.looks:
             return np.zeros(len(candidates))
-        shared = covariance_of(resemblances(candidates, self.measured), self.scales)
-        found: Matrix = shared @ self.fit.weights
+        shared = covariance_of(resemblances(candidates, self.measured))
+        found: Matrix = shared @ self.weights
         return found
-
-
-class Fit:
-    """Values that were measured, explained by the covariance that they are thought to have."""
-
-    def __init__(self, covariance: Matrix, values: Matrix) -> None:
-        self.root = np.linalg.cholesky(covariance)
-        scaled = np.linalg.solve(self.root, values)
-        self.weights = np.linalg.solve(self.root.T, scaled)
-        self.likelihood = float(-(scaled @ scaled) / 2 - np.log(np.diag(self.root)).sum())
 
 
 class Resemblances(NamedTuple):
@@ -177,13 +150,13 @@ def resemblances(first: Sequence[Candidate], second: Sequence[Candidate]) -> Res
     )
 
 
-def covariance_of(parts: Resemblances, scales: Scales) -> Matrix:
+def covariance_of(parts: Resemblances) -> Matrix:
     """Return the covariances of candidates before anything is measured."""
     found: Matrix = (
         MODEL_SCALE**2 * parts.model
-        + scales.choice**2 * parts.choices
-        + scales.pair**2 * parts.pairs
-        + scales.own**2 * parts.same
+        + CHOICE_SCALE**2 * parts.choices
+        + PAIR_SCALE**2 * parts.pairs
+        + OWN_SCALE**2 * parts.same
     )
     return found
 
