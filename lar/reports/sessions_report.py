@@ -3,6 +3,7 @@ search."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from lar.reports.results_report import (
     low_of,
 )
 from lar.reports.text import format_bytes
+from lar.reports.tune_text import FIGURES
 from lar.results.facts import describe_machine
 
 TITLE = "Searches side by side"
@@ -30,12 +32,6 @@ SCRIPT = """
 drawSection("searches", () => [makeTable(figures.table, "rows")]);
 finishPage();
 """
-HEADINGS = {
-    "latency": "median ms",
-    "throughput": "ms/iteration",
-    "p99": "p99 ms",
-    "memory": "memory",
-}
 
 
 class NamedTune(NamedTuple):
@@ -127,32 +123,47 @@ def facts_of(result: TuneResult) -> dict[str, str]:
 
 def outcome_of(result: TuneResult) -> str:
     """Return when a search was made, how far it came, and what won."""
-    trials = "1 trial" if len(result.trials) == 1 else f"{len(result.trials)} trials"
+    count = len(result.trials)
+    trials = "1 trial" if count == 1 else f"{count or 'no'} trials"
     spent = f"{trials} in {result.wall_seconds:.0f} s"
     words = [result.started_at[:16].replace("T", " "), spent]
     winner = result.winner
-    if winner is not None:
+    if winner is not None and winner.looks:
         ratio = winner.difference.ratio if winner.difference else None
         words.append(f"best: {winner.name}" + (f", ratio {ratio:.3f}" if ratio else ""))
     return "; ".join(filter(None, words))
 
 
 def rows_of(tunes: Sequence[NamedTune]) -> tuple[CandidateRow, ...]:
-    """Return a row for each candidate, in the order of the first search that has it; those of one
-    name that set different options in two searches have a row each."""
+    """Return a row for each candidate, by the mean of its ratios; those of one name that set
+    different options in two searches have a row each."""
     found = [
         {(each.name, format_flags(each.options)): each for each in tune.result.ranking}
         for tune in tunes
     ]
     keys = list(dict.fromkeys(key for each in found for key in each))
     count = Counter(name for name, _ in keys)
-    return tuple(
+    rows = (
         CandidateRow(
             f"{name} ({flags or 'no options'})" if count[name] > 1 else name,
             tuple(each.get((name, flags)) for each in found),
         )
         for name, flags in keys
     )
+    return tuple(sorted(rows, key=mean_of_ratios))
+
+
+def mean_of_ratios(row: CandidateRow) -> float:
+    """Return the mean logarithm of a candidate's ratios, infinity where it has none."""
+    ratios = [math.log(ratio) for ratio in map(ratio_in, row.found) if ratio]
+    return math.fsum(ratios) / len(ratios) if ratios else math.inf
+
+
+def ratio_in(found: RankedCandidate | None) -> float | None:
+    """Return the ratio of a candidate to the plain run in a search, None without figures."""
+    if found is None or found.value is None or found.status not in ("ok", "too slow"):
+        return None
+    return found.difference.ratio if found.difference else 1.0
 
 
 def columns_of(tunes: Sequence[NamedTune]) -> Iterator[Column[CandidateRow]]:
@@ -173,21 +184,18 @@ def columns_of_search(place: int, tune: NamedTune) -> Iterator[Column[CandidateR
 
     def text_of(row: CandidateRow) -> str:
         found, value = row.found[place], value_of(row)
-        if found is None:
+        if found is None or (value is None and found.status == "interrupted"):
             return "-"
         if value is None:
             return found.status if found.status != "ok" else "N/A"
         return format_bytes(value) if is_memory else format_ms(value)
 
     def ratio_of(row: CandidateRow) -> float | None:
-        found = row.found[place]
-        if value_of(row) is None or found is None:
-            return None
-        return found.difference.ratio if found.difference else 1.0
+        return ratio_in(row.found[place])
 
     def interval_of(row: CandidateRow) -> Interval | None:
         found = row.found[place]
-        known = value_of(row) is not None and found is not None and found.difference is not None
+        known = found is not None and found.difference is not None and value_of(row) is not None
         return found.difference.interval if known and found and found.difference else None
 
     def status_of(row: CandidateRow) -> str | None:
@@ -199,7 +207,7 @@ def columns_of_search(place: int, tune: NamedTune) -> Iterator[Column[CandidateR
 
     unit = "bytes" if is_memory else "seconds"
     yield Column(
-        HEADINGS[objective],
+        FIGURES[objective],
         value_of,
         text_of,
         key=f"{name} {unit}",

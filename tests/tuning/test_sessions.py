@@ -79,9 +79,9 @@ def test_sessions_of_two_machines_stand_side_by_side(run_lar: RunLar, folder: Pa
     figures = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[10:15]]
     assert figures[0] == ["candidate", *["median ms", "ratio", "95 % interval"] * 2]
     assert [row[0] for row in figures[1:]] == [
-        *("blocked + 2 threads", "plain", "2 threads", "blocked")
+        *("2 threads", "blocked + 2 threads", "plain", "blocked")
     ]
-    assert figures[2][1:] == ["10.125", "1.000", "20.250", "1.000"]
+    assert figures[3][1:] == ["10.125", "1.000", "20.250", "1.000"]
     assert figures[4][1:] == ["crashed", "-"]
     assert lines[-1] == (
         "a ratio is to the plain run of the same search, whose times were taken in turns"
@@ -98,14 +98,21 @@ def test_what_machines_have_in_common_stands_above(run_lar: RunLar, folder: Path
 def test_csv_and_pages_have_a_column_for_each_figure(run_lar: RunLar, folder: Path) -> None:
     done = run_lar("results", "here.tune", "there.tune", "--format", "csv", cwd=folder)
     rows = [*csv.DictReader(io.StringIO(done.stdout))]
-    assert rows[1]["candidate"] == "plain"
-    assert float(rows[1]["here.tune seconds"]) == pytest.approx(0.010125)
-    assert float(rows[0]["there.tune ratio"]) == pytest.approx(1.52, abs=0.01)
+    assert rows[2]["candidate"] == "plain"
+    assert float(rows[2]["here.tune seconds"]) == pytest.approx(0.010125)
+    assert float(rows[1]["there.tune ratio"]) == pytest.approx(1.52, abs=0.01)
     assert (rows[3]["here.tune status"], rows[3]["there.tune status"]) == ("crashed", "")
     page = run_lar("results", "here.tune", "there.tune", "--format", "html", cwd=folder).stdout
     assert page.startswith("<!doctype html>")
     assert "Searches side by side" in page
     assert json.loads(run_lar("results", "here.tune", "--format", "json", cwd=folder).stdout)
+
+
+def test_a_session_without_trials_has_no_figures(run_lar: RunLar, tmp_path: Path) -> None:
+    place = write_session(tmp_path / "new.tune", {}, count=0)
+    lines = run_lar("results", place).stdout.splitlines()
+    assert lines[7].endswith("; no trials in 0 s")
+    assert lines[-1].split() == ["plain", "-"]
 
 
 def test_candidates_of_one_name_that_are_not_the_same_have_rows_of_their_own(
