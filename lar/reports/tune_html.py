@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lar.measurement.objectives import score_of_process
+from lar.measurement.objectives import log_ratios_for
+from lar.measurement.statistics import percentile_of
 from lar.records.tuning import (
     BASELINE,
     Candidate,
@@ -136,17 +137,18 @@ def ratios_in(trial: Trial, request: TuneRequest) -> Iterator[tuple[Candidate, f
     if trial.kind == "search":
         return
     plain = next((row for row in trial.rows if row.candidate == BASELINE), None)
-    base = score_of(plain, request)
     for row in trial.rows:
         if row.candidate != BASELINE and row.status != "refused":
-            value = score_of(row, request)
-            yield row.candidate, value / base if value and base else None
+            is_measured = plain is not None and row.status == "ok"
+            yield row.candidate, ratio_of(plain, row, request) if plain and is_measured else None
 
 
-def score_of(row: TrialRow | None, request: TuneRequest) -> float | None:
-    if row is None or row.status != "ok":
-        return None
-    return score_of_process(request.objective, row)
+def ratio_of(plain: TrialRow, row: TrialRow, request: TuneRequest) -> float | None:
+    """Return the ratio of two rows of a trial, of turns that were neighbours; None if there were
+    none."""
+    pairs = log_ratios_for(request.objective, [(plain, row)]).rounds
+    ratios = sorted(each for turns in pairs for each in turns)
+    return math.exp(percentile_of(ratios, 50)) if ratios else None
 
 
 def bars_of(trials: Sequence[Trial], request: TuneRequest) -> Iterator[dict[str, Any]]:

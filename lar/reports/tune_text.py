@@ -302,12 +302,12 @@ def range_of(contribution: Contribution) -> str:
 
 
 def describe_effect(contribution: Contribution) -> str:
-    """Return what a choice does in words, as far as all pairs say the same."""
+    """Return what a choice does in words, as far as several pairs say the same."""
+    if contribution.pairs < 2:
+        return "one pair alone"
     if contribution.high < 1:
         return "helps"
-    if contribution.low > 1:
-        return "harms"
-    return "helps or harms, by what it is combined with" if contribution.pairs > 1 else "none"
+    return "harms" if contribution.low > 1 else "helps or harms, by what it is combined with"
 
 
 def notes_of(result: TuneResult) -> Iterator[str]:

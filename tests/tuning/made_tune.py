@@ -155,10 +155,9 @@ def made_trials() -> tuple[Trial, ...]:
         ("confirm", (PLAIN, BEST)),
     ]
     trials: list[Trial] = []
-    process, began = 0, 0.0
+    began = 0.0
     for kind, candidates in plan:
-        rows = [row_of(each, process + at, began) for at, each in enumerate(candidates)]
-        process += len(candidates)
+        rows = [row_of(each, len(trials), began) for each in candidates]
         seconds = 4.0 + 2 * len(candidates)
         trials.append(
             Trial(
