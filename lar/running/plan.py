@@ -84,10 +84,40 @@ def plan_run(
     values = {option.key: option.default for option in OPTIONS} | dict(values)
     check_texts(values)
     source = add_test_set(source_of(model), values["input"] or ())
-    if SETTINGS.is_given(values):
-        with naming_settings(values):
-            return plan_source(source, add_settings(source, values), began, start, elsewhere)
-    return plan_source(source, values, began, start, elsewhere)
+    with contextlib.ExitStack() as stack:
+        if SETTINGS.is_given(values):
+            stack.enter_context(naming_settings(values))
+            values = add_settings(source, values)
+        engine = engine_for(Path(source.model), values["engine"])
+        settings = collect_settings(values)
+        check_options(engine, settings)
+        check_caches(settings)
+        items = find_items(values["input"])
+        rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
+        # What cannot go together comes first: what else is wrong with it does not matter.
+        check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
+        driver = driver_for(engine, settings, values["driver"])
+        check_rules(rules, asked)
+        refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
+        engine.check_model(Path(source.model), settings)
+        if not (
+            elsewhere or SCHEDULER.is_given(values) or values["python"]
+        ):  # which may have others
+            require_engine(engine, source.model)
+        check_count(asked, source, items or ())
+        check_files(values)
+        python_of(values)
+        if items and not items[0][1]:
+            from lar.datasets.items import is_one_run  # few runs have a stack of items
+
+            spec = make_spec(asked, source, items, engine, driver)
+            if is_one_run(spec.inputs, shapes_taken(spec, began)):
+                items = None
+                asked = ask(engine, values, source, items)
+                check_rules(rules, asked)
+        if start is not None:
+            start(engine.name, driver.name, environment_of(values), python_of(values))
+        return make_spec(asked, source, items or (), engine, driver)
 
 
 def add_settings(source: Source, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,49 +181,6 @@ def naming_settings(values: Mapping[str, Any]) -> Iterator[None]:
         says = f"{path} sets {' and '.join(named)}"
         hint = f"{error.hint}; {says}" if error.hint else says
         raise UsageError(error.problem, hint, flag=error.flag, subject=error.subject) from None
-
-
-def plan_source(
-    source: Source,
-    values: Mapping[str, Any],
-    began: float | None,
-    start: Start | None,
-    elsewhere: bool,
-) -> RunSpec:
-    """Return the spec of a run of a model or of testcases; `values` has every option.
-
-    Raises:
-        UsageError: the model cannot be read or the options cannot be honoured.
-        EngineMissing: the engine is not installed.
-    """
-    engine = engine_for(Path(source.model), values["engine"])
-    settings = collect_settings(values)
-    check_options(engine, settings)
-    check_caches(settings)
-    items = find_items(values["input"])
-    rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
-    # What cannot go together comes first: what else is wrong with it does not matter.
-    check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
-    driver = driver_for(engine, settings, values["driver"])
-    check_rules(rules, asked)
-    refuse_clashes(places_of(source.model, values), files_fed(values, source, items or ()))
-    engine.check_model(Path(source.model), settings)
-    if not (elsewhere or SCHEDULER.is_given(values) or values["python"]):  # which may have others
-        require_engine(engine, source.model)
-    check_count(asked, source, items or ())
-    check_files(values)
-    python_of(values)
-    if items and not items[0][1]:
-        from lar.datasets.items import is_one_run  # few runs have a stack of items
-
-        spec = make_spec(asked, source, items, engine, driver)
-        if is_one_run(spec.inputs, shapes_taken(spec, began)):
-            items = None
-            asked = ask(engine, values, source, items)
-            check_rules(rules, asked)
-    if start is not None:
-        start(engine.name, driver.name, environment_of(values), python_of(values))
-    return make_spec(asked, source, items or (), engine, driver)
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
