@@ -15,11 +15,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
+from lar.engines import engine_named
 from lar.errors import Interrupted, LarError, first_line
-from lar.farm.requests import BenchRequest
+from lar.farm.requests import BenchRequest, SearchAnswer, SearchRequest
+from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
+from lar.measurement.machine import read_machine
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event, line_of
 from lar.records.run import (
@@ -105,7 +109,34 @@ def play_bench(request: str, stream: Stream) -> bytes:
     return result.to_json().encode()
 
 
-KINDS: Mapping[str, Callable[[str, Stream], bytes]] = {"run": play_run, "bench": play_bench}
+def play_trial(request: str, stream: Stream) -> bytes:
+    """Play a trial of a search; return it as JSON."""
+    from lar.tuning.player import LocalPlayer, TrialOrder
+
+    def show(doing: str, seconds: float) -> None:
+        stream.add("show", doing, seconds)
+
+    order = record_from_json(request, TrialOrder)
+    with work_folder() as folder:
+        return record_to_json(LocalPlayer(Path(folder)).play(order, show))
+
+
+def make_space(request: str, stream: Stream) -> bytes:
+    """Return what a search can try here, and the facts about this machine, as JSON."""
+    from lar.tuning.requests import make_request
+
+    asked = record_from_json(request, SearchRequest)
+    made = make_request(asked.models, asked.options, **asked.asked)
+    engines = {space.engine: engine_named(space.engine).version for space in made.spaces}
+    return record_to_json(SearchAnswer(made, read_machine(), engines))
+
+
+KINDS: Mapping[str, Callable[[str, Stream], bytes]] = {
+    "run": play_run,
+    "bench": play_bench,
+    "trial": play_trial,
+    "space": make_space,
+}
 
 
 def answer_to(job: Mapping[str, Any], write: Callable[[str, Any], None]) -> tuple[str, Any]:

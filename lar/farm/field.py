@@ -66,13 +66,13 @@ class Job:
 class Outcome:
     """What came of a job: its record as JSON, or why there is none.
 
-    `lost` says that the workers were lost that did it. `seconds` is from when a device took it to
+    `losses` counts the workers that were lost with it. `seconds` is from when a device took it to
     its answer.
     """
 
     record: str = ""
     failure: Failure | None = None
-    lost: bool = False
+    losses: int = 0
     worker: str = ""
     seconds: float = 0.0
 
@@ -132,6 +132,10 @@ class Field:
             except KeyboardInterrupt:
                 yield from self.interrupt()
                 raise
+
+    def keep_to(self, group: str, machine: MachineFacts) -> None:
+        """Have the jobs of a group done on machines like this one alone."""
+        self._kinds[group] = kind_of_machine(machine)
 
     def next_found(self) -> tuple[str, Any] | None:
         """Return what came next, None if nothing came for a while."""
@@ -209,12 +213,12 @@ class Field:
         """End the jobs that no worker may do."""
         for each in self.take_all_waiting():
             error = self.explain_absence(each.job.label, had_one)
-            self.put(each, Outcome(failure=Failure.of(error), lost=each.losses > 0))
+            self.put(each, Outcome(failure=Failure.of(error), losses=each.losses))
 
     def give_up_all(self, error: LarError) -> None:
         """End all jobs that wait: the scheduler has gone."""
         for each in self.take_all_waiting():
-            self.put(each, Outcome(failure=Failure.of(error), lost=each.losses > 0))
+            self.put(each, Outcome(failure=Failure.of(error), losses=each.losses))
 
     def take_all_waiting(self) -> list[Waiting]:
         with self._lock:
@@ -328,7 +332,7 @@ class Field:
             f"the worker was lost, {waiting.losses} times; the last was {address}: {why}",
             exit_code=EXIT_CODES["crashed"],
         )
-        self.put(waiting, Outcome(failure=failure, lost=True))
+        self.put(waiting, Outcome(failure=failure, losses=waiting.losses))
 
     def call(
         self, function: Callable[..., Any], *arguments: Any, worker: str, label: str = ""

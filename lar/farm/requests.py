@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from lar.records.run import MachineFacts
+from lar.records.tuning import TuneRequest
 from lar.running.variants import Variant
 
 
@@ -15,3 +18,23 @@ class BenchRequest:
     baseline: int = 0
     budget_seconds: float = 120.0
     margin: float = 0.01
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """A search for the fastest settings, which shall be made: `asked` are further arguments of
+    `lar.tuning.requests.make_request`."""
+
+    models: tuple[str, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """The request of a search, with what can be tried on a worker's machine; the facts about that,
+    and the versions of its engines."""
+
+    request: TuneRequest
+    machine: MachineFacts
+    engines: dict[str, str]

@@ -162,7 +162,7 @@ def result_of(outcome: Outcome, spec: RunSpec) -> RunResult:
     if outcome.record:
         return replace(read_result(outcome.record), spec=spec)
     assert outcome.failure is not None
-    if outcome.lost:
+    if outcome.losses:
         return failed_result(spec, outcome.failure)
     raise_failure(outcome.failure)
     raise AssertionError

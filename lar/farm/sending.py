@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lar.engines import engine_named
+from lar.engines import engine_for, engine_named
 from lar.errors import UsageError
 from lar.farm.store import FILES, ROOT, WRITTEN, SentFile, hash_content
 from lar.files.input_file import RAW_FORM, open_input, split_items
@@ -93,6 +93,10 @@ class Sending:
             if os.path.isfile(path):
                 self.add(path)
         return self.add(model)
+
+    def add_with_weights(self, model: str) -> str:
+        """Take along a model that any engine may read."""
+        return self.add_model(model, engine_for(Path(model), None).name)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Take along the files in texts of `--input`; return the texts with their places."""
@@ -188,10 +192,7 @@ class Sending:
         if context.outputs_folder:
             self.names[f"{WRITTEN}/outputs"] = context.outputs_folder
             outputs = f"{ROOT}/{WRITTEN}/outputs"
-        names = {
-            f"{ROOT}/{FILES}{os.path.abspath(path)}" if os.path.isabs(path) else path: name
-            for path, name in context.names.items()
-        }
+        names = self.rewrite_names(context.names)
         return replace(
             context,
             model=facts,
@@ -200,6 +201,13 @@ class Sending:
             names=names,
             work_folder="",
         )
+
+    def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Return what the user calls files by their places on the worker; others stay."""
+        return {
+            f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
+            for path, name in names.items()
+        }
 
 
 def hash_file(path: str, flag: str = "") -> tuple[str, int]:

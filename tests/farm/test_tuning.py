@@ -1,0 +1,99 @@
+"""Trials of a search on workers, in a cluster without Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lar.farm.field import Field
+from lar.farm.tuning import FarmPlayer, request_on_farm
+from lar.measurement.machine import read_machine
+from lar.records.run import RunSpec
+from lar.records.tuning import Candidate
+from lar.tuning.player import Entrant, TrialOrder
+from tests.conftest import WriteScript
+from tests.farm.fake_cluster import FakeCluster, fake_farm
+
+TIMES = [[0.01, 0, 0.01]]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> FakeCluster:
+    workers = {"one": ("device", "arm"), "two": ("device", "arm"), "three": ("device", "x86")}
+    return FakeCluster(tmp_path / "workers", workers)
+
+
+@pytest.fixture
+def farm(cluster: FakeCluster) -> Iterator[Field]:
+    with fake_farm(cluster) as found:
+        yield found
+
+
+def entrant(number: int, model: str, **settings: bool | str) -> Entrant:
+    spec = RunSpec(model=model, engine="fake", driver="script", settings={**settings})
+    return Entrant(candidate=Candidate(choices=("c",) * number), name=f"c{number}", spec=spec)
+
+
+def order_of(*entrants: Entrant, kind: str = "screen") -> TrialOrder:
+    return TrialOrder(number=2, kind=kind, seconds=0.1, entrants=entrants, began=7.0)  # type: ignore[arg-type]
+
+
+def test_a_trial_is_played_by_one_worker(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    effects = [{"when": {"const_shape": True}, "factor": 0.5}]
+    model = write_script(times=TIMES, effects=effects, outputs={"y": [1.0]})
+    shown: list[str] = []
+    player = FarmPlayer(farm, "arm", read_machine())
+    order = order_of(entrant(0, model), entrant(1, model, const_shape=True))
+    trial = player.play(order, lambda text, seconds: shown.append(text))
+    assert [row.status for row in trial.rows] == ["ok", "ok"]
+    times = [row.turns[-1].samples.end_to_end[0] for row in trial.rows]
+    assert times[1] == pytest.approx(times[0] / 2)
+    assert trial.rows[1].output_difference
+    assert (trial.number, trial.began) == (2, 7.0)
+    assert shown
+    assert cluster.count("play") == 1
+
+
+def test_a_search_brings_its_cache(farm: Field, write_script: WriteScript, tmp_path: Path) -> None:
+    model = write_script(times=TIMES, search_seconds=1)
+    cache = tmp_path / "cache"
+    found = entrant(0, model, fast_run=True, fast_run_algo_policy=str(cache))
+    trial = FarmPlayer(farm, "arm").play(order_of(found, kind="search"), lambda *_: None)
+    assert trial.rows[0].status == "ok", trial.rows[0].failure
+    assert cache.is_file()
+
+
+def test_a_trial_that_loses_its_worker_begins_again(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    cluster.lose = lambda name, address: name == "play" and len(cluster.labels) == 3
+    trial = FarmPlayer(farm).play(order_of(entrant(0, write_script(times=TIMES))), lambda *_: None)
+    assert trial.rows[0].status == "ok"
+    assert cluster.count("play") == 2
+
+
+def test_a_trial_that_loses_all_workers_blames_its_candidates(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    cluster.lose = lambda name, address: name == "play"
+    model = write_script(times=TIMES)
+    trial = FarmPlayer(farm).play(order_of(entrant(0, model), entrant(1, model)), lambda *_: None)
+    assert [row.status for row in trial.rows] == ["ok", "crashed"]
+    assert trial.rows[1].failure
+    assert "the worker was lost, 3 times" in trial.rows[1].failure.message
+
+
+def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript) -> None:
+    choice = {"name": "constant", "options": {"const_shape": True}}
+    model = write_script(dimensions=[{"name": "shapes", "choices": [choice]}])
+    answer = request_on_farm(farm, "x86", [model], {}, budget_seconds=3.0, extent="full")
+    (space,) = answer.request.spaces
+    assert (space.model, space.engine) == (model, "fake")
+    assert [each.name for each in space.dimensions] == ["shapes"]
+    assert answer.request.budget_seconds == 3.0
+    assert answer.machine.cores
+    assert [*answer.engines] == ["fake"]
