@@ -24,7 +24,7 @@ from lar.dumps.readers import open_tensors
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
 from lar.errors import UsageError
-from lar.files.input_file import check_input, open_input
+from lar.files.input_file import cannot_read, check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
@@ -525,9 +525,16 @@ def side_of(text: str) -> Side:
         UsageError: it cannot be compared.
     """
     path = Path(text)
-    if path.is_dir() and source_of(text).case_count:
+    try:
+        os.stat(path)
+    except PermissionError as failure:
+        raise cannot_read(text, failure) from None
+    except (OSError, ValueError):
+        pass  # a model with its options is no path
+    is_folder = os.path.isdir(path)
+    if is_folder and source_of(text).case_count:
         return model_run(text, text, {})
-    if path.is_dir() or text.endswith(SUFFIX):
+    if is_folder or text.endswith(SUFFIX):
         return open_tensors(path)
     if os.path.exists(path):
         check_input(path)

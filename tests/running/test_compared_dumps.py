@@ -253,3 +253,22 @@ def test_a_model_with_testcases_brings_the_inputs_of_both_sides(
     assert fed.figures.scale == pytest.approx(
         float(np.sqrt(np.square(np.load(root / data).astype(np.float64)).mean()))
     )
+
+
+def test_a_model_may_have_more_options_than_a_file_name_has_letters(root: Path) -> None:
+    side = side_of(f"{root}/models/digits_cnn.onnx " + "--seed 1 " * 60)
+    assert isinstance(side, ModelRun)
+    assert side.options == {"seed": "1"}
+
+
+def test_a_side_in_a_folder_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.stat", refuse)
+        with pytest.raises(UsageError) as caught:
+            side_of(str(tmp_path / "a.npy"))
+    assert caught.value.message == f"{tmp_path / 'a.npy'}: cannot be read: permission denied"
