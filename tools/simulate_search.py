@@ -39,7 +39,7 @@ DISTURBANCE = 0.2  # the mean of the logarithms by how much
 CYCLE_NOISE = 0.02  # of turns
 CYCLES = 3
 START_SECONDS = 0.4  # of a process
-ITERATIONS = 4  # of a process in a cycle, and before the first one
+ITERATIONS = 3  # of a process in a cycle, and before the first one
 SEARCH_SECONDS = 50.0
 HANG_SECONDS = 5.0
 

@@ -94,12 +94,24 @@ class Evidence:
         return {BASELINE: 0.0, **means}
 
     @cached_property
+    def known(self) -> set[tuple[int, str]]:
+        """The models and names of choices that some candidate has and works."""
+        able = (each for each in self.means if self.fates.get(each, "ok") == "ok")
+        return {(each.model, name) for each in able for name in each.choices}
+
+    def unknown(self, candidate: Candidate) -> list[str]:
+        """Return the choices of a candidate that were not seen to work."""
+        return [it for it in candidate.choices if (candidate.model, it) not in self.known]
+
+    @cached_property
     def failed(self) -> list[tuple[int, frozenset[str]]]:
-        """The candidates that are not built upon: their models and choices."""
+        """What is not built upon, as models and choices: the candidates that failed; where one of
+        their choices was not seen to work, that choice."""
         return [
-            (each.model, frozenset(each.choices))
+            (each.model, frozenset(unknown if len(unknown) == 1 else each.choices))
             for each, fate in self.fates.items()
             if fate != "ok"
+            for unknown in [self.unknown(each)]
         ]
 
     def is_excluded(self, candidate: Candidate) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, zip_longest
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from lar.measurement.objectives import score_of_process
 from lar.records.tuning import BASELINE, Candidate, Ending, Trial, TrialKind, TuneRequest
 from lar.tuning.candidates import CacheKey, combinations_of
 from lar.tuning.evidence import TIMED, Evidence, gather_evidence
-from lar.tuning.surrogate import Outlook, Surrogate
+from lar.tuning.surrogate import Matrix, Outlook, Surrogate
 
 IsValid = Callable[[Candidate], bool]
 
@@ -44,8 +44,8 @@ ITERATIONS_FOR_P99 = 200
 BEAM = 12
 # Of the candidates that are thought of in the space `full` beside those, so many at a time.
 MOST_OTHERS = 300
-# A step to a better one, as a logarithm, that is worth to be thought of.
-LEAST_STEP = 1e-4
+# What a choice must gain to be worth a longer command line, in margins.
+COST_OF_CHOICE = 0.5
 # The probabilities of winning by the margin below which a candidate is not tried, or searched for.
 LEAST_CHANCE = 0.02
 LEAST_CHANCE_OF_SEARCH = 0.05
@@ -59,13 +59,15 @@ FAR_MODEL = math.log(2)
 SEARCH_ITERATIONS = 400
 LEAST_SEARCH_SECONDS = 2.0
 LEAST_PART = 0.4
+# It gains so many times what other choices do, of which nothing is known.
+SEARCH_PROMISE = 1.5
 # It is ended after so many times what it is thought to take.
 MOST_PART = 10.0
 LEAST_LIMIT = 60.0  # seconds
 # One that was cut short needs so much more time; one that is known may take so much longer.
 LONGER = 1.5
-# The trials that are kept for what comes out of a search: to screen it, and to race.
-TRIALS_AFTER_SEARCH = 3
+# The trials that are kept for what comes out of a search.
+TRIALS_AFTER_SEARCH = 1
 
 # The probability of winning by the margin below which a racer leaves.
 NO_CHANCE = 0.05
@@ -134,8 +136,8 @@ class Survey:
     @cached_property
     def measured(self) -> list[Candidate]:
         """The candidates that were measured and may win, the plain run among them, in the order of
-        what is expected of them. One that was confirmed stays first until another is better by the
-        margin."""
+        what is expected of them and of how many choices they have. One that was confirmed stays
+        first until another is better by the margin."""
         evidence = self.evidence
         found = [
             each
@@ -143,13 +145,19 @@ class Survey:
             if evidence.fates.get(each, "ok") == "ok"
             and evidence.confirmations.get(each) != "not better"
         ]
-        means = self.surrogate.means_of(found)
+        means = self.costs_of(found)
         order = [int(index) for index in np.argsort(means, kind="stable")]
         for index in order:
             is_confirmed = evidence.confirmations.get(found[index]) == "better"
             if is_confirmed and means[index] < means[order[0]] + self.margin:
                 return [found[index], *(found[other] for other in order if other != index)]
         return [found[index] for index in order]
+
+    def costs_of(self, candidates: Sequence[Candidate]) -> Matrix:
+        """Return what is expected of candidates, with a little for each of their choices."""
+        counts = np.array([len(each.choices) for each in candidates])
+        found: Matrix = self.surrogate.means_of(candidates) + COST_OF_CHOICE * self.margin * counts
+        return found
 
     @property
     def best(self) -> Candidate:
@@ -180,18 +188,20 @@ class Survey:
             return singles
         promising, search = self.screen_promising(), self.search(left)
         if promising is not None and search is not None:
-            return promising if self.pays_more(promising, search) else search
+            return promising if self.pays_more(promising, search, left) else search
         return promising or search or self.race() or self.screen_others(left)
 
-    def pays_more(self, screen: Step, search: Step) -> bool:
-        """Return whether a trial is expected to gain more in its time than a search."""
+    def pays_more(self, screen: Step, search: Step, left: float) -> bool:
+        """Return whether a trial comes before a search: it is expected to gain more in its time; or
+        more at all, where there would be no time left for the search."""
+        (candidate,) = search.candidates
         new = [each for each in screen.candidates if each not in self.evidence.tries]
-        outlook = self.surrogate.expect([self.best, *new, *search.candidates])
-        gains = outlook.gains()
-        return bool(
-            gains[1:-1].max() * self.search_seconds(search.candidates[0])
-            >= gains[-1] * self.seconds_of(screen)
-        )
+        gains = self.surrogate.expect([self.best, *new, candidate]).gains()
+        gain, gain_of_search = gains[1:-1].max(), SEARCH_PROMISE * gains[-1]
+        if not self.can_search(candidate, left - self.seconds_of(screen)):
+            return bool(gain >= gain_of_search)
+        seconds = self.search_seconds(candidate)
+        return bool(gain * seconds >= gain_of_search * self.seconds_of(screen))
 
     def screen_singles(self, left: float) -> Step | None:
         """Return a trial of single choices, and of what may be the best if there is room."""
@@ -238,7 +248,7 @@ class Survey:
             each
             for base in self.measured[:BEAM]
             for each in self.combinations[base.model].neighbours(base)
-            if self.is_new(each) and self.can_search(each, left)
+            if self.is_new(each) and self.has_basis(each) and self.can_search(each, left)
         ]
         picked = self.most_promising(
             [*dict.fromkeys(near)], 1, LEAST_CHANCE_OF_SEARCH, is_ready=False
@@ -325,7 +335,16 @@ class Survey:
             for each in best:
                 found |= dict.fromkeys(combinations.neighbours(each))
                 found |= dict.fromkeys(combinations.join(each, other) for other in best)
-        return [each for each in found if self.is_new(each)]
+        return [each for each in found if self.is_new(each) and self.has_basis(each)]
+
+    def has_basis(self, candidate: Candidate) -> bool:
+        """Return whether its choices were seen to work, or one was not and it was measured without
+        that one: else nobody knows what a failure is due to."""
+        unknown = self.evidence.unknown(candidate)
+        others = tuple(each for each in candidate.choices if each not in unknown)
+        return not unknown or (
+            len(unknown) == 1 and replace(candidate, choices=others) in self.evidence.means
+        )
 
     def climb(self, candidate: Candidate) -> Candidate:
         """Return the candidate from which no step in one dimension leads to a better one, as far as
@@ -334,9 +353,8 @@ class Survey:
         while True:
             near = [candidate, *combinations.neighbours(candidate)]
             near = [near[0], *(it for it in near[1:] if not self.evidence.is_excluded(it))]
-            means = self.surrogate.means_of(near)
-            index = int(np.argmin(means))
-            if means[index] > means[0] - LEAST_STEP:
+            index = int(np.argmin(self.costs_of(near)))
+            if index == 0:
                 return candidate
             candidate = near[index]
 
