@@ -206,7 +206,9 @@ def open_files(
     }
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
-        check_places([*files.values()], paths_in(fed), places_of(variant.model, variant.options))
+        settings = variant.spec.settings if variant.spec else {}  # those of a settings file too
+        places = places_of(variant.model, {**variant.options, **settings})
+        check_places([*files.values()], paths_in(fed), places)
     return files
 
 

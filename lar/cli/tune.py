@@ -21,6 +21,7 @@ from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 from lar.records.tuning import Allowed, Objective
 
 if TYPE_CHECKING:
+    from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest, TuneResult
     from lar.tuning.campaign import Campaign, TuneProgress
@@ -375,12 +376,14 @@ class Outputs:
             if (path := getattr(arguments, key)) is not None
         }
         self.settings: OutputFile | None = None
+        beside: list[Place] = []
         if arguments.output is not None:
-            from lar.tuning.outcome import check_settings_place
+            from lar.tuning.outcome import check_settings_place, place_of_cache
 
             path = place_of(arguments.output, name, "json")
             self.settings = stack.enter_context(OutputFile(path, "--output"))
             check_settings_place(self.settings)
+            beside.append(place_of_cache(self.settings))
         self.packed = ""
         checked: list[OutputFile] = []
         if arguments.packed_model_dump is not None:
@@ -396,7 +399,9 @@ class Outputs:
         opened = [*self.files.values(), *filter(None, [self.settings]), *checked]
         for space in request.spaces:
             fed = space.options.get(INPUT.key, ())
-            read = places_of(space.model, space.options)
+            choices = (each for dimension in space.dimensions for each in dimension.choices)
+            given = {key: it for each in choices for key, it in each.options.items()}
+            read = [*places_of(space.model, {**given, **space.options}), *beside]
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
         self.store = open_asked_store(arguments, stack)
         prints = any(file.to_stdout for file in self.files.values())

@@ -11,6 +11,7 @@ from pathlib import Path
 from lar import __version__
 from lar.engines import engine_for, engine_named
 from lar.errors import LarError, UsageError
+from lar.files.path_conflicts import Place
 from lar.files.report_file import OutputFile
 from lar.measurement.rows import join_samples
 from lar.options.command_line import format_command
@@ -132,13 +133,31 @@ def write_settings(
         LarError: nothing was measured, or a file cannot be written.
     """
     folder, names = os.path.dirname(output.name), {}
-    for place, (key, source) in enumerate((caches or {}).items()):
+    sources = {**given_caches(result), **(caches or {})}
+    for place, (key, source) in enumerate(sources.items()):
         name = name_of_cache(output.name) if place == 0 else f"{key}.{name_of_cache(output.name)}"
         names[key] = name
         copy_cache(result, source, os.path.join(os.path.dirname(output.path), name))
     settings = settings_of(result, names, folder)
     output.write(format_settings(settings))
     return settings
+
+
+def given_caches(result: TuneResult) -> dict[str, str]:
+    """Return the caches that the user has given and the winner reads, by key."""
+    winner, _, _ = winner_of(result)
+    options = options_of(winner.candidate, result.request.spaces[winner.candidate.model])
+    return {
+        key: str(value)
+        for key, value in options.items()
+        if key in BY_KEY and BY_KEY[key].purpose == "cache" and os.path.isfile(str(value))
+    }
+
+
+def place_of_cache(output: OutputFile) -> Place:
+    """Return where the cache beside a settings file goes."""
+    path = os.path.join(os.path.dirname(output.name), name_of_cache(output.name))
+    return Place(path, FLAG, "the cache beside the settings")
 
 
 def check_settings_place(output: OutputFile) -> None:

@@ -108,10 +108,14 @@ def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(
     assert "differs in options (--enable-nchw44, not " in other.stderr
 
 
-def test_a_search_is_not_begun_with_settings(folder: Path, run_lar: RunLar) -> None:
+def test_what_would_be_lost_is_refused(folder: Path, run_lar: RunLar) -> None:
     done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder)
     assert done.returncode == 2
     assert "--settings: a search finds settings, and begins without" in done.stderr
+    cache = ("--fast-run-algo-policy", "out/tuned.cache")
+    done = run_lar("tune", "m.fake", *cache, "-o", "out/tuned.json", cwd=folder)
+    assert done.returncode == 2
+    assert "--output: out/tuned.cache: this is the file of --fast-run-algo-policy" in done.stderr
     done = run_lar("tune", "m.fake", "--packed-model-dump", "p", cwd=folder)
     assert done.returncode == 2
     assert "--packed-model-dump: the scripted engine has no file that holds" in done.stderr

@@ -158,3 +158,21 @@ def test_a_cache_is_named_from_the_file(root: Path, tmp_path: Path) -> None:
     assert "add --fast-run, which searches anew and writes it" in caught.value.hint
     spec = plan_run(str(place), {"settings": path, "force": True, "fast_run": True})
     assert spec.settings["fast_run_algo_policy"] == str(tmp_path / "tuned.cache")
+
+
+def test_a_cache_that_was_given_is_kept_beside_the_file(model: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("{}")
+    path = settings_for(model, {"fast_run_algo_policy": str(tmp_path / "mine")})
+    assert json.loads(Path(path).read_text())["options"] == {"fast_run_algo_policy": "tuned.cache"}
+    assert (tmp_path / "tuned.cache").read_text() == "{}"
+    spec = plan_run(model, {"settings": path})
+    assert spec.settings == {"fast_run_algo_policy": str(tmp_path / "tuned.cache")}
+
+
+def test_a_file_of_settings_is_not_replaced(model: str, run_lar: RunLar) -> None:
+    path = settings_for(model, {"thread": 2})
+    before = Path(path).read_bytes()
+    done = run_lar("bench", f"{model} --settings {path}", "--json", path)
+    assert (done.returncode, Path(path).read_bytes()) == (2, before)
+    assert run_lar(model, "--settings", path, "--csv", path).returncode == 2
+    assert Path(path).read_bytes() == before
