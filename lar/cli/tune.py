@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest, TuneResult
     from lar.tuning.campaign import Campaign, TuneProgress
+    from lar.tuning.session import TuningSession
 
 # Of flags that a session keeps from its beginning.
 DEFAULTS: Mapping[str, object] = {
@@ -323,7 +324,7 @@ def tune(
         outputs = Outputs(arguments, asked, "" if is_one else name, stack)
         place = find_place(asked) if place is None else place
         session = stack.enter_context(open_session(place, request, budget_seconds=arguments.budget))
-        print(f"session: {place}", file=outputs.console, flush=True)
+        print(f"session: {place}{describe_known(session)}", file=outputs.console, flush=True)
         line = stack.enter_context(PacedLine(sys.stderr))
         campaign = Campaign(
             session,
@@ -335,6 +336,16 @@ def tune(
         line.end()
         outputs.write(result, campaign)
     return exit_code_of(result)
+
+
+def describe_known(session: TuningSession) -> str:
+    """Return what a session has to go on with, empty for a new one."""
+    if not session.trials:
+        return ""
+    spent, budget = session.spent_seconds, session.request.budget_seconds
+    trials = "1 trial" if len(session.trials) == 1 else f"{len(session.trials)} trials"
+    began = session.began_at[:16].replace("T", " ")
+    return f" (goes on: {trials}, {spent:.0f} of {budget:g} s, begun {began})"
 
 
 def request_in(place: str) -> TuneRequest:

@@ -72,6 +72,9 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
     # What is settled is not measured again.
     resumed = run_lar("tune", "--resume", "script_0.tune", "--json", "-")
     assert resumed.returncode == 0
+    count = len(found.trials)
+    assert resumed.stderr.startswith(f"session: script_0.tune (goes on: {count} trials, ")
+    assert " of 60 s, begun 20" in resumed.stderr
     assert lar.read_tune(resumed.stdout).trials == found.trials
 
 
