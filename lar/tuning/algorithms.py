@@ -68,7 +68,7 @@ MOST_EXECUTIONS = 30_000
 # The part of an operator's executions in a process that counts, the shortest ones: an operator is
 # so short that many are not interrupted, also where other work holds the CPUs half of the time.
 # Their mean is finer than the engine's clock, which counts microseconds.
-CALM_SHARE = 0.3
+CALM_SHARE = 0.15
 # An algorithm hangs that takes so many times as long as the first process, and at least so long.
 PATIENCE = 10.0
 LEAST_PATIENCE = 20.0
@@ -691,13 +691,15 @@ def calm_mean(values: Sequence[float]) -> float:
 
 
 def shares_of(profile: Profile, executed: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Return the part of the time of all operators that each operator of a cache takes, by key."""
-    spent: dict[int, int] = {}
+    """Return the part of the time of all operators that each operator of a cache takes, by key,
+    where nothing disturbs it."""
+    times: dict[int, list[float]] = {}
     for each in profile.executions:
         if not each.warmup:
-            spent[each.operator] = spent.get(each.operator, 0) + each.compute_ns
-    total = sum(spent.values()) or 1
+            times.setdefault(each.operator, []).append(each.compute_ns)
+    spent = {place: calm_mean(values) for place, values in times.items()}
+    total = math.fsum(spent.values()) or 1.0
     return {
-        key: sum(spent.get(place, 0) for place in places) / total
+        key: math.fsum(spent.get(place, 0.0) for place in places) / total
         for key, places in executed.items()
     }
