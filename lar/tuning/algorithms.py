@@ -34,7 +34,7 @@ from lar.records.algorithms import AlgorithmsEnding, AlgorithmsResult
 from lar.records.bench import OutputDifference
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.bench import run_bench
-from lar.running.rounds import Member, iterations_in_turn, places_in_memory
+from lar.running.rounds import Member, places_in_memory
 from lar.running.steps import make_run, unpack_cases
 from lar.running.turns import TurnTaker, await_all
 from lar.running.variants import Variant, make_variants
@@ -65,6 +65,12 @@ MOST_ROUND_SECONDS = 5.0
 MOST_CYCLES = 40
 LEAST_CYCLES = 8
 MOST_EXECUTIONS = 30_000
+# Iterations in a turn, of models of a short time and of others: to write a profile takes longer
+# than an iteration of a small model.
+UNTIMED = 1
+TIMED = 4
+LEAST_TIMED = 2
+SHORT_SECONDS = 0.02
 # The part of an operator's executions in a process that counts, the shortest ones: an operator is
 # so short that many are not interrupted, also where other work holds the CPUs half of the time.
 # Their mean is finer than the engine's clock, which counts microseconds.
@@ -380,7 +386,7 @@ class Timing:
             for cycle in range(MOST_CYCLES):
                 self.show()
                 able = [place for place, taker in enumerate(takers) if taker.is_able]
-                untimed, timed = iterations_in_turn(self.seconds or 1.0)
+                untimed, timed = UNTIMED, TIMED if self.seconds < SHORT_SECONDS else LEAST_TIMED
                 room -= untimed + timed
                 is_long = time.monotonic() - began > seconds and cycle >= LEAST_CYCLES
                 if not able or 0 not in able or is_long or (room < 0 and cycle >= LEAST_CYCLES):

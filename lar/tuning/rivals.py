@@ -142,10 +142,13 @@ def lanes_of(contests: Iterable[Contest], most: int) -> list[dict[str, Rival]]:
 def judge(contest: Contest, *, final: bool = False) -> None:
     """Decide which rivals need not be measured any longer; the last look is `final`."""
     for rival in contest.undecided:
-        found = compare_pairs(rival.log_ratios, comparisons=len(contest.rivals))
-        rival.difference = found
         rival.is_much_slower = rival.is_decided = is_much_slower(rival)
-        if found is None:
+    # Those that are out can no longer be taken for faster by chance.
+    left = [it for it in contest.rivals if not (it.is_much_slower or it.failure)]
+    for rival in [it for it in contest.rivals if it.is_much_slower or not it.is_decided]:
+        found = compare_pairs(rival.log_ratios, comparisons=max(1, len(left)))
+        rival.difference = found
+        if found is None or rival.is_much_slower:
             continue
         at_look = found.processes > rival.looked and alpha_of_look(found.processes) is not None
         if at_look or final:
@@ -155,7 +158,7 @@ def judge(contest: Contest, *, final: bool = False) -> None:
         smallest = found.smallest_detectable
         is_precise = smallest is not None and contest.share * smallest < LEAST_GAIN
         cannot_gain = contest.share * (1 - best) < LEAST_GAIN
-        rival.is_decided |= rival.shown or is_precise or cannot_gain
+        rival.is_decided = rival.shown or is_precise or cannot_gain
 
 
 def is_much_slower(rival: Rival) -> bool:
