@@ -92,6 +92,13 @@ class SessionFacts:
     folder: str = ""
 
 
+class Elsewhere(NamedTuple):
+    """Another machine, where candidates are measured, and the versions of its engines by name."""
+
+    machine: MachineFacts
+    engines: Mapping[str, str] = {}
+
+
 class Opening(NamedTuple):
     """A process that has searched with the session; `ending` is empty where it was killed."""
 
@@ -107,6 +114,7 @@ def open_session(
     *,
     budget_seconds: float | None = None,
     facts: SessionFacts | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[TuningSession]:
     """Open a session to search with it; no other process can meanwhile.
 
@@ -115,7 +123,8 @@ def open_session(
         request: what is asked for. A session that is missing is begun with it, one of the same
             request goes on. None goes on with what the session was begun with.
         budget_seconds: of all sittings together, instead of that of the request.
-        facts: those of the machine where candidates are measured; None for this one's.
+        facts: what `read_facts` has returned for the request, if that was called.
+        elsewhere: where candidates are measured; None for this machine.
 
     Raises:
         UsageError: there is none, it is of another request, machine, version or model, another
@@ -127,7 +136,7 @@ def open_session(
         raise UsageError("there is no such session", hint, subject=path)
     refuse_no_database(path, FLAG)
     if request is not None and facts is None:
-        facts = read_facts(request)
+        facts = read_facts(request, elsewhere)
     with held(path), open_database(path, KIND, create=True) as connection:
         session = TuningSession(path, connection, KIND)
         session.prepare()
@@ -136,7 +145,10 @@ def open_session(
         session.load()
         if request is not None and facts is not None:
             session.refuse_other_request(request, facts)
-        session.refuse_other_facts(facts or read_facts(session.request, path, session.facts))
+        if facts is None:
+            refuse_missing(path, session.facts)
+            facts = read_facts(session.request, elsewhere)
+        session.refuse_other_facts(facts)
         session.take_up(request, budget_seconds)
         yield session
 
@@ -192,21 +204,19 @@ def is_of(place: str, request: TuneRequest, facts: SessionFacts) -> bool:
 # What a session is valid for
 
 
-def read_facts(
-    request: TuneRequest, path: str = "", before: SessionFacts | None = None
-) -> SessionFacts:
-    """Return the facts of this machine, and of the files that a request names.
-
-    `before` are those of the session in `path`, which is resumed.
+def read_facts(request: TuneRequest, elsewhere: Elsewhere | None = None) -> SessionFacts:
+    """Return the facts of the machine where candidates are measured, and of the files that a
+    request names.
 
     Raises:
         UsageError: a file is missing or cannot be read.
     """
-    if before is not None:
-        refuse_missing(path, before)
+    names = [space.engine for space in request.spaces]
     return SessionFacts(
-        machine=read_machine(),
-        engines={space.engine: version_of(space) for space in request.spaces},
+        machine=elsewhere.machine if elsewhere else read_machine(),
+        engines={name: elsewhere.engines.get(name, "") for name in names}
+        if elsewhere
+        else {space.engine: version_of(space) for space in request.spaces},
         models=tuple(read_model_file(Path(space.model)) for space in request.spaces),
         inputs=tuple(read_inputs(request.spaces)),
         folder=os.getcwd(),

@@ -21,6 +21,7 @@ from lar.records.tuning import OptionValue, Trial, TuneRequest
 from lar.results.store import save
 from lar.tuning import session as module
 from lar.tuning.session import (
+    Elsewhere,
     SessionFacts,
     find_place,
     open_session,
@@ -543,6 +544,23 @@ def test_inputs_are_known_by_their_content(
     with open_session(place, same) as session:
         assert session.request == same
     with pytest.raises(UsageError, match="was begun with --input"), open_session(place, other):
+        pass
+
+
+def test_candidates_may_be_measured_elsewhere(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.mge").write_bytes(b"a model")
+    request, board = make_request("net.mge"), Elsewhere(make_machine("a board"), {"fake": "3.0"})
+    facts = read_facts(request, board)
+    assert (facts.machine.processor, facts.engines) == ("a board", {"fake": "3.0"})
+    with open_session(place, request, elsewhere=board) as session:
+        session.record(replace(make_trial(1, {FAST: 0.01}), machine=board.machine))
+    with open_session(place, elsewhere=board) as session:
+        assert len(session.trials) == 1
+    problem = "is not valid here: the processor is .*, not a board"
+    with pytest.raises(UsageError, match=problem), open_session(place):
         pass
 
 
