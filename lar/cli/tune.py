@@ -271,6 +271,10 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
         raise UsageError("the session names its model", "leave MODEL out", flag="--resume")
     if arguments.session is not None:
         raise UsageError("names the session already", "leave --session out", flag="--resume")
+    if arguments.list_space:
+        raise UsageError(
+            "goes on with a search, and measures", "leave --list-space out", flag="--resume"
+        )
     for key in (*BENCH_KEYS, "space", "engines", "objective", "allow", "tolerance", "margin"):
         if is_set(vars(arguments)[key]) and vars(arguments)[key] != DEFAULTS.get(key):
             raise UsageError(

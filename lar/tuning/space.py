@@ -146,7 +146,8 @@ def take_given_caches(
 
 def find_site(options: Mapping[str, Any]) -> Site:
     """Return where runs with these options take place."""
-    cores = sorted(os.sched_getaffinity(0))
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    cores = sorted(usable or range(os.cpu_count() or 1))
     limit = read_cpu_limit()
     return Site(
         cores=tuple(cores[: max(1, math.ceil(limit))] if limit else cores),

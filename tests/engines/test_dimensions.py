@@ -118,6 +118,8 @@ class TestMegEngine:
 
     def test_of_a_file_that_cannot_be_read_all_may_be_true(self, tmp_path: Path) -> None:
         assert "MKL_DEBUG_CPU_TYPE=5" in tried(tmp_path / "none.mge")
+        assert "nchw4" in tried(tmp_path / "none.mge")
+        assert "MKL_DEBUG_CPU_TYPE=5" not in tried(MODELS / "one_operator.mge")
 
 
 class TestThreads:

@@ -283,11 +283,16 @@ MANY_ROWS = 8
 
 
 def traits_of(path: str) -> frozenset[str]:
-    """Return what a model has, nothing of a file whose operators is not known."""
+    """Return what a model has, nothing of a file whose operators are not known."""
+    return known_traits_of(path) or frozenset()
+
+
+def known_traits_of(path: str) -> frozenset[str] | None:
+    """Return what a model has, None of a file whose operators are not known."""
     try:
         return frozenset(traits_in(graph_in(path)))
     except (ValueError, LookupError, OSError, LarError, struct.error):
-        return frozenset()
+        return None
 
 
 def traits_in(graph: memoryview) -> Iterator[str]:

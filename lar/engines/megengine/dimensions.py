@@ -11,7 +11,7 @@ from typing import Any
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
-from lar.engines.megengine.defects import QUANTISED, QUIRKS, Quirk, traits_of
+from lar.engines.megengine.defects import QUANTISED, QUIRKS, Quirk, known_traits_of
 from lar.options.command_line import format_flags
 from lar.options.option import Option
 from lar.options.table import (
@@ -82,12 +82,15 @@ NOT_TRIED: Mapping[Option[Any], str] = {
 # What the engine's cache of algorithms does not record, or records as other operators.
 CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")
 
+ALL_TRAITS = frozenset(quirk.trait for quirk in QUIRKS)
 DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     """Return what can matter for a model at a site, in the order in which candidates name it."""
-    on_cpu, traits = site.device == "cpu", traits_of(str(model))
+    on_cpu, traits = site.device == "cpu", known_traits_of(str(model))
+    if traits is None:  # any operators may be among them
+        traits = ALL_TRAITS
     table: dict[str, tuple[Choice, ...]] = {
         "layout": tuple(layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda()),
         "algorithms": (
@@ -178,8 +181,7 @@ def mend(choice: Choice, site: Site) -> Choice:
 def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     """Yield the ways round defects that cost time in all runs of a model."""
     for quirk in quirks_with_options(site):
-        # Of a model whose operators are not known, any may be among them.
-        if not quirk.settings and (quirk.trait in traits or not traits):
+        if not quirk.settings and quirk.trait in traits:
             name = format_flags(quirk.options).removeprefix(f"{ENGINE_ENV.flag} ")
             yield Choice(name=name, options=dict(quirk.options), allow=permit_of(quirk))
 
