@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -149,12 +150,29 @@ def read_text(path: str) -> str:
 
 def installed_version(distribution: str) -> str:
     """Return the version of an installed package, empty when it is not installed."""
-    from importlib import metadata  # slow to import, and only `lar engines` asks
+    # The name of its folder says it; the library that reads what is in it is slow to import.
+    parts = map(re.escape, re.split(r"[-_.]+", distribution))
+    own = re.compile("[-_.]+".join(parts), re.IGNORECASE)
+    for folder in sys.path:
+        for name in names_in(folder):
+            package, _, rest = name.partition("-")
+            if own.fullmatch(package) and rest.endswith(".dist-info"):
+                return rest.removesuffix(".dist-info")
+    from importlib import metadata
 
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder, none where it cannot be read: a path of imports may be a
+    file."""
+    try:
+        return os.listdir(folder or os.curdir)
+    except OSError:
+        return []
 
 
 def read_model_file(path: Path) -> ModelFile:

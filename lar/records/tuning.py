@@ -25,25 +25,13 @@ from lar.records.run import (
     record_of_format,
     record_to_json,
 )
+from lar.records.settings import Objective as Objective
+from lar.records.settings import OptionValue as OptionValue
 from lar.records.summary import Difference, Summary
 
-# History of the format of settings files (`TunedSettings.format`):
-#   lar.settings/1  first version
-SETTINGS_FORMAT = "lar.settings/1"
 # History of the format of what `lar tune --json` writes (`TuneResult.format`):
 #   lar.tune/1  first version
 TUNE_FORMAT = "lar.tune/1"
-
-OptionValue = bool | int | float | str | tuple[str, ...]
-
-Objective = Literal["latency", "throughput", "memory", "p99"]
-"""What is made small:
-
-latency     the median time of an iteration
-throughput  the time of all copies of the model together, divided by the iterations that they made
-memory      the most memory that a process held
-p99         the 99th percentile of the times of iterations
-"""
 
 Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
 """What a search tries only where the user allows it:
@@ -293,30 +281,6 @@ class TuneResult:
         They are in the order of the ranking; `value` is in seconds, or in bytes of memory.
         """
         return [row_of(place, each, self) for place, each in enumerate(self.ranking, 1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunedSettings:
-    """The settings that won, for `lar MODEL --settings FILE`, and what they were found for.
-
-    Attributes:
-        options: by key, as `lar.run` takes them; the name of a cache is relative to the file.
-        engine: the engine and its version, on which they were measured.
-        value: the objective with them, and without them (`baseline_value`).
-    """
-
-    options: dict[str, OptionValue]
-    engine: EngineFacts
-    model: ModelFile
-    machine: MachineFacts
-    objective: Objective = "latency"
-    value: float | None = None
-    baseline_value: float | None = None
-    difference: Difference | None = None
-    command: str = ""
-    format: str = SETTINGS_FORMAT
-    lar_version: str = ""
-    made_at: str = ""
 
 
 def name_of(candidate: Candidate, spaces: tuple[ModelSpace, ...]) -> str:

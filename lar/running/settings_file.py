@@ -22,7 +22,7 @@ from lar.options.option import Option
 from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import record_from_json, record_to_json
-from lar.records.tuning import SETTINGS_FORMAT, OptionValue, TunedSettings
+from lar.records.settings import SETTINGS_FORMAT, OptionValue, TunedSettings
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"

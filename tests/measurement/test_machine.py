@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -245,3 +246,8 @@ def test_threads_of_a_core_are_those_of_the_first_cpu_that_may_be_used(
     facts = read_machine()
     assert (facts.affinity, facts.usable_cores) == ((3, 5), 2)
     assert facts.threads_per_core == threads
+
+
+@pytest.mark.parametrize("package", ["numpy", "msgspec", "pytest", "typing-extensions", "PyTest"])
+def test_the_version_of_a_package_is_that_of_its_metadata(package: str) -> None:
+    assert installed_version(package) == metadata.version(package)

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lar.engines.onnxruntime import cache as cache_module
-from lar.engines.onnxruntime.cache import build_folder, read_cache, remove_build
+from lar.engines.onnxruntime.cache import CACHES, build_folder, read_cache, remove_build
 from lar.records.run import RunContext, RunSpec
 from tests.engines.onnxruntime.conftest import content_of
 
@@ -122,6 +122,23 @@ def test_a_second_driver_reads_what_the_first_has_built(
     second = build()
     assert content_of(place.parent) == before
     assert same_bits(run_driver(first), run_driver(second))
+
+
+def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
+    build: Callable[..., Any], place: Path, tmp_path: Path
+) -> None:
+    build()
+    first, copy = read_cache(place).record.data, tmp_path / "elsewhere" / "tuned.cache"
+    copy.parent.mkdir()
+    CACHES.copy(str(place), str(copy), "--output")
+    assert sorted(content_of(copy.parent)) == sorted(filter(None, [first, "tuned.cache"]))
+    place.unlink()
+    build()
+    second = read_cache(place).record.data
+    assert second != first
+    CACHES.copy(str(place), str(copy), "--output")
+    assert sorted(content_of(copy.parent)) == sorted([second, "tuned.cache"])
+    assert read_cache(copy).record == read_cache(place).record
 
 
 def test_a_link_to_a_cache_stays_one(load_driver: MakeDriver, place: Path, tmp_path: Path) -> None:
