@@ -177,9 +177,11 @@ def play_session(
     machine: Machine,
     budget_seconds: float,
     on_step: Callable[[Sequence[Trial], float, Step | Ended], None] = lambda *_: None,
+    *,
+    extent: str = "quick",
 ) -> Session:
     """Play a search on a machine until it ends."""
-    request = TuneRequest(spaces=machine.spaces, budget_seconds=budget_seconds)
+    request = TuneRequest(spaces=machine.spaces, budget_seconds=budget_seconds, extent=extent)
     trials: list[Trial] = []
     seconds = 0.0
     while True:
@@ -191,43 +193,56 @@ def play_session(
         seconds += trials[-1].seconds
 
 
-def draw_machine(seed: int, *, models: int = 1, with_search: bool = False) -> Machine:
-    """Draw a machine with choices that help, hurt, do nothing, depend on each other or fail."""
+def draw_machine(
+    seed: int,
+    *,
+    models: int = 1,
+    with_search: bool = False,
+    dimensions: tuple[int, int] = (5, 7),
+    helpful: bool = True,
+) -> Machine:
+    """Draw a machine with choices that help, hurt, do nothing, depend on each other or fail.
+
+    Without `helpful` ones nothing is faster than the plain run.
+    """
     draw = random.Random(seed)
     spaces = []
     effects: dict[Keys, float] = {}
     failures: dict[Keys, str] = {}
     forbidden: set[Keys] = set()
     for model in range(models):
-        dimensions = draw_dimensions(draw, with_search=with_search)
-        spaces.append(ModelSpace(model=f"m{model}", engine=f"e{model}", dimensions=dimensions))
-        names = [(model, choice.name) for each in dimensions for choice in each.choices]
+        drawn = draw_dimensions(draw, draw.randint(*dimensions), with_search=with_search)
+        spaces.append(ModelSpace(model=f"m{model}", engine=f"e{model}", dimensions=drawn))
+        names = [(model, choice.name) for each in drawn for choice in each.choices]
         for name in names:
-            effects[frozenset((name,))] = draw_effect(draw)
+            effect = draw_effect(draw)
+            effects[frozenset((name,))] = effect if helpful else abs(effect)
             if draw.random() < 0.12:
                 failures[frozenset((name,))] = draw.choice(["crashed", "timed_out", "wrong"])
         for one, other in itertools.combinations(names, 2):
             both, kind = frozenset((one, other)), draw.random()
             if kind < 0.25:
-                effects[both] = draw.gauss(0, 0.12)
+                effect = draw.gauss(0, 0.12)
+                effects[both] = effect if helpful else abs(effect)
             elif kind < 0.29:
                 failures[both] = draw.choice(["crashed", "wrong"])
             elif kind < 0.32:
                 forbidden.add(both)
         if model:
-            effects[frozenset(((model, ""),))] = draw.gauss(0, 0.7)
+            effects[frozenset(((model, ""),))] = draw.gauss(0, 0.7) if helpful else 0.02
+    own_deviation = 0.01 if helpful else 0.0
     seconds = draw.choice([1e-4, 1e-3, 0.01, 0.1])
-    return Machine(tuple(spaces), seconds, effects, 0.01, failures, forbidden, seed)
+    return Machine(tuple(spaces), seconds, effects, own_deviation, failures, forbidden, seed)
 
 
-def draw_dimensions(draw: random.Random, *, with_search: bool) -> tuple[Dimension, ...]:
+def draw_dimensions(draw: random.Random, count: int, *, with_search: bool) -> tuple[Dimension, ...]:
     """Draw dimensions with their choices; the last needs a search that depends on the first."""
     dimensions = [
         Dimension(
             name=f"d{number}",
             choices=tuple(Choice(name=f"{number}{it}") for it in "abcd"[: draw.randint(1, 4)]),
         )
-        for number in range(draw.randint(5, 7))
+        for number in range(count)
     ]
     if with_search:
         searched = Choice(

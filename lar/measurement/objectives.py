@@ -26,7 +26,7 @@ from lar.records.tuning import Objective, TrialRow
 MOST_DISTURBED = 0.01
 
 
-def samples_for(objective: Objective, samples: Samples) -> Samples:
+def kept_for(objective: Objective, samples: Samples) -> Samples:
     """Return samples with the columns alone that are kept of a turn for this objective."""
     kept = kept_of(samples)
     if objective == "throughput" and samples.runner:

@@ -127,9 +127,11 @@ class Rounds:
         least_seconds: float = LEAST_ROUND_SECONDS,
         most_seconds: float = MOST_ROUND_SECONDS,
         slowest: float = math.inf,
+        keep: Callable[[Samples], Samples] = kept_of,
     ) -> None:
         """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
-        `slowest` times as long as those of the first member makes no turns."""
+        `slowest` times as long as those of the first member makes no turns. `keep` takes what is
+        kept of the samples of a turn."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -138,6 +140,7 @@ class Rounds:
         self.least_seconds = least_seconds
         self.most_seconds = most_seconds
         self.slowest = slowest
+        self.keep = keep
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
@@ -193,7 +196,7 @@ class Rounds:
                 if samples is not None:
                     member.learn(samples)
                     tried[member] = Turn(
-                        round=number, cycle=FIRST_CYCLE, began=began, samples=kept_of(samples)
+                        round=number, cycle=FIRST_CYCLE, began=began, samples=self.keep(samples)
                     )
         if first not in tried:
             return set()
@@ -244,7 +247,9 @@ class Rounds:
         samples = taker.take_turn(untimed, timed)
         if samples is None:
             return 0.0
-        member.turns.append(Turn(round=number, cycle=cycle, began=began, samples=kept_of(samples)))
+        member.turns.append(
+            Turn(round=number, cycle=cycle, began=began, samples=self.keep(samples))
+        )
         member.learn(samples)
         return sum(samples.end_to_end) * (1 + untimed / timed)
 

@@ -265,6 +265,7 @@ class Campaign:
             began=self.session.spent_seconds,
             seed=self.request.seed,
             tolerance=self.request.tolerance,
+            objective=self.request.objective,
             names=self.names,
         )
 

@@ -52,11 +52,11 @@ class Same(Generic[T]):
 class Look:
     """A process of a candidate: the logarithm of its objective over that of the plain run.
 
-    `round` is the number that the process has in common with those of the same time, the plain
-    run's among them.
+    `round` has the numbers that the process has in common with those of the same time, the plain
+    run's among them: of the trial, and of its round.
     """
 
-    round: int
+    round: tuple[int, int]
     candidate: Candidate
     value: float
 
@@ -194,8 +194,12 @@ def looks_in(objective: Objective, trial: Same[Trial]) -> tuple[Look, ...]:
     for row in trial.record.rows:
         if row.candidate != BASELINE:
             ratios = ratios_in(objective, trial, BASELINE, row.candidate).rounds
-            number = row.turns[0].round if row.turns else trial.record.number
-            found += [Look(number, row.candidate, trimmed_mean(each)) for each in ratios if each]
+            number = row.turns[0].round if row.turns else 0
+            found += [
+                Look((trial.record.number, number), row.candidate, trimmed_mean(each))
+                for each in ratios
+                if each
+            ]
     return tuple(found)
 
 

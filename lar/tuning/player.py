@@ -11,16 +11,18 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from lar.errors import LarError
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
+from lar.measurement.objectives import kept_for
 from lar.records.bench import OutputDifference
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, ModelFile, RunContext, RunResult, RunSpec
-from lar.records.tuning import Candidate, Trial, TrialKind, TrialRow
+from lar.records.tuning import Candidate, Objective, Trial, TrialKind, TrialRow
 from lar.running.rounds import Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
 
@@ -67,6 +69,7 @@ class TrialOrder:
     began: float = 0.0
     seed: int = 0
     tolerance: float | None = None
+    objective: Objective = "latency"
     names: dict[str, str] = field(default_factory=dict)
 
 
@@ -128,6 +131,7 @@ class LocalPlayer:
             least_seconds=order.seconds,
             most_seconds=MOST_STRETCH * order.seconds,
             slowest=SLOWEST,
+            keep=partial(kept_for, order.objective),
         )
         with contextlib.ExitStack() as stack:
             members = [self.member_of(each, order, stack) for each in enumerate(order.entrants)]

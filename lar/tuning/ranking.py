@@ -115,17 +115,19 @@ def rank(
 
 
 def verdict_of(known: RankedCandidate, evidence: Evidence, winner: Candidate) -> str:
-    """Return why a candidate is not the winner."""
+    """Return why a candidate is not the winner; empty where its status says it."""
     if known.candidate == winner or known.status != "ok":
         return ""
-    found = evidence.compare(winner, known.candidate)
+    if known.candidate not in evidence.means:
+        return "not measured"
+    if evidence.confirmations.get(known.candidate) == "not better":
+        return "not faster than the plain run in fresh processes"
+    found = evidence.compare(winner, known.candidate, comparisons=len(evidence.values))
     if found is None:
-        return "measured once"
-    return {
-        "slower": "slower than the winner",
-        "faster": "not shown to be faster than the plain run",
-        "no difference shown": "no difference shown",
-    }[found.verdict]
+        return "measured once" if known.looks == 1 else "not measured beside the winner"
+    if found.verdict == "faster":
+        return "not confirmed in fresh processes"
+    return "slower than the winner" if found.verdict == "slower" else found.verdict
 
 
 def summarize_rows(rows: Sequence[TrialRow]) -> Summary | None:

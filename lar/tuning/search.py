@@ -270,8 +270,8 @@ class Survey:
         others = [each for each in self.measured[1:] if each != BASELINE]
         if not others:
             return []
-        outlook = self.surrogate.expect([self.best, *others])
-        chances = {it: outlook.chance(n, self.margin) for n, it in enumerate(others, start=1)}
+        known = self.surrogate.expect([self.best, *others]).chances(self.margin)
+        chances = dict(zip(others, known[1:], strict=True))
         able = [each for each in others if chances[each] > NO_CHANCE and not self.has_lost(each)]
         return sorted(able, key=lambda each: -chances[each])
 
@@ -378,7 +378,7 @@ class Survey:
         while len(picked) < room and is_left.any():
             now = Outlook(outlook.candidates, outlook.means, covariances)
             index = int(np.argmax(np.where(is_left, now.gains(), -math.inf)))
-            if now.chance(index, self.margin) < least_chance:
+            if now.chances(self.margin)[index] < least_chance:
                 break
             is_left[index] = False
             if self.is_valid(able[index - 1]):

@@ -70,10 +70,10 @@ class Outlook:
         found: Matrix = -gaps * below + deviations * density
         return found
 
-    def chance(self, index: int, margin: float) -> float:
-        """Return the probability that one is faster than the first by this logarithm."""
+    def chances(self, margin: float) -> list[float]:
+        """Return the probabilities that each is faster than the first by this logarithm."""
         gaps, variances = self.gaps()
-        return NORMAL.cdf(-(gaps[index] + margin) / math.sqrt(variances[index]))
+        return [NORMAL.cdf(each) for each in -(gaps + margin) / np.sqrt(variances)]
 
 
 class Surrogate:
@@ -85,10 +85,10 @@ class Surrogate:
         if not self.looks:
             return
         self.measured = [look.candidate for look in self.looks]
-        rounds = np.array([look.round for look in self.looks])
-        errors = self.noise**2 * (
-            np.eye(len(rounds)) + PLAIN_NOISE**2 * (rounds[:, None] == rounds[None, :])
-        )
+        number = {each: n for n, each in enumerate({look.round: None for look in self.looks})}
+        rounds = np.array([number[look.round] for look in self.looks])
+        same_round = rounds[:, None] == rounds[None, :]
+        errors = self.noise**2 * (np.eye(len(rounds)) + PLAIN_NOISE**2 * same_round)
         values = clipped_values(self.looks)
         resemblance = resemblances(self.measured, self.measured)
         self.root = np.linalg.cholesky(covariance_of(resemblance) + errors)
@@ -125,21 +125,23 @@ class Resemblances(NamedTuple):
 def resemblances(first: Sequence[Candidate], second: Sequence[Candidate]) -> Resemblances:
     """Return what candidates have in common. The plain run of the first model, of which all values
     are ratios, has nothing in common with any."""
-    names = {
-        name: number
-        for number, name in enumerate(
-            dict.fromkeys((each.model, it) for each in (*first, *second) for it in each.choices)
-        )
-    }
+    names: dict[tuple[int, str], int] = {}
     has, models, sizes = [], [], []
     for side in (first, second):
-        table = np.zeros((len(side), len(names)))
-        for row, each in enumerate(side):
-            table[row, [names[each.model, it] for it in each.choices]] = 1.0
-        has.append(table)
+        pairs = [
+            (row, names.setdefault((each.model, name), len(names)))
+            for row, each in enumerate(side)
+            for name in each.choices
+        ]
+        has.append((len(side), np.array(pairs, dtype=int).reshape(-1, 2)))
         models.append(np.array([each.model for each in side]))
         sizes.append(np.array([len(each.choices) for each in side]))
-    shared = has[0] @ has[1].T
+    tables = []
+    for count, places in has:
+        table = np.zeros((count, len(names)))
+        table[places[:, 0], places[:, 1]] = 1.0
+        tables.append(table)
+    shared = tables[0] @ tables[1].T
     model = models[0][:, None] == models[1][None, :]
     same = model & (shared == sizes[0][:, None]) & (shared == sizes[1][None, :]) & (shared > 0)
     return Resemblances(
