@@ -368,6 +368,8 @@ class Timing:
             played.profile = read_profile(os.path.join(place, "profile.json"))
             played.executed = self.files.find_executed([self.joined], played.profile.operators)
             played.seconds = seconds_of(played.profile, played.executed, turns)
+        for path in Path(place).glob("profile.json*"):
+            path.unlink()  # large, and there will be many
         return played
 
     def play(self, lanes: Sequence[Choices], seconds: float = LEAST_ROUND_SECONDS) -> list[Played]:
@@ -549,8 +551,12 @@ class Timing:
         """Find out which rivals of a lane are at fault, and leave them out."""
         self.doing = "finding the algorithm at fault"
         names = {key: rival.name for key, rival in lane.items()}
-        for key, own in find_faulty(names, failure, self.fail_of).items():
-            lane[key].failure, lane[key].is_decided = own, True
+        again = self.fail_of(names)
+        if again is None:
+            self.warnings.append(f"a process has failed once and then not again: {failure.message}")
+        else:
+            for key, own in find_faulty(names, again, self.fail_of).items():
+                lane[key].failure, lane[key].is_decided = own, True
         self.doing = "timing"
 
     def judge(self, *, final: bool = False) -> None:
@@ -608,10 +614,10 @@ class Timing:
             self.reason = "the model did not end well with the new choices"
         elif new.difference is None:
             self.reason = "the budget was too short to measure the whole model with them"
-        elif new.difference.verdict == "slower" or (
-            new.difference.verdict != "faster" and new.difference.ratio > 1
-        ):
-            self.reason = "the whole model is not faster with them"
+        elif new.difference.verdict == "slower":
+            self.reason = "the whole model is slower with them"
+        elif new.difference.verdict != "faster" and new.difference.ratio > 1:
+            self.reason = "the whole model is not shown to be faster with them"
         return not self.reason
 
     def show(self) -> None:
