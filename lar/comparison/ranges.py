@@ -158,15 +158,14 @@ class Ranges:
         return None
 
     def range_of(self, side: int, node: Node) -> Range | None:
-        """Return the range of a tensor of eight bits or so, None for any other."""
+        """Return the range of a tensor of eight bits or so; None for any other, and for a scale
+        that is no positive number."""
         tensor = node.tensor
-        if tensor is None:
+        quantization = self.values[side].quantizations.get(tensor.key) if tensor else None
+        if tensor is None or quantization is None or not max(quantization.scale) > 0:
             return None
-        dtype, quantization = (
-            tensor.dtype.partition("(")[0],
-            self.values[side].quantizations.get(tensor.key),
-        )
-        return Range.of(dtype, quantization) if quantization and dtype in BITS else None
+        dtype = tensor.dtype.partition("(")[0]
+        return Range.of(dtype, quantization) if dtype in BITS else None
 
     def step_of(self, side: int, node: Node) -> float:
         found = self.range_of(side, node)

@@ -179,3 +179,19 @@ def test_a_bias_that_is_read_by_another_scale_is_the_fault_of_that_scale() -> No
     # A bias that is wrong itself is its operator's fault.
     wrong = with_bias(0.01, 0.0025)
     assert culprits_of(compare_dumps(wrong, with_bias(0.01, 0.01))) == ["y"]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [0.0, -0.1])
+def test_a_scale_may_be_no_scale(scale: float) -> None:
+    quantization = Quantization(scale=(scale,))
+    zeros = np.zeros((1, 4), np.int8)
+    one = dump_of(
+        Step("data", "Input", (), zeros),
+        Step("x", "Tanh", ("data",), zeros, quantization=quantization),
+    )
+    other = dump_of(
+        Step("data", "Input", (), zeros), Step("x", "Tanh", ("data",), DATA[:1, :4] * 0)
+    )
+    for sides in ((one, other), (other, one)):
+        assert compare_dumps(*sides).culprits == ()
