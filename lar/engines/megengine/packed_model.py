@@ -351,7 +351,7 @@ def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
             option = one_of((WINOGRAD_TRANSFORM, FAST_RUN_ALGO_POLICY), settings)
             raise UsageError(
                 f"{model} has a fast-run cache in it, which MegEngine would take instead",
-                "leave the flag out: --fast-run alone reads the one in the model",
+                "leave the flag out: the one in the model is read",
                 flag=option.flag if option else "",
             )
     if packed.info is None or packed.info_encrypted:
