@@ -33,9 +33,10 @@ def head_of(result: AlgorithmsResult) -> Iterator[str]:
     where = f" on {engine.name} {engine.version} {engine.driver}" if engine else ""
     total = len(result.operators) + result.left_out
     tried = sum(len(each.tried) for each in result.operators)
+    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
     yield (
         f"{name}{where}: {len(result.operators)} of {total} operators in the cache timed again, "
-        f"{tried} other algorithms, {result.rounds} rounds of fresh processes, "
+        f"{tried} other algorithms, {rounds} of fresh processes, "
         f"{result.wall_seconds:.1f} s"
     )
 

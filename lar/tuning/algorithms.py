@@ -63,7 +63,7 @@ MOST_LANES = 4
 LEAST_ROUND_SECONDS = 1.5
 MOST_ROUND_SECONDS = 5.0
 MOST_CYCLES = 40
-LEAST_CYCLES = 8
+LEAST_CYCLES = 4
 MOST_EXECUTIONS = 30_000
 # Iterations in a turn, of models of a short time and of others: to write a profile takes longer
 # than an iteration of a small model.
