@@ -92,6 +92,8 @@ VALUES: Mapping[str, str] = {
     "--pack-cache": "{in}/algorithms.cache",
     "--c-opr-lib": "{in}/operators.so",
     "--engine-fix": "x2apic",
+    "--scheduler": "dask://127.0.0.1:9",
+    "--on": "arm",
     "--engine-env": "LAR_PAIRS=1",
     "--input": "{in}/digit.npy",
     "--input-layout": "nchw",

@@ -299,7 +299,8 @@ def test_outputs_are_arrays_where_they_are_asked_for(timed: lar.RunResult) -> No
 
 
 def test_a_run_that_failed_has_no_arrays(write_script: WriteScript) -> None:
-    result = lar.run(write_script(fault="fail", at="iterations"), keep_outputs=True)
+    faults = [{"at": "start", "index": 1, "do": "raise"}]
+    result = lar.run(write_script(faults=faults), keep_outputs=True)
     assert result.status == "failed"
     assert result.arrays == {}
 

@@ -133,7 +133,7 @@ def test_an_input_gets_its_name_back() -> None:
 def test_what_cannot_be_is_refused_before_a_worker_starts(
     settings: dict[str, Any], message: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defects, "read_processor", lambda: ZEN_4)
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
     error = refusal("megengine", settings)
     assert message in error.message
     assert error.hint.startswith(hint)
@@ -152,5 +152,5 @@ def test_what_cannot_be_is_refused_before_a_worker_starts(
 def test_what_can_be_is_not(
     settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defects, "read_processor", lambda: processor)
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: processor)
     check("megengine", settings)
