@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 
 from lar.engines import engine_named
 from lar.errors import Interrupted, LarError, first_line
-from lar.farm.requests import BenchRequest, SearchAnswer, SearchRequest
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
@@ -93,6 +92,7 @@ def play_run(request: str, stream: Stream) -> bytes:
 
 def play_bench(request: str, stream: Stream) -> bytes:
     """Make a bench; return its result as JSON."""
+    from lar.farm.requests import BenchRequest  # few jobs are benches
     from lar.running.bench import BenchProgress, run_bench
 
     def report(progress: BenchProgress) -> None:
@@ -123,6 +123,7 @@ def play_trial(request: str, stream: Stream) -> bytes:
 
 def make_space(request: str, stream: Stream) -> bytes:
     """Return what a search can try here, and the facts about this machine, as JSON."""
+    from lar.farm.requests import SearchAnswer, SearchRequest
     from lar.tuning.requests import make_request
 
     asked = record_from_json(request, SearchRequest)

@@ -35,7 +35,7 @@ from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.steps import make_run, result_as_asked
 from lar.running.variants import Variant
 
-Ended = Callable[[int, RunResult], None]
+Ended = Callable[[int, RunResult, float], None]
 
 
 @contextlib.contextmanager
@@ -67,7 +67,8 @@ def run_many(
         specs: the runs, as `lar.running.plan.plan_run` plans them.
         scheduler: its address, `dask://HOST:PORT`, or a farm that `open_farm` has opened.
         on: the label that a worker must have, empty if any may make the runs.
-        ended: is called with the number and the result of each run when it ends.
+        ended: is called when a run has ended, with its number, its result, and the seconds from
+            when a device took it until the result was here.
 
     Returns:
         The results, in the order of the specs. What became of a run is its `status`: nothing is
@@ -93,7 +94,7 @@ def run_many(
                 result = failed_result(left, Failure.of(error))
             results[number] = result_as_asked(specs[number], left, result)
             if ended is not None:
-                ended(number, results[number])
+                ended(number, results[number], outcome.seconds)
     return [results[number] for number in range(len(specs))]
 
 

@@ -45,7 +45,11 @@ class Lost(Exception):
 
 
 def describe() -> dict[str, str]:
-    """Return the version of lar on this worker, and the facts about its machine as JSON."""
+    """Return the version of lar on this worker, and the facts about its machine as JSON.
+
+    The process that makes its runs is started meanwhile: a client asks this before its first job.
+    """
+    executor_at(str(home()))
     return {"version": __version__, "machine": record_to_json(read_machine()).decode()}
 
 

@@ -185,7 +185,7 @@ def test_a_killed_worker_s_runs_are_made_by_another(
     specs = [planned(write_script(times=[[0.1, 0.01, 0.1]], real_time=True))] * 6
     left = children_of(processes["x86"])
 
-    def kill_one(number: int, result: object) -> None:
+    def kill_one(number: int, result: object, seconds: float) -> None:
         if processes["x86"].poll() is None:
             processes["x86"].kill()
             processes["x86"].wait()

@@ -248,7 +248,7 @@ def test_many_runs_are_shared_out_and_stay_in_order(
 ) -> None:
     specs = [planned(script(write_script), iter=2 + number) for number in range(6)]
     ended: list[int] = []
-    results = run_many(specs, farm, ended=lambda number, result: ended.append(number))
+    results = run_many(specs, farm, ended=lambda number, *_: ended.append(number))
     assert [len(each.samples.end_to_end) for each in results] == [2, 3, 4, 5, 6, 7]
     assert [each.spec for each in results] == specs
     assert sorted(ended) == [*range(6)]

@@ -11,7 +11,7 @@ from lar.farm.field import Field
 from lar.farm.tuning import FarmPlayer, request_on_farm
 from lar.measurement.machine import read_machine
 from lar.records.run import RunSpec
-from lar.records.tuning import Candidate
+from lar.records.tuning import Candidate, TrialKind
 from lar.tuning.player import Entrant, TrialOrder
 from tests.conftest import WriteScript
 from tests.farm.fake_cluster import FakeCluster, fake_farm
@@ -36,8 +36,8 @@ def entrant(number: int, model: str, **settings: bool | str) -> Entrant:
     return Entrant(candidate=Candidate(choices=("c",) * number), name=f"c{number}", spec=spec)
 
 
-def order_of(*entrants: Entrant, kind: str = "screen") -> TrialOrder:
-    return TrialOrder(number=2, kind=kind, seconds=0.1, entrants=entrants, began=7.0)  # type: ignore[arg-type]
+def order_of(*entrants: Entrant, kind: TrialKind = "screen", seconds: float = 0.1) -> TrialOrder:
+    return TrialOrder(number=2, kind=kind, seconds=seconds, entrants=entrants, began=7.0)
 
 
 def test_a_trial_is_played_by_one_worker(
@@ -62,7 +62,9 @@ def test_a_search_brings_its_cache(farm: Field, write_script: WriteScript, tmp_p
     model = write_script(times=TIMES, search_seconds=1)
     cache = tmp_path / "cache"
     found = entrant(0, model, fast_run=True, fast_run_algo_policy=str(cache))
-    trial = FarmPlayer(farm, "arm").play(order_of(found, kind="search"), lambda *_: None)
+    trial = FarmPlayer(farm, "arm").play(
+        order_of(found, kind="search", seconds=60.0), lambda *_: None
+    )
     assert trial.rows[0].status == "ok", trial.rows[0].failure
     assert cache.is_file()
 
