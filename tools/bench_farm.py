@@ -107,6 +107,7 @@ class Meter:
     def __init__(self, processes: list[subprocess.Popen[bytes] | None]) -> None:
         """None stands for this process."""
         self.processes = [psutil.Process(each.pid if each else None) for each in processes]
+        self.first: dict[int, float] = {}
         self.last: dict[int, float] = {}
         self.read()
         self.first = dict(self.last)
