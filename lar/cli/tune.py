@@ -15,17 +15,29 @@ from lar.errors import LarError, UsageError, error_of_write
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import Group, flag_of, is_set
-from lar.options.table import FORCE, INPUT, PACKED_MODEL_DUMP, SAVE, SETTINGS, STORE, TAG
+from lar.options.rules import Asked, check_rules, excludes, needs, typed
+from lar.options.table import (
+    FORCE,
+    INPUT,
+    ON,
+    PACKED_MODEL_DUMP,
+    SAVE,
+    SCHEDULER,
+    SETTINGS,
+    STORE,
+    TAG,
+)
 from lar.options.values import parse_path, parse_share
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 from lar.records.tuning import Allowed, Objective
 
 if TYPE_CHECKING:
+    from lar.farm.field import Field
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
     from lar.records.tuning import TuneRequest, TuneResult
     from lar.tuning.campaign import Campaign, TuneProgress
-    from lar.tuning.session import TuningSession
+    from lar.tuning.session import Elsewhere, TuningSession
 
 # Of flags that a session keeps from its beginning.
 DEFAULTS: Mapping[str, object] = {
@@ -35,6 +47,12 @@ DEFAULTS: Mapping[str, object] = {
     "margin": 0.01,
 }
 SECONDS = 120.0
+
+
+RULES = (
+    needs(ON, any_of=(SCHEDULER,), why="a label is that of a scheduler's workers"),
+    excludes(SCHEDULER, typed("--algorithms"), why="algorithms are timed on this machine"),
+)
 
 
 class Written(NamedTuple):
@@ -167,6 +185,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(group, TAG, "keep the results with this tag")
     add_option(group, STORE, "keep them in this store instead of the user's own")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group = parser.add_argument_group("other machines")
+    add_option(group, SCHEDULER, "measure on workers of this Dask scheduler (`lar help farm`)")
+    add_option(group, ON)
     groups: dict[Group, argparse._ArgumentGroup] = {}
     for option in BENCH_OPTIONS:
         if option.group not in groups:
@@ -202,6 +223,7 @@ def parse_tolerance(text: str) -> float:
 
 def main(arguments: argparse.Namespace) -> int:
     """Search, print and write; return the exit code."""
+    check_rules(RULES, Asked(vars(arguments)))
     options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
     if arguments.algorithms:
         from lar.cli.tune_algorithms import time_algorithms
@@ -214,9 +236,21 @@ def main(arguments: argparse.Namespace) -> int:
                 "leave it out; `lar bench` compares settings",
                 flag=option.flag,
             )
+    with contextlib.ExitStack() as stack:
+        farm: Field | None = None
+        if arguments.scheduler is not None:
+            from lar.farm.runs import open_farm  # few searches are made elsewhere
+
+            farm = stack.enter_context(open_farm(arguments.scheduler))
+        return search(arguments, options, farm)
+
+
+def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Field | None) -> int:
+    """Search for each model, or list what would be tried; return the exit code. With a farm, its
+    workers measure."""
     if arguments.resume is not None:
         refuse_beside_resume(arguments)
-        return tune(arguments, None, arguments.resume)
+        return tune(arguments, None, arguments.resume, farm)
     from lar.tuning.requests import group_models
 
     groups = group_models(arguments.models)
@@ -229,12 +263,13 @@ def main(arguments: argparse.Namespace) -> int:
             flag="--session",
         )
     if arguments.list_space:
-        print_spaces([request_of(group, arguments, options) for group in groups], arguments.json)
+        planned = [plan(group, arguments, options, farm) for group in groups]
+        print_spaces([each.request for each in planned], arguments.json)
         return 0
     codes = []
     for group in groups:
-        request = request_of(group, arguments, options)
-        codes.append(tune(arguments, request, arguments.session, is_one=len(groups) == 1))
+        found = plan(group, arguments, options, farm)
+        codes.append(tune(arguments, found, arguments.session, farm, is_one=len(groups) == 1))
     return max(codes)
 
 
@@ -284,55 +319,110 @@ def refuse_beside_resume(arguments: argparse.Namespace) -> None:
             )
 
 
-def request_of(
-    models: Sequence[str], arguments: argparse.Namespace, options: Mapping[str, Any]
-) -> TuneRequest:
-    """Return what is asked for of a model with its twins.
+class Planned(NamedTuple):
+    """What is asked for of a model with its twins, and the machine that it is measured on, None for
+    this one."""
+
+    request: TuneRequest
+    elsewhere: Elsewhere | None = None
+
+
+def plan(
+    models: Sequence[str],
+    arguments: argparse.Namespace,
+    options: Mapping[str, Any],
+    farm: Field | None,
+) -> Planned:
+    """Return what is asked for of a model with its twins; with a farm, what one of its workers
+    can try.
 
     Raises:
-        LarError: its plain run is refused.
+        LarError: its plain run is refused, or no worker can be asked.
     """
-    from lar.tuning.requests import make_request
+    asked = {
+        "extent": arguments.space,
+        "engines": arguments.engines or (),
+        "objective": arguments.objective,
+        "allowed": arguments.allow,
+        "budget_seconds": SECONDS if arguments.budget is None else arguments.budget,
+        "margin": arguments.margin,
+        "tolerance": arguments.tolerance,
+    }
+    if farm is None:
+        from lar.tuning.requests import make_request
 
-    return make_request(
-        models,
-        options,
-        extent=arguments.space,
-        engines=arguments.engines or (),
-        objective=arguments.objective,
-        allowed=arguments.allow,
-        budget_seconds=SECONDS if arguments.budget is None else arguments.budget,
-        margin=arguments.margin,
-        tolerance=arguments.tolerance,
-    )
+        return Planned(make_request(models, options, **asked))
+    from lar.farm.tuning import request_on_farm
+    from lar.tuning.session import Elsewhere
+
+    given = {key: value for key, value in options.items() if is_set(value)}
+    found = request_on_farm(farm, arguments.on or "", models, given, **asked)
+    return Planned(found.request, Elsewhere(found.machine, found.engines))
+
+
+def plan_resumed(arguments: argparse.Namespace, place: str, farm: Field | None) -> Planned:
+    """Return what a session was begun with; with a farm, the machine of it that goes on with it.
+
+    Raises:
+        LarError: there is no such session, or no worker is like the one that it began on.
+    """
+    from lar.tuning.session import Elsewhere, read_session
+
+    with read_session(place) as session:
+        request, machine = session.request, session.facts.machine
+    if farm is None:
+        return Planned(request)
+    from lar.farm.tuning import request_on_farm
+
+    models = list(dict.fromkeys(space.model for space in request.spaces))
+    engines = tuple(space.engine for space in request.spaces)
+    found = request_on_farm(farm, arguments.on or "", models, {}, machine, engines=engines)
+    return Planned(request, Elsewhere(found.machine, found.engines))
 
 
 def tune(
     arguments: argparse.Namespace,
-    request: TuneRequest | None,
+    planned: Planned | None,
     place: str | None,
+    farm: Field | None = None,
     *,
     is_one: bool = True,
 ) -> int:
-    """Search with a session, print and write what was found; return the exit code."""
+    """Search with a session, print and write what was found; return the exit code.
+
+    `planned` is None for a session that is resumed.
+    """
     from lar.cli.progress_line import PacedLine
     from lar.files.work_folders import work_folder
     from lar.tuning.campaign import Campaign
-    from lar.tuning.player import LocalPlayer
-    from lar.tuning.session import find_place, open_session
+    from lar.tuning.player import LocalPlayer, Player
+    from lar.tuning.session import find_place, open_session, read_facts
 
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(work_folder()))
-        asked = request or request_in(str(place))
+        asked, elsewhere = planned or plan_resumed(arguments, str(place), farm)
+        player: Player = LocalPlayer(folder)
+        if farm is not None and elsewhere is not None:
+            from lar.farm.tuning import FarmPlayer
+
+            player = FarmPlayer(farm, arguments.on or "", elsewhere.machine)
         name = Path(asked.spaces[0].model).stem
         outputs = Outputs(arguments, asked, "" if is_one else name, stack)
-        place = find_place(asked) if place is None else place
-        session = stack.enter_context(open_session(place, request, budget_seconds=arguments.budget))
+        if place is None:
+            place = find_place(asked, read_facts(asked, elsewhere))
+        session = stack.enter_context(
+            open_session(
+                place,
+                planned and planned.request,
+                budget_seconds=arguments.budget,
+                elsewhere=elsewhere,
+            )
+        )
         print(f"session: {place}{describe_known(session)}", file=outputs.console, flush=True)
         line = stack.enter_context(PacedLine(sys.stderr))
         campaign = Campaign(
             session,
-            LocalPlayer(folder),
+            player,
             folder,
             report=lambda progress: line.show(describe_progress(progress)),
         )
@@ -350,18 +440,6 @@ def describe_known(session: TuningSession) -> str:
     trials = "1 trial" if len(session.trials) == 1 else f"{len(session.trials)} trials"
     began = session.began_at[:16].replace("T", " ")
     return f" (goes on: {trials}, {spent:.0f} of {budget:g} s, begun {began})"
-
-
-def request_in(place: str) -> TuneRequest:
-    """Return what the session in a file was begun with.
-
-    Raises:
-        UsageError: there is no such session.
-    """
-    from lar.tuning.session import read_session
-
-    with read_session(place) as session:
-        return session.request
 
 
 class Outputs:

@@ -212,7 +212,7 @@ class Field:
     def give_up_waiting(self, had_one: bool) -> None:
         """End the jobs that no worker may do."""
         for each in self.take_all_waiting():
-            error = self.explain_absence(each.job.label, had_one)
+            error = self.explain_absence(each.job, had_one)
             self.put(each, Outcome(failure=Failure.of(error), losses=each.losses))
 
     def give_up_all(self, error: LarError) -> None:
@@ -225,10 +225,17 @@ class Field:
             waiting, self._waiting = self._waiting, []
         return waiting
 
-    def explain_absence(self, label: str, had_one: bool) -> LarError:
+    def explain_absence(self, job: Job, had_one: bool) -> LarError:
         """Return the error of a job that no worker may do."""
-        facts = self.cluster.workers().values()
+        label, facts = job.label, self.cluster.workers().values()
         labels = sorted({name for each in facts for name in each.labels} - {DEVICE})
+        able = [each for each in facts if {DEVICE, label or DEVICE} <= each.labels]
+        if able and job.group in self._kinds:
+            return LarError(
+                "no worker has a machine like the one that was measured before",
+                "results of different machines are never mixed",
+                flag=FLAG,
+            )
         if had_one:
             what = f"no worker with the label {label!r}" if label else "no worker"
             return LarError(f"{what} is left", "the others were lost", flag=FLAG)

@@ -97,11 +97,17 @@ def lost_trial(order: TrialOrder, failure: Failure) -> Trial:
 
 
 def request_on_farm(
-    farm: Field, label: str, models: Sequence[str], options: Mapping[str, Any], **asked: Any
+    farm: Field,
+    label: str,
+    models: Sequence[str],
+    options: Mapping[str, Any],
+    machine: MachineFacts | None = None,
+    **asked: Any,
 ) -> SearchAnswer:
     """Return the request of a search on a worker that has the label: what can be tried there.
 
-    `asked` are the other arguments of `lar.tuning.requests.make_request`.
+    `machine` is what that worker's is like, any if None. `asked` are the other arguments of
+    `lar.tuning.requests.make_request`.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.
@@ -112,7 +118,10 @@ def request_on_farm(
     if asked.get("extent", "quick") not in ("quick", "full"):
         asked["extent"] = sending.add(asked["extent"], "--space")
     request = SearchRequest(tuple(sent), sending.rewrite_settings(options), asked)
-    job = Job("space", record_to_json(request), sending, label)
+    group = uuid.uuid4().hex if machine is not None else ""
+    if machine is not None:
+        farm.keep_to(group, machine)
+    job = Job("space", record_to_json(request), sending, label, group)
     for _, outcome in farm.play([job]):
         return record_from_json(record_of(outcome), SearchAnswer)
     raise KeyboardInterrupt

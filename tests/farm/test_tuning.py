@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lar.farm import executor, worker
 from lar.farm.field import Field
 from lar.farm.tuning import FarmPlayer, request_on_farm
 from lar.measurement.machine import read_machine
 from lar.records.run import RunSpec
 from lar.records.tuning import Candidate, TrialKind
+from lar.tuning import player
 from lar.tuning.player import Entrant, TrialOrder
-from tests.conftest import WriteScript
+from tests.conftest import RunLar, WriteScript
 from tests.farm.fake_cluster import FakeCluster, fake_farm
 
 TIMES = [[0.01, 0, 0.01]]
@@ -46,9 +49,9 @@ def test_a_trial_is_played_by_one_worker(
     effects = [{"when": {"const_shape": True}, "factor": 0.5}]
     model = write_script(times=TIMES, effects=effects, outputs={"y": [1.0]})
     shown: list[str] = []
-    player = FarmPlayer(farm, "arm", read_machine())
+    played = FarmPlayer(farm, "arm", read_machine())
     order = order_of(entrant(0, model), entrant(1, model, const_shape=True))
-    trial = player.play(order, lambda text, seconds: shown.append(text))
+    trial = played.play(order, lambda text, seconds: shown.append(text))
     assert [row.status for row in trial.rows] == ["ok", "ok"]
     times = [row.turns[-1].samples.end_to_end[0] for row in trial.rows]
     assert times[1] == pytest.approx(times[0] / 2)
@@ -99,3 +102,58 @@ def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript
     assert answer.request.budget_seconds == 3.0
     assert answer.machine.cores
     assert [*answer.engines] == ["fake"]
+
+
+def test_a_search_on_another_machine(
+    farm: Field,
+    write_script: WriteScript,
+    run_lar: RunLar,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = replace(read_machine(), processor="a board's")
+    for module in (worker, executor, player):
+        monkeypatch.setattr(module, "read_machine", lambda: board)
+    choice = {"name": "constant", "options": {"const_shape": True}}
+    model = write_script(
+        times=TIMES,
+        outputs={"y": [1.0]},
+        effects=[{"when": {"const_shape": True}, "factor": 0.5}],
+        dimensions=[{"name": "shapes", "choices": [choice]}],
+    )
+    session = str(tmp_path / "search.tune")
+    words = ("--budget", "3", "--json", str(tmp_path / "found.json"))
+    elsewhere = ("--scheduler", "dask://x", "--on", "arm")
+    done = run_lar("tune", model, "--session", session, *words, *elsewhere)
+    assert done.returncode == 0, done.stderr
+    found = (tmp_path / "found.json").read_text()
+    assert '"processor":"a board\'s"' in found
+    assert "workers" not in found.replace(model, "")
+    assert "constant" in done.stdout
+    more = ("--budget", "4")
+    again = run_lar("tune", "--resume", session, *more, *elsewhere)
+    assert again.returncode == 0, again.stderr
+    here = run_lar("tune", "--resume", session, *more)
+    assert here.returncode == 2
+    assert "a board's" in here.stderr
+    board = replace(board, processor="another")
+    with fake_farm(farm.cluster):  # type: ignore[arg-type]
+        for module in (worker, executor, player):
+            monkeypatch.setattr(module, "read_machine", lambda: board)
+        other = run_lar("tune", "--resume", session, *more, *elsewhere)
+    assert "no worker has a machine like the one that was measured before" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--on", "arm"), "--on needs --scheduler"),
+        (("--scheduler", "dask://x", "--algorithms", "c"), "algorithms are timed on this machine"),
+    ],
+)
+def test_searches_that_cannot_be_made_elsewhere(
+    write_script: WriteScript, run_lar: RunLar, words: tuple[str, ...], message: str
+) -> None:
+    done = run_lar("tune", write_script(times=TIMES), *words)
+    assert message in done.stderr
+    assert done.returncode == 2
