@@ -292,7 +292,6 @@ class Timing:
         self.started_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.context = RunContext()
         self.contests: list[Contest] = []
-        self.failures: dict[tuple[str, str], Failure] = {}
         self.choices: dict[str, str] = {}  # those that differ from the cache's
         self.plain: Played | None = None
         self.first: RunResult | None = None
@@ -323,7 +322,7 @@ class Timing:
             return
         self.confirm(variant)
         if self.ending != "interrupted" and self.is_better():
-            self.files.write_choices(self.paths, self.choices, output)
+            self.files.write_choices([self.joined], self.choices, output)
             self.written = True
 
     # Processes
@@ -605,7 +604,7 @@ class Timing:
     def keep_searches(self, output: str) -> None:
         """Write what a search has found, where there is nothing better."""
         if self.is_searched and not self.written and self.first is not None:
-            self.files.write_choices(self.paths, {}, output)
+            self.files.write_choices([self.joined], {}, output)
 
     def is_better(self) -> bool:
         """Return whether the new cache is to be written, and keep the reason where it is not."""
@@ -647,7 +646,7 @@ class Timing:
             operators=tuple(
                 describe_contest(
                     contest,
-                    self.choices.get(contest.operator.key, contest.operator.algorithms[0].name),
+                    contest.winner.name if contest.winner else contest.operator.algorithms[0].name,
                 )
                 for contest in self.contests
             ),

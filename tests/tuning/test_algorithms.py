@@ -156,6 +156,7 @@ def test_the_fastest_algorithms_are_written(tmp_path: Path) -> None:
     result, timing = simulate(tmp_path)
     assert result.ending == "settled"
     assert [each.after for each in result.operators] == ["B", "B", "B"]
+    assert len(result.changed) == 3
     assert result.written
     choices = {"conv1": "B", "conv2": "B", "fc": "B"}
     assert timing.files_written[-1] == (choices, "out.cache")
