@@ -23,6 +23,7 @@ from lar.records.tuning import (
     TuneRequest,
 )
 from lar.tuning.candidates import CacheKey, combinations_of
+from lar.tuning.surrogate import Look, Surrogate
 
 T = TypeVar("T")
 
@@ -46,19 +47,6 @@ class Same(Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and self.record is other.record
-
-
-@dataclass(frozen=True)
-class Look:
-    """A process of a candidate: the logarithm of its objective over that of the plain run.
-
-    `round` has the numbers that the process has in common with those of the same time, the plain
-    run's among them: of the trial, and of its round.
-    """
-
-    round: tuple[int, int]
-    candidate: Candidate
-    value: float
 
 
 @dataclass
@@ -88,10 +76,17 @@ class Evidence:
         return found
 
     @cached_property
+    def surrogate(self) -> Surrogate:
+        """What the looks say of every candidate."""
+        return Surrogate(self.looks)
+
+    @cached_property
     def means(self) -> dict[Candidate, float]:
-        """The means of these values; that of the baseline is 0."""
-        means = {each: math.fsum(it) / len(it) for each, it in self.values.items()}
-        return {BASELINE: 0.0, **means}
+        """What the surrogate says of those that were measured, as logarithms of ratios to the
+        baseline; a round whose plain run something disturbed does not make all others fast."""
+        measured = [*self.values]
+        means = self.surrogate.means_of(measured)
+        return {BASELINE: 0.0, **dict(zip(measured, map(float, means), strict=True))}
 
     @cached_property
     def known(self) -> set[tuple[int, str]]:

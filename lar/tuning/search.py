@@ -27,7 +27,7 @@ from lar.measurement.objectives import score_of_process
 from lar.records.tuning import BASELINE, Candidate, Ending, Trial, TrialKind, TuneRequest
 from lar.tuning.candidates import CacheKey, combinations_of
 from lar.tuning.evidence import TIMED, Evidence, gather_evidence
-from lar.tuning.surrogate import Matrix, Outlook, Surrogate
+from lar.tuning.surrogate import Matrix, Outlook
 
 IsValid = Callable[[Candidate], bool]
 
@@ -39,6 +39,9 @@ LEAST_SECONDS = 0.5
 MOST_SECONDS = 5.0
 # For the 99th percentile, a process makes so many iterations.
 ITERATIONS_FOR_P99 = 200
+
+# A trial takes some time however few its candidates are: as much as so many of them.
+FIXED_PART = 1.5
 
 # Of the candidates of each model that were measured, so many of the best are built upon.
 BEAM = 12
@@ -131,7 +134,7 @@ class Survey:
     def __post_init__(self) -> None:
         self.combinations = combinations_of(self.request.spaces)
         self.margin = math.log1p(self.request.margin)
-        self.surrogate = Surrogate(self.evidence.looks)
+        self.surrogate = self.evidence.surrogate
 
     @cached_property
     def measured(self) -> list[Candidate]:
@@ -465,14 +468,15 @@ class Survey:
         """Return how long a step will take, as those before it did."""
         if step.kind == "search":
             return step.seconds
-        return len(step.candidates) * self.seconds_per_row(step.kind)
+        return (FIXED_PART + len(step.candidates)) * self.seconds_per_row(step.kind)
 
     def seconds_per_row(self, kind: TrialKind) -> float:
-        """Return how long a trial takes for each of its candidates; 0 if it is not known."""
+        """Return how long a trial takes for each of its candidates, beside the fixed part; 0 if it
+        is not known."""
         for kinds in ((kind,), TIMED):
             trials = [it for it in self.evidence.trials if it.kind in kinds and it.rows]
             if trials:
-                rows = sum(len(it.rows) for it in trials)
+                rows = math.fsum(FIXED_PART + len(it.rows) for it in trials)
                 return math.fsum(it.seconds for it in trials) / rows
         return 0.0
 
@@ -488,7 +492,8 @@ class Survey:
         if self.seconds_of(step) <= left or not self.evidence.trials:
             return step
         least = 2 if self.best == BASELINE else 3
-        count = int(left / self.seconds_per_row(step.kind)) if step.kind != "search" else 0
+        room = left / self.seconds_per_row(step.kind) - FIXED_PART
+        count = int(room) if step.kind != "search" else 0
         if count < least:
             return None
         return replace_candidates(step, step.candidates[:count])

@@ -5,7 +5,8 @@ of choices, and one of its own. None is known before; each is thought to be norm
 of choices wide, those of pairs and its own less so. So candidates that share choices resemble each
 other, and what is expected of one, and how sure that is, follows from the measured ones (Rasmussen
 and Williams, Gaussian Processes for Machine Learning, chapter 2). A process is one value, with an
-error of its own; all values of a round share the error of its plain run.
+error of its own; all values of a round share the error of its plain run. How large these are, is
+what makes the values likeliest (chapter 5).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lar.records.tuning import BASELINE, Candidate
-from lar.tuning.evidence import Look
 
 Matrix = NDArray[np.float64]
 
@@ -31,11 +31,15 @@ MODEL_SCALE = 1.0
 CHOICE_SCALE = 0.3
 PAIR_SCALE = 0.12
 OWN_SCALE = 0.03
-# Of processes: what the deviation is thought to be, and what number of processes that is worth.
+# Of processes: the usual deviation, and others that are taken where the looks say so; those of the
+# plain run, which all of a round have in common, may be larger, as on a machine that is not quiet.
 USUAL_NOISE = 0.012
-NOISE_WEIGHT = 6.0
-# A plain run that something disturbed makes all others of its round look fast.
-PLAIN_NOISE = 2.0  # times that of others
+NOISES = (0.006, 0.012, 0.025, 0.05, 0.1, 0.2)
+PLAIN_NOISES = (0.03, 0.1, 0.3, 1.0, 3.0)
+# What others must gain, as a logarithm of the likelihood, for each step away from the usual.
+STEP_AWAY = 1.0
+# The looks by which they are told apart.
+LOOKS_FOR_NOISE = 150
 # So much slower than the plain run of its model is all that is said of a candidate.
 MOST_VALUE = math.log(3)
 # More looks than these are not taken into account: those of the fastest are.
@@ -43,6 +47,19 @@ MOST_LOOKS = 500
 LEAST_VARIANCE = 1e-12
 
 NORMAL = NormalDist()
+
+
+@dataclass(frozen=True)
+class Look:
+    """A process of a candidate: the logarithm of its objective over that of the plain run.
+
+    `round` has the numbers that the process has in common with those of the same time, the plain
+    run's among them: of the trial, and of its round.
+    """
+
+    round: tuple[int, int]
+    candidate: Candidate
+    value: float
 
 
 @dataclass(frozen=True)
@@ -80,18 +97,19 @@ class Surrogate:
     """What looks say of every candidate."""
 
     def __init__(self, looks: Sequence[Look]) -> None:
-        self.noise = noise_of(looks)
         self.looks = choose_looks(looks)
+        self.noise = USUAL_NOISE
         if not self.looks:
             return
         self.measured = [look.candidate for look in self.looks]
+        prior = covariance_of(resemblances(self.measured, self.measured))
         number = {each: n for n, each in enumerate({look.round: None for look in self.looks})}
         rounds = np.array([number[look.round] for look in self.looks])
-        same_round = rounds[:, None] == rounds[None, :]
-        errors = self.noise**2 * (np.eye(len(rounds)) + PLAIN_NOISE**2 * same_round)
+        same_round = (rounds[:, None] == rounds[None, :]).astype(float)
         values = clipped_values(self.looks)
-        resemblance = resemblances(self.measured, self.measured)
-        self.root = np.linalg.cholesky(covariance_of(resemblance) + errors)
+        self.noise, plain_noise = find_noises(prior, same_round, values)
+        errors = self.noise**2 * np.eye(len(rounds)) + plain_noise**2 * same_round
+        self.root = np.linalg.cholesky(prior + errors)
         self.weights = np.linalg.solve(self.root.T, np.linalg.solve(self.root, values))
 
     def expect(self, candidates: Sequence[Candidate]) -> Outlook:
@@ -163,17 +181,27 @@ def covariance_of(parts: Resemblances) -> Matrix:
     return found
 
 
-def noise_of(looks: Sequence[Look]) -> float:
-    """Return the standard deviation of processes, from candidates that had several."""
-    values: dict[Candidate, list[float]] = {}
-    for look in looks:
-        values.setdefault(look.candidate, []).append(look.value)
-    squares, degrees = NOISE_WEIGHT * USUAL_NOISE**2, NOISE_WEIGHT
-    for each in values.values():
-        middle = math.fsum(each) / len(each)
-        squares += math.fsum((value - middle) ** 2 for value in each) / 2  # two processes
-        degrees += len(each) - 1
-    return math.sqrt(squares / degrees)
+def find_noises(prior: Matrix, same_round: Matrix, values: Matrix) -> tuple[float, float]:
+    """Return the likeliest deviations of processes, and of the plain run's, near to the usual."""
+    first = slice(None, LOOKS_FOR_NOISE)
+    prior, same_round, values = prior[first, first], same_round[first, first], values[first]
+    found = (-math.inf, USUAL_NOISE, PLAIN_NOISES[0])
+    usual = NOISES.index(USUAL_NOISE)
+    for step, noise in enumerate(NOISES):
+        for more, plain_noise in enumerate(PLAIN_NOISES):
+            if plain_noise >= noise:
+                errors = noise**2 * np.eye(len(values)) + plain_noise**2 * same_round
+                likelihood = likelihood_of(values, prior + errors)
+                likelihood -= STEP_AWAY * (abs(step - usual) + more)
+                found = max(found, (likelihood, noise, plain_noise))
+    return found[1:]
+
+
+def likelihood_of(values: Matrix, covariance: Matrix) -> float:
+    """Return the logarithm of the likelihood of normal values, up to a constant."""
+    root = np.linalg.cholesky(covariance)
+    scaled = np.linalg.solve(root, values)
+    return float(-(scaled @ scaled) / 2 - np.log(np.diag(root)).sum())
 
 
 def choose_looks(looks: Sequence[Look]) -> list[Look]:
