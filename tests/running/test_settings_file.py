@@ -13,6 +13,7 @@ import lar
 from lar.files.report_file import OutputFile
 from lar.records.tuning import OptionValue
 from lar.running.plan import plan_run
+from lar.running.variants import make_variants, parse_vary
 from lar.tuning.outcome import write_settings
 from tests.conftest import RunLar, WriteScript
 from tests.tuning.made_tune import ENGINE, SCRIPTED, tune_of_script
@@ -72,8 +73,10 @@ def test_what_contradicts_the_file_is_refused(root: Path, tmp_path: Path) -> Non
 
 def test_a_bench_and_a_comparison_take_it(model: str, run_lar: RunLar) -> None:
     path = settings_for(model, {"thread": 2})
-    bench = lar.bench([model, f"{model} --settings {path}"], budget_seconds=1, margin=0.5)
-    assert [it.spec.settings for it in bench.variants if it.spec] == [{}, {"thread": 2}]
+    variants = make_variants([model, f"{model} --settings {path}"], [], {})
+    assert [it.spec.settings for it in variants if it.spec] == [{}, {"thread": 2}]
+    variants = make_variants([model], [parse_vary(f"settings=,{path}")], {})
+    assert [it.spec.settings for it in variants if it.spec] == [{}, {"thread": 2}]
     done = run_lar("compare", model, f"{model} --settings {path} --cpu")
     assert "--bin-io-dump" in done.stderr  # which the engine of scripts does not do
 
