@@ -346,7 +346,8 @@ def commands_of(
     space = result.request.spaces[winner.candidate.model]
     chosen = {**winner_options(result, caches or {})}
     own = {key: value for key, value in chosen.items() if space.options.get(key) != value}
-    yield f"settings: {format_flags(own) or 'none: the plain run'}"
+    none = "none: the plain run" if winner.candidate == BASELINE else f"none: {space.model}"
+    yield f"settings: {format_flags(own) or none}"
     yield f"command: {command_of(result, caches)}"
     if settings:
         fed = {key: value for key, value in space.options.items() if is_input(key)}

@@ -36,6 +36,8 @@ OTHERS = {
     "lar.comparison/": "a comparison of tensors",
     "lar.profile/": "a profile; `lar report` prints it",
     "lar.cache/": "the content of a cache",
+    "lar.settings/": "a file of settings; `lar MODEL --settings FILE` runs with them",
+    "lar.tune/": "what a search has found; `lar results FILE` prints it",
 }
 
 

@@ -18,7 +18,7 @@ from lar.cli.parser import parser_of
 from lar.options.command_line import format_command
 from lar.records.bench import OutputDifference
 from lar.records.run import Failure
-from lar.records.tuning import Objective, OptionValue, TuneResult
+from lar.records.tuning import Candidate, Objective, OptionValue, TuneResult
 from lar.reports.text import Screen
 from lar.reports.tune_text import command_of, format_csv, format_markdown, format_tune, verdict_of
 from lar.running.plan import parse_values
@@ -116,6 +116,10 @@ def test_of_two_engines_each_is_named() -> None:
     twin = replace(space, model="resnet50.onnx", engine="onnxruntime")
     result = replace(result, request=replace(result.request, spaces=(space, twin)))
     assert "as fast as plain (4.7" in verdict_of(result)  # the plain run's name, which is made up
+    won = replace(result.ranking[0], candidate=Candidate(model=1), name="onnxruntime: plain")
+    lines = format_tune(replace(result, ranking=(won, *result.ranking[1:])))
+    assert "settings: none: resnet50.onnx" in lines
+    assert "command: lar resnet50.onnx --input 'data:{1,3,224,224}'" in lines
     assert format_tune(result)[0].startswith("resnet50.mge and resnet50.onnx on megengine 1.13.0")
 
 

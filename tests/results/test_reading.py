@@ -83,6 +83,7 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (V1.replace(b"0.004953397999997833,", b"-1,"), "is damaged, or of another version of lar"),
         (b"{}", "is not a result of lar"),
         (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
+        (b'{"format": "lar.settings/1"}', "is a file of settings; `lar MODEL --settings FILE`"),
         (b'{"format": "lar.profile/1"}', "is a profile; `lar report` prints it, not a result"),
         (b"{" + b'"a":{' * 100_000, "is not"),
         (b"[1, 2]", "is not a result that lar reads"),
