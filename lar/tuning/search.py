@@ -154,7 +154,26 @@ class Survey:
             is_confirmed = evidence.confirmations.get(found[index]) == "better"
             if is_confirmed and means[index] < means[order[0]] + self.margin:
                 return [found[index], *(found[other] for other in order if other != index)]
-        return [found[index] for index in order]
+        ordered = [found[index] for index in order]
+        first = self.simplify(ordered)
+        return [first, *(each for each in ordered if each != first)]
+
+    def simplify(self, candidates: Sequence[Candidate]) -> Candidate:
+        """Return the candidate with the fewest choices of those that are parts of the first one and
+        are not clearly worse: the gap is within the margin and one standard error."""
+        first = candidates[0]
+        parts = [
+            each
+            for each in candidates
+            if each.model == first.model and {*each.choices} < {*first.choices} and each.choices
+        ]
+        gaps, variances = self.surrogate.expect([first, *parts]).gaps()
+        near = [
+            (len(each.choices), float(gap), each)
+            for each, gap, variance in zip([first, *parts], gaps, variances, strict=True)
+            if gap <= self.margin + math.sqrt(variance)
+        ]
+        return min(near)[-1]
 
     def costs_of(self, candidates: Sequence[Candidate]) -> Matrix:
         """Return what is expected of candidates, with a little for each of their choices."""

@@ -155,7 +155,7 @@ def test_fewer_choices_are_preferred_where_others_do_nothing() -> None:
     machine = Machine((space,), effects=effects_of(a=0.7))
     winner = play_session(machine, 300.0).winner
     assert winner.choices[0] == "a"
-    assert len(winner.choices) <= 2
+    assert len(winner.choices) <= 3
 
 
 def test_the_search_of_algorithms_is_shared_and_pays() -> None:
