@@ -15,7 +15,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,12 +27,15 @@ from lar.engines import engine_named
 from lar.engines.engine import CachedOperator, CacheFiles
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
+from lar.measurement.differences import compare_pairs
 from lar.measurement.machine import read_machine, read_model_file
+from lar.measurement.statistics import percentile_of
 from lar.options.table import FAST_RUN_ALGO_POLICY, PROFILE, SEARCHES, THREAD
 from lar.profiles.trace_file import read_profile
 from lar.records.algorithms import AlgorithmsEnding, AlgorithmsResult
-from lar.records.bench import OutputDifference
+from lar.records.bench import OutputDifference, Turn
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.records.summary import Difference
 from lar.running.bench import run_bench
 from lar.running.rounds import Member, places_in_memory
 from lar.running.steps import make_run, unpack_cases
@@ -303,7 +306,9 @@ class Timing:
         self.ending: AlgorithmsEnding = "failed"
         self.failure: Failure | None = None
         self.warnings: list[str] = []
-        self.confirmed: Any = None
+        self.new_status = "ok"
+        self.whole: Difference | None = None
+        self.whole_seconds: tuple[float | None, float | None] = (None, None)
         self.output_difference: OutputDifference | None = None
         self.written = False
         self.reason = ""
@@ -597,7 +602,10 @@ class Timing:
             seed=self.order.randrange(1 << 30),
             report=lambda progress: self.show(),
         )
-        self.confirmed = bench.variants
+        old, new = bench.variants
+        self.new_status = new.status
+        self.whole = judge_whole(old.turns, new.turns, new.difference)
+        self.whole_seconds = (seconds_of_turns(old.turns), seconds_of_turns(new.turns))
         if bench.stopped == "interrupted":
             raise KeyboardInterrupt
 
@@ -608,14 +616,13 @@ class Timing:
 
     def is_better(self) -> bool:
         """Return whether the new cache is to be written, and keep the reason where it is not."""
-        _, new = self.confirmed
-        if new.status != "ok":
+        if self.new_status != "ok":
             self.reason = "the model did not end well with the new choices"
-        elif new.difference is None:
+        elif self.whole is None:
             self.reason = "the budget was too short to measure the whole model with them"
-        elif new.difference.verdict == "slower":
+        elif self.whole.verdict == "slower":
             self.reason = "the whole model is slower with them"
-        elif new.difference.verdict != "faster" and new.difference.ratio > 1:
+        elif self.whole.verdict != "faster" and self.whole.ratio > 1:
             self.reason = "the whole model is not shown to be faster with them"
         return not self.reason
 
@@ -636,7 +643,6 @@ class Timing:
 
     def describe(self, output: str) -> AlgorithmsResult:
         """Return the record of all that was found."""
-        old, new = self.confirmed or (None, None)
         keys = {contest.operator.key for contest in self.contests}
         return AlgorithmsResult(
             model=self.context.model,
@@ -651,9 +657,9 @@ class Timing:
                 for contest in self.contests
             ),
             left_out=sum(each.key not in keys for each in self.operators),
-            whole=new.difference if new else None,
-            seconds_before=old.latency.median if old and old.latency else None,
-            seconds_after=new.latency.median if new and new.latency else None,
+            whole=self.whole,
+            seconds_before=self.whole_seconds[0],
+            seconds_after=self.whole_seconds[1],
             output_difference=self.output_difference,
             written=self.written,
             searched=self.is_searched,
@@ -699,6 +705,32 @@ def calm_mean(values: Sequence[float]) -> float:
     """Return the mean of the shortest times, which nothing has disturbed."""
     kept = sorted(values)[: max(1, math.ceil(CALM_SHARE * len(values)))]
     return math.fsum(kept) / len(kept)
+
+
+def judge_whole(
+    old: Sequence[Turn], new: Sequence[Turn], difference: Difference | None
+) -> Difference | None:
+    """Return the difference of the whole model: the bench's, if it shows one; else that of the
+    shortest times of each process, which shows one on a busy machine too."""
+    if difference is not None and difference.verdict != "no difference shown":
+        return difference
+    ours, theirs = calm_seconds(new), calm_seconds(old)
+    ratios = [[math.log(ours[number] / theirs[number])] for number in ours if number in theirs]
+    return compare_pairs(ratios, comparisons=2) or difference
+
+
+def calm_seconds(turns: Iterable[Turn]) -> dict[int, float]:
+    """Return the seconds of an undisturbed iteration, by the number of the process."""
+    values: dict[int, list[float]] = {}
+    for turn in turns:
+        values.setdefault(turn.round, []).extend(turn.samples.end_to_end)
+    return {number: calm_mean(each) for number, each in values.items() if each}
+
+
+def seconds_of_turns(turns: Iterable[Turn]) -> float | None:
+    """Return the median of processes of the seconds of an undisturbed iteration."""
+    seconds = sorted(calm_seconds(turns).values())
+    return percentile_of(seconds, 50) if seconds else None
 
 
 def shares_of(profile: Profile, executed: Mapping[str, Sequence[int]]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_files import CACHES
 from lar.errors import UsageError
 from lar.records.algorithms import AlgorithmsResult
+from lar.records.bench import Turn
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.records.run import Failure, OutputSummary, RunResult, RunSpec, Samples
 from lar.records.summary import Difference
@@ -30,7 +31,9 @@ from lar.tuning.algorithms import (
     Played,
     Timing,
     TurnIterations,
+    judge_whole,
     seconds_of,
+    seconds_of_turns,
     shares_of,
     tune_algorithms,
 )
@@ -66,6 +69,11 @@ def output(shape: tuple[int, ...], sha256: str) -> OutputSummary:
     )
 
 
+FASTER = Difference(
+    ratio=0.9, interval=None, verdict="faster", smallest_detectable=None, processes=5, pairs=50
+)
+
+
 class Simulated(Timing):
     """Timing without processes. `faults` says what choices fail with, by operator and algorithm."""
 
@@ -73,14 +81,7 @@ class Simulated(Timing):
         self.faults, self.noise = faults, random.Random(2)
         self.tried: list[dict[str, str]] = []
         self.failed_once = False
-        self.whole = Difference(
-            ratio=0.9,
-            interval=None,
-            verdict="faster",
-            smallest_detectable=None,
-            processes=5,
-            pairs=50,
-        )
+        self.found = FASTER
         files = SimpleNamespace(write_choices=self.write)
         self.files_written: list[tuple[Mapping[str, str], str]] = []
         spec = RunSpec(model=DIGITS, engine="megengine", driver="lite")
@@ -133,8 +134,7 @@ class Simulated(Timing):
         return self.run_with(choices or {})
 
     def confirm(self, variant: Variant) -> None:
-        new = SimpleNamespace(status="ok", difference=self.whole, latency=None)
-        self.confirmed = (SimpleNamespace(latency=None), new)
+        self.whole = self.found
 
     def outcome(self) -> AlgorithmsResult:
         with contextlib.ExitStack() as stack:
@@ -202,7 +202,7 @@ def test_an_interrupt_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_cache_that_is_slower_is_not_written(tmp_path: Path) -> None:
     timing = Simulated(tmp_path, {})
-    timing.whole = replace(timing.whole, ratio=1.1, verdict="slower")
+    timing.found = replace(FASTER, ratio=1.1, verdict="slower")
     result = timing.outcome()
     assert (result.written, result.reason) == (False, "the whole model is slower with them")
     assert not [path for _, path in timing.files_written if path == "out.cache"]
@@ -241,6 +241,36 @@ def test_the_shortest_times_of_a_process_count() -> None:
     # One long execution does not make an operator matter.
     shares = shares_of(profile, {"conv": (0, 2), "fc": (1,)})
     assert shares == pytest.approx({"conv": 2 / 3, "fc": 1 / 3})
+
+
+# The whole model
+
+
+def turns_of(*processes: float) -> list[Turn]:
+    """Turns of processes, one with iterations of so many milliseconds and two disturbed ones."""
+    return [
+        Turn(
+            round=number,
+            cycle=cycle,
+            began=0.0,
+            samples=Samples(end_to_end=(each * 5, each, each * (7 + number + cycle))),
+        )
+        for number, each in enumerate(processes)
+        for cycle in range(3)
+    ]
+
+
+def test_the_shortest_times_show_what_disturbances_hide() -> None:
+    old, new = turns_of(10, 10.1, 9.9, 10, 10.1), turns_of(9, 9.0, 8.9, 9.1, 9)
+    unclear = replace(FASTER, ratio=1.2, verdict="no difference shown")
+    found = judge_whole(old, new, unclear)
+    assert found is not None
+    assert (found.verdict, round(found.ratio, 1)) == ("faster", 0.9)
+    assert seconds_of_turns(old) == 10
+    # What the bench has shown stays, and one process shows nothing.
+    assert judge_whole(new, old, FASTER) is FASTER
+    assert judge_whole(old[:3], new[:3], unclear) is unclear
+    assert judge_whole([], [], None) is None
 
 
 # Real processes
