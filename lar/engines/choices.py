@@ -27,14 +27,15 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
 def thread_choices(
     cores: Sequence[int], options: Sequence[tuple[Option[int], str]]
 ) -> Iterator[Choice]:
-    """Yield numbers of threads for each of some options, whose names end as given; then all threads
-    bound to their cores.
+    """Yield numbers of threads for each of some options, the most first, whose names end as given;
+    then all threads bound to their cores.
 
     The quick space has as many threads as cores and half as many.
     """
     most = len(cores)
     quick = {most, most // 2}
-    for count in sorted({count for count in (*COUNTS, *quick) if 2 <= count <= most}):
+    counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
+    for count in sorted(counts, reverse=True):
         for option, ending in options:
             yield set_to(option, count, f"{count} threads{ending}", for_full=count not in quick)
     if most > 1:
@@ -58,6 +59,8 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
                 for_full=count not in quick,
                 objectives=("throughput",),
             )
-            for count in sorted({count for count in (*COUNTS, *quick) if 2 <= count <= most})
+            for count in sorted(
+                {count for count in (*COUNTS, *quick) if 2 <= count <= most}, reverse=True
+            )
         ),
     )

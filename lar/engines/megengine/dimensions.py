@@ -87,7 +87,8 @@ DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
-    """Return what can matter for a model at a site, in the order in which candidates name it."""
+    """Return what can matter for a model at a site, in the order in which candidates name it; of
+    each dimension the most promising choice first, with which a search begins."""
     on_cpu, traits = site.device == "cpu", known_traits_of(str(model))
     if traits is None:  # any operators may be among them
         traits = ALL_TRAITS
@@ -141,11 +142,12 @@ def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
     """Yield the layouts that change something on a processor, each with the way round a defect
     that it would meet there."""
     sets = site.instruction_sets
+    if "avx2" in sets:  # the layout of MKL-DNN's kernels
+        yield mend(turn_on(ENABLE_NCHW88), site)
     yield turn_on(ENABLE_NCHW44)
     if sets & DOT_PRODUCTS and QUANTISED in traits:
         yield turn_on(ENABLE_NCHW44_DOT)
-    if "avx2" in sets:  # the layout of MKL-DNN's kernels
-        yield mend(turn_on(ENABLE_NCHW88), site)
+    if "avx2" in sets:
         yield mend(set_to(LAYOUT_TRANSFORM, "cpu", "layout-transform", for_full=True), site)
     # These are for quantised tensors, and for other devices: other tensors stay as they are.
     if QUANTISED in traits:
@@ -161,10 +163,10 @@ def layouts_for_cuda() -> Iterator[Choice]:
 
 
 def threads_for(site: Site) -> Iterator[Choice]:
-    yield set_to(CPU_DEFAULT, True, "1 thread with caller")
     yield from thread_choices(
         site.cores, ((MULTITHREAD, ""), (MULTITHREAD_DEFAULT, " with caller"))
     )
+    yield set_to(CPU_DEFAULT, True, "1 thread with caller")
 
 
 def mend(choice: Choice, site: Site) -> Choice:
