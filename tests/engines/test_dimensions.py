@@ -144,8 +144,10 @@ class TestThreads:
             for choice in tried(ONNX, cores=cores).values()
             if choice.options.keys() == {"multithread"}
         ]
-        assert [each.options["multithread"] for each in choices] == full
-        assert [each.options["multithread"] for each in choices if not each.for_full] == quick
+        # The most first: a search begins with it.
+        counts = [(each.options["multithread"], each.for_full) for each in choices]
+        assert [count for count, _ in counts] == full[::-1]
+        assert [count for count, is_for_full in counts if not is_for_full] == quick[::-1]
 
     def test_threads_are_bound_to_the_cores_that_may_be_used(self) -> None:
         site = Site(cores=(3, 5), processor=SKYLAKE)
