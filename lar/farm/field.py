@@ -293,7 +293,10 @@ class Field:
             facts = self.cluster.workers().get(address)
             if facts is None:
                 return None
-            self.look_at(address, facts.labels)
+            self.look_at(address)
+            if self.has_choice():
+                # Others may compute on it: then another device may do the job sooner.
+                self.call(remote.be_free, worker=address)
         except (WorkerLost, Stopped):
             return None
         except LarError as error:
@@ -309,7 +312,13 @@ class Field:
                     return each
         return None
 
-    def look_at(self, address: str, labels: frozenset[str]) -> None:
+    def has_choice(self) -> bool:
+        """Return whether there are fewer jobs than devices."""
+        devices = [each for each in self.cluster.workers().values() if DEVICE in each.labels]
+        with self._lock:
+            return 0 < len(self._waiting) < len(devices)
+
+    def look_at(self, address: str) -> None:
         """Read the facts about the machine of a worker, once.
 
         Raises:

@@ -53,6 +53,10 @@ def describe() -> dict[str, str]:
     return {"version": __version__, "machine": record_to_json(read_machine()).decode()}
 
 
+def be_free() -> None:
+    """Return at once: what calls this has the device of the worker."""
+
+
 def home() -> Path:
     """Return the folder of lar on this worker: it goes when the worker ends."""
     from distributed import get_worker

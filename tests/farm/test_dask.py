@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -60,42 +61,86 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.fixture(scope="module")
-def address() -> str:
-    return f"dask://127.0.0.1:{free_port()}"
+class LocalCluster:
+    """A scheduler and two workers, which are started again where a test has killed one: whatever
+    tests follow each other in a process."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = ""
+        self.processes: Processes = {}
+        self.client = contextlib.ExitStack()
+        self.farm: Field | None = None
 
-@pytest.fixture(scope="module")
-def processes(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    folder = tmp_path_factory.mktemp("dask")
-    host, port = address.removeprefix("dask://").split(":")
-    found: Processes = {}
-    try:
-        common = ("--no-dashboard", "--host", host)
-        found["scheduler"] = start("scheduler", *common, "--port", port)
+    def require(self, *names: str) -> Field:
+        """Return a farm of which these processes live."""
+        if self.farm is None or any(self.processes[name].poll() is not None for name in names):
+            self.end()
+            self.start()
+            self.farm = self.connect()
+        return self.farm
+
+    def start(self) -> None:
+        port = str(free_port())
+        self.address = f"dask://127.0.0.1:{port}"
+        common = ("--no-dashboard", "--host", "127.0.0.1")
+        self.processes["scheduler"] = start("scheduler", *common, "--port", port)
         for label in LABELS:
-            found[label] = start(
-                *("worker", f"tcp://{host}:{port}", *common, "--no-nanny", "--nthreads", "1"),
+            self.processes[label] = start(
+                *("worker", f"tcp://127.0.0.1:{port}", *common, "--no-nanny", "--nthreads", "1"),
                 *("--resources", f"device=1 {label}=1", "--name", label),
-                *("--death-timeout", str(SOON), "--local-directory", str(folder)),
+                *("--death-timeout", str(SOON), "--local-directory", str(self.folder)),
             )
-        yield found
-    finally:
-        for process in found.values():
+
+    def connect(self) -> Field:
+        deadline = time.monotonic() + SOON
+        while (found := self.try_to_connect()) is None:
+            assert time.monotonic() < deadline, "the scheduler does not come"
+        while len(found.cluster.workers()) < len(LABELS):
+            assert time.monotonic() < deadline, "the workers do not come"
+            time.sleep(0.1)
+        return found
+
+    def try_to_connect(self) -> Field | None:
+        # As long as this a client also waits for a scheduler that has gone.
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(LarError):
+            patch.setattr(dask_cluster, "CONNECT_SECONDS", 3.0)
+            return self.client.enter_context(open_farm(self.address))
+        return None
+
+    def end(self) -> None:
+        self.client.close()
+        for process in self.processes.values():
             end(process)
 
 
 @pytest.fixture(scope="module")
-def farm(address: str, processes: Processes) -> Iterator[Field]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dask_cluster, "CONNECT_SECONDS", SOON)
-        with open_farm(address) as found:
-            deadline = time.monotonic() + SOON
-            while len(found.cluster.workers()) < len(LABELS):
-                assert time.monotonic() < deadline, "the workers do not come"
-                time.sleep(0.1)
-            patch.setattr(dask_cluster, "CONNECT_SECONDS", 1.0)
-            yield found
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("dask"))
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.fixture
+def farm(cluster: LocalCluster) -> Field:
+    return cluster.require("scheduler", *LABELS)
+
+
+@pytest.fixture
+def farm_with_arm(cluster: LocalCluster) -> Field:
+    return cluster.require("scheduler", "arm")
+
+
+@pytest.fixture
+def address(farm: Field, cluster: LocalCluster) -> str:
+    return cluster.address
+
+
+@pytest.fixture
+def processes(cluster: LocalCluster) -> Processes:
+    return cluster.processes
 
 
 def planned(model: str, **options: Any) -> RunSpec:
@@ -196,7 +241,7 @@ def test_a_killed_worker_s_runs_are_made_by_another(
 
 
 def test_a_scheduler_that_goes(
-    farm: Field,
+    farm_with_arm: Field,
     processes: Processes,
     write_script: WriteScript,
     monkeypatch: pytest.MonkeyPatch,
@@ -210,11 +255,11 @@ def test_a_scheduler_that_goes(
     thread = threading.Thread(target=kill_it)
     thread.start()
     with pytest.raises(LarError, match=r"the connection to the scheduler tcp://.* is lost"):
-        make_on_farm(farm, "arm", planned(model), RunContext())
+        make_on_farm(farm_with_arm, "arm", planned(model), RunContext())
     thread.join()
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 0.5)
     with (
         pytest.raises(LarError, match="no scheduler answers at tcp://127"),
-        open_farm(farm.cluster.address),
+        open_farm(farm_with_arm.cluster.address),
     ):
         pass
