@@ -99,22 +99,29 @@ def run_many(
 
 
 def make_on_farm(
-    farm: Field, label: str, spec: RunSpec, context: RunContext, listener: Listener | None = None
+    farm: Field,
+    label: str,
+    spec: RunSpec,
+    context: RunContext,
+    listener: Listener | None = None,
+    *,
+    group: str = "",
 ) -> RunResult:
-    """Make a planned run on a worker that has the label, as `make_run` makes it here.
+    """Make a planned run on a worker that has the label, as `make_run` makes it here; its machine
+    is like those of other jobs of the group.
 
     Raises:
         UsageError: a file cannot be read or written, or no worker has the label.
         LarError: the scheduler, or the worker, cannot be used.
     """
-    return make_run(spec, context, listener, make=partial(play_run, farm, label))
+    return make_run(spec, context, listener, make=partial(play_run, farm, label, group))
 
 
 def play_run(
-    farm: Field, label: str, spec: RunSpec, context: RunContext, listener: Listener
+    farm: Field, label: str, group: str, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
     """Have a worker make a run whose files have their places."""
-    job = run_job(spec, context, label, listener)
+    job = replace(run_job(spec, context, label, listener), group=group)
     for _, outcome in farm.play([job]):
         return result_of(outcome, spec)
     raise KeyboardInterrupt

@@ -10,10 +10,19 @@ from typing import Any
 
 from lar.farm.field import MOST_LOSSES, Field, Job, Outcome
 from lar.farm.requests import SearchAnswer, SearchRequest
-from lar.farm.runs import raise_failure
+from lar.farm.runs import make_on_farm, raise_failure
 from lar.farm.sending import Sending
-from lar.records.run import Failure, MachineFacts, record_from_json, record_to_json
+from lar.records.run import (
+    Failure,
+    MachineFacts,
+    RunContext,
+    RunResult,
+    RunSpec,
+    record_from_json,
+    record_to_json,
+)
 from lar.records.tuning import Trial, TrialRow
+from lar.running.compared_dumps import MakeOn
 from lar.tuning.player import Entrant, Show, TrialOrder
 
 
@@ -30,6 +39,15 @@ class FarmPlayer:
         self.group = uuid.uuid4().hex
         if machine is not None:
             farm.keep_to(self.group, machine)
+
+    @property
+    def make_on(self) -> MakeOn:
+        """What makes a run on such a machine."""
+
+        def make(spec: RunSpec, context: RunContext, label: str) -> RunResult:
+            return make_on_farm(self.farm, self.label, spec, context, group=self.group)
+
+        return make
 
     def play(self, order: TrialOrder, show: Show) -> Trial:
         """Play a trial.

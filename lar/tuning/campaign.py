@@ -188,7 +188,8 @@ class Campaign:
             lar_version=__version__,
             started_at=self.session.began_at,
             models=self.session.facts.models,
-            not_tried=tuple(find_not_tried(self.request)),
+            # What this machine cannot do says nothing of another one.
+            not_tried=() if self.player.make_on else tuple(find_not_tried(self.request)),
             machine=self.session.facts.machine,
             wall_seconds=time.monotonic() - began,
             failure=self.failure,
@@ -339,7 +340,8 @@ class Campaign:
             found = row.output_difference
             if found is not None and found.agreement == "different":
                 files = self.files_of(row.candidate, entrant.cache)
-                found = judge_by_layers(found, row.candidate, self.request.spaces, files)
+                spaces, make_on = self.request.spaces, self.player.make_on
+                found = judge_by_layers(found, row.candidate, spaces, files, make_on)
             rows.append(replace(row, output_difference=found))
         return replace(trial, rows=tuple(rows))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lar.errors import LarError
 from lar.records.bench import OutputDifference
 from lar.records.tuning import BASELINE, Candidate, ModelSpace, OptionValue, options_of
-from lar.running.compared_dumps import ModelRun, compare
+from lar.running.compared_dumps import MakeOn, ModelRun, compare
 
 
 def judge_by_layers(
@@ -16,11 +16,13 @@ def judge_by_layers(
     candidate: Candidate,
     spaces: Sequence[ModelSpace],
     caches: Mapping[str, str],
+    make_on: MakeOn | None = None,
 ) -> OutputDifference:
     """Return what `lar compare` finds of outputs that differ: all that both models compute is
     compared, since what rounding explains depends on the operators before.
 
-    Outputs of other shapes or types stay different.
+    Outputs of other shapes or types stay different. `make_on` makes the runs where the candidates
+    are measured, if that is another machine.
     """
     if found.agreement != "different" or found.reason:
         return found
@@ -29,7 +31,7 @@ def judge_by_layers(
         model_run(BASELINE, spaces[0], {}),
     )
     try:
-        comparison = compare(ours, theirs, only="outputs")
+        comparison = compare(ours, theirs, only="outputs", make_on=make_on)
     except LarError as error:
         return replace(found, reason=f"its layers cannot be compared: {error.problem}")
     if comparison.finding != "same":

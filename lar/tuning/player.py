@@ -23,6 +23,7 @@ from lar.records.bench import OutputDifference
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, ModelFile, RunContext, RunResult, RunSpec
 from lar.records.tuning import Candidate, Objective, Trial, TrialKind, TrialRow
+from lar.running.compared_dumps import MakeOn
 from lar.running.rounds import Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
 
@@ -76,12 +77,18 @@ class TrialOrder:
 class Player(Protocol):
     """Whoever plays trials: this machine, or others."""
 
+    @property
+    def make_on(self) -> MakeOn | None:
+        """What makes a run where the trials are played; None for this machine."""
+
     def play(self, order: TrialOrder, show: Show) -> Trial:
         """Play a trial. A search writes its cache where its spec names it."""
 
 
 class LocalPlayer:
     """Plays trials on this machine; the files that it needs are in a folder."""
+
+    make_on: MakeOn | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

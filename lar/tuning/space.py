@@ -215,7 +215,8 @@ def plan_candidate(
         options[choice.cache] = NO_FILE if file is None else file
         if searching or file is None:
             options.update(choice.search)
-    variant, _ = plan_variant(Variant(name, space.model, options))
+    # Its engine is there where the space was made, which may be another machine.
+    variant, _ = plan_variant(Variant(name, space.model, options), elsewhere=True)
     return replace(variant, spec=None) if lacks else variant
 
 

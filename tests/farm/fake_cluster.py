@@ -14,6 +14,7 @@ import pytest
 from lar.farm import executor, worker
 from lar.farm.cluster import WorkerFacts, WorkerLost
 from lar.farm.field import Field
+from lar.farm.worker import play
 
 
 class FakeCluster:
@@ -28,6 +29,7 @@ class FakeCluster:
         self.folder = folder
         self.labels = {address: [*each] for address, each in labels.items()}
         self.calls: list[tuple[str, str]] = []
+        self.kinds: list[str] = []  # of jobs
         self.lose: Callable[[str, str], bool] = lambda name, address: False
         self.at = threading.local()
         self.takers: list[Callable[[Mapping[str, Any]], None]] = []
@@ -51,6 +53,8 @@ class FakeCluster:
         assert {*resources} <= {*self.labels.get(worker, resources)}
         assert resources["device"] == 1
         self.calls.append((function.__name__, worker))
+        if function is play:
+            self.kinds.append(arguments[0]["kind"])
         if worker not in self.labels or self.lose(function.__name__, worker):
             self.labels.pop(worker, None)
             raise WorkerLost(worker)

@@ -12,9 +12,11 @@ from lar.farm import executor, worker
 from lar.farm.field import Field
 from lar.farm.tuning import FarmPlayer, request_on_farm
 from lar.measurement.machine import read_machine
-from lar.records.run import RunSpec
-from lar.records.tuning import Candidate, TrialKind
+from lar.records.bench import OutputDifference
+from lar.records.run import RunContext, RunSpec
+from lar.records.tuning import Candidate, ModelSpace, TrialKind
 from lar.tuning import player
+from lar.tuning.numbers import judge_by_layers
 from lar.tuning.player import Entrant, TrialOrder
 from tests.conftest import RunLar, WriteScript
 from tests.farm.fake_cluster import FakeCluster, fake_farm
@@ -92,6 +94,22 @@ def test_a_trial_that_loses_all_workers_blames_its_candidates(
     assert "the worker was lost, 3 times" in trial.rows[1].failure.message
 
 
+def test_numbers_that_differ_are_looked_at_there(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript, root: Path
+) -> None:
+    make_on = FarmPlayer(farm, "arm").make_on
+    spec = RunSpec(model=write_script(times=TIMES), engine="fake", driver="script")
+    assert make_on(spec, RunContext(), "").status == "ok"
+    assert next(address for name, address in cluster.calls if name == "play") in ("one", "two")
+    cluster.labels = {}
+    space = ModelSpace(
+        model=str(root / "models" / "one_operator.onnx"), engine="onnxruntime", dimensions=()
+    )
+    different = OutputDifference(agreement="different")
+    judged = judge_by_layers(different, Candidate(), [space], {}, make_on)
+    assert judged.reason.endswith("the scheduler tcp://fake:8786 has no workers")
+
+
 def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript) -> None:
     choice = {"name": "constant", "options": {"const_shape": True}}
     model = write_script(dimensions=[{"name": "shapes", "choices": [choice]}])
@@ -106,6 +124,7 @@ def test_what_can_be_tried_is_asked_there(farm: Field, write_script: WriteScript
 
 def test_a_search_on_another_machine(
     farm: Field,
+    cluster: FakeCluster,
     write_script: WriteScript,
     run_lar: RunLar,
     tmp_path: Path,
@@ -114,12 +133,19 @@ def test_a_search_on_another_machine(
     board = replace(read_machine(), processor="a board's")
     for module in (worker, executor, player):
         monkeypatch.setattr(module, "read_machine", lambda: board)
-    choice = {"name": "constant", "options": {"const_shape": True}}
+    constant = {"name": "constant", "options": {"const_shape": True}}
+    wrong = {"name": "wrong", "options": {"enable_ioc16": True}}
     model = write_script(
         times=TIMES,
         outputs={"y": [1.0]},
-        effects=[{"when": {"const_shape": True}, "factor": 0.5}],
-        dimensions=[{"name": "shapes", "choices": [choice]}],
+        effects=[
+            {"when": {"const_shape": True}, "factor": 0.5},
+            {"when": {"enable_ioc16": True}, "factor": 0.2, "error": 0.5},
+        ],
+        dimensions=[
+            {"name": "shapes", "choices": [constant]},
+            {"name": "types", "choices": [wrong]},
+        ],
     )
     session = str(tmp_path / "search.tune")
     words = ("--budget", "3", "--json", str(tmp_path / "found.json"))
@@ -130,6 +156,8 @@ def test_a_search_on_another_machine(
     assert '"processor":"a board\'s"' in found
     assert "workers" not in found.replace(model, "")
     assert "constant" in done.stdout
+    assert '"status":"wrong"' in found
+    assert {*cluster.kinds} == {"space", "trial"}
     more = ("--budget", "4")
     again = run_lar("tune", "--resume", session, *more, *elsewhere)
     assert again.returncode == 0, again.stderr
@@ -137,7 +165,7 @@ def test_a_search_on_another_machine(
     assert here.returncode == 2
     assert "a board's" in here.stderr
     board = replace(board, processor="another")
-    with fake_farm(farm.cluster):  # type: ignore[arg-type]
+    with fake_farm(cluster):
         for module in (worker, executor, player):
             monkeypatch.setattr(module, "read_machine", lambda: board)
         other = run_lar("tune", "--resume", session, *more, *elsewhere)

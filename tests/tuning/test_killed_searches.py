@@ -22,6 +22,7 @@ from lar.records.tuning import (
     TuneRequest,
     TuneResult,
 )
+from lar.running.compared_dumps import MakeOn
 from lar.tuning.campaign import Campaign
 from lar.tuning.player import Show, TrialOrder
 from lar.tuning.session import TuningSession, open_session, read_session
@@ -64,6 +65,8 @@ class Killed(BaseException):
 
 class ComputedPlayer:
     """Plays trials by computing them, or is killed, as `draw` has it; counts those that end."""
+
+    make_on: MakeOn | None = None
 
     def __init__(self, draw: random.Random | None = None) -> None:
         self.draw = draw
