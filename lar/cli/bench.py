@@ -107,12 +107,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("other machines")
     add_option(group, SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)")
     add_option(group, ON)
+    add_run_options(parser, "all variants")
+
+
+def add_run_options(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Add the options that runs in a comparison have in common; `whose` names the runs."""
     groups: dict[Group, argparse._ArgumentGroup] = {}
     for option in BENCH_OPTIONS:
         if option.group not in groups:
-            title = f"{option.group.title}, of all variants"
+            title = f"{option.group.title}, of {whose}"
             groups[option.group] = parser.add_argument_group(title)
-        # Texts: each variant parses them together with its own.
+        # Texts: each run parses them together with its own.
         add_option(groups[option.group], option, parse=option.parse and str)
 
 

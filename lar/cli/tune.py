@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from lar.cli.bench import open_asked_store, parse_budget, print_saved
+from lar.cli.bench import add_run_options, open_asked_store, parse_budget, print_saved
 from lar.errors import LarError, UsageError, error_of_write
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
-from lar.options.option import Group, flag_of, is_set
+from lar.options.option import flag_of, is_set
 from lar.options.rules import Asked, check_rules, excludes, needs, typed
 from lar.options.table import (
     FORCE,
@@ -28,7 +28,7 @@ from lar.options.table import (
     TAG,
 )
 from lar.options.values import parse_path, parse_share
-from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+from lar.options.variants import BENCH_KEYS
 from lar.records.tuning import Allowed, Objective
 
 if TYPE_CHECKING:
@@ -188,12 +188,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("other machines")
     add_option(group, SCHEDULER, "measure on workers of this Dask scheduler (`lar help farm`)")
     add_option(group, ON)
-    groups: dict[Group, argparse._ArgumentGroup] = {}
-    for option in BENCH_OPTIONS:
-        if option.group not in groups:
-            title = f"{option.group.title}, of all candidates"
-            groups[option.group] = parser.add_argument_group(title)
-        add_option(groups[option.group], option, parse=option.parse and str)
+    add_run_options(parser, "all candidates")
 
 
 def split_names(text: str) -> tuple[str, ...]:

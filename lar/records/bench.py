@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.run import (
+    Encodable,
     EngineFacts,
     Failure,
     FedInput,
@@ -21,7 +22,6 @@ from lar.records.run import (
     Samples,
     Status,
     record_of_format,
-    record_to_json,
 )
 from lar.records.summary import Difference, Summary
 
@@ -137,7 +137,7 @@ class VariantResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchResult:
+class BenchResult(Encodable):
     """Everything that a bench found.
 
     `margin` is the change, as 0.01 for 1 %, that it was to detect; `rounds` how often all processes
@@ -166,17 +166,6 @@ class BenchResult:
     def differences(self) -> Mapping[str, Difference]:
         """The differences that were looked for, by the name of the variant."""
         return {each.name: each.difference for each in self.variants if each.difference}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
-        import msgspec
-
-        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
-        return decoded
-
-    def to_json(self) -> str:
-        """Return the text that `lar.read_bench` reads."""
-        return record_to_json(self).decode()
 
     def rows(self) -> list[dict[str, str | int | float | None]]:
         """Return a dictionary for each variant, as pandas takes them: `DataFrame(bench.rows())`."""

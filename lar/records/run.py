@@ -427,8 +427,24 @@ class NumericError:
     relative: float | None
 
 
+class Encodable:
+    """A record that is written as JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
+        import msgspec
+
+        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
+        return decoded
+
+    def to_json(self) -> str:
+        """Return the text that `--json` writes; `lar.read_result`, `lar.read_bench` or
+        `lar.read_tune` reads it, by the kind of the record."""
+        return record_to_json(self).decode()
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
+class RunResult(Encodable):
     """Everything known about one run, whether it ended well or not.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
@@ -511,17 +527,6 @@ class RunResult:
         result = replace(self)
         object.__setattr__(result, "_arrays", arrays)  # no field: neither compared nor encoded
         return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
-        import msgspec
-
-        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
-        return decoded
-
-    def to_json(self) -> str:
-        """Return the text that `lar.read_result` reads, and that `--json` writes."""
-        return record_to_json(self).decode()
 
     def rows(self) -> list[dict[str, float | None]]:
         """Return a dictionary for each timed iteration: `pandas.DataFrame(result.rows())`.

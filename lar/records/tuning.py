@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from lar.errors import check_keywords
 from lar.records.bench import OutputDifference, Turn
 from lar.records.run import (
+    Encodable,
     EngineFacts,
     Failure,
     FedInput,
@@ -23,7 +24,6 @@ from lar.records.run import (
     OutputSummary,
     Status,
     record_of_format,
-    record_to_json,
 )
 from lar.records.settings import Objective as Objective
 from lar.records.settings import OptionValue as OptionValue
@@ -237,7 +237,7 @@ class NotTried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneResult:
+class TuneResult(Encodable):
     """Everything that a search found; the ranking has the winner first."""
 
     request: TuneRequest
@@ -263,17 +263,6 @@ class TuneResult:
     def baseline(self) -> RankedCandidate | None:
         """The plain run of the first model, with which all others are compared."""
         return next((each for each in self.ranking if each.candidate == BASELINE), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
-        import msgspec
-
-        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
-        return decoded
-
-    def to_json(self) -> str:
-        """Return the text that `lar.read_tune` reads."""
-        return record_to_json(self).decode()
 
     def rows(self) -> list[dict[str, str | int | float | None]]:
         """Return a dictionary for each candidate, as pandas takes them: `DataFrame(tune.rows())`.

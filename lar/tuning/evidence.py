@@ -226,9 +226,12 @@ def fate_of(row: TrialRow) -> Fate:
 
 
 def leave_out_far(evidence: Evidence) -> None:
-    """Mark the candidates that are far slower than the plain run of their model."""
-    for candidate, mean in evidence.means.items():
-        plain = evidence.means.get(Candidate(model=candidate.model), 0.0)
+    """Mark the candidates that are far slower than the plain run of their model, by all that was
+    measured and by what is made of it."""
+    for candidate, values in evidence.values.items():
+        plain = Candidate(model=candidate.model)
+        of_plain = evidence.means.get(plain, 0.0)
+        least = min(values) - max(evidence.values.get(plain, [0.0]))
         works = evidence.fates.get(candidate, "ok") == "ok"
-        if candidate.choices and works and mean > plain + FAR:
+        if candidate.choices and works and min(least, evidence.means[candidate] - of_plain) > FAR:
             evidence.fates[candidate] = "too slow"

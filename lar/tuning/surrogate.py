@@ -38,6 +38,9 @@ NOISES = (0.006, 0.012, 0.025, 0.05, 0.1, 0.2)
 PLAIN_NOISES = (0.03, 0.1, 0.3, 1.0, 3.0)
 # What others must gain, as a logarithm of the likelihood, for each step away from the usual.
 STEP_AWAY = 1.0
+# For this, effects may be so many times as wide: choices that help much in a first round shall not
+# be taken for a plain run that something disturbed.
+WIDE = 4.0
 # The looks by which they are told apart.
 LOOKS_FOR_NOISE = 150
 # So much slower than the plain run of its model is all that is said of a candidate.
@@ -107,7 +110,7 @@ class Surrogate:
         rounds = np.array([number[look.round] for look in self.looks])
         same_round = (rounds[:, None] == rounds[None, :]).astype(float)
         values = clipped_values(self.looks)
-        self.noise, plain_noise = find_noises(prior, same_round, values)
+        self.noise, plain_noise = find_noises(WIDE**2 * prior, same_round, values)
         errors = self.noise**2 * np.eye(len(rounds)) + plain_noise**2 * same_round
         self.root = np.linalg.cholesky(prior + errors)
         self.weights = np.linalg.solve(self.root.T, np.linalg.solve(self.root, values))
