@@ -95,6 +95,7 @@ class Field:
         self._waiting: list[Waiting] = []
         self._serving: dict[str, threading.Thread] = {}
         self._active: dict[str, str] = {}  # the names of jobs by worker
+        self._playing: set[str] = set()  # of those whose files are there
         self._placed: dict[str, set[str]] = {}  # what workers have, by address
         self._machines: dict[str, MachineFacts] = {}
         self._kinds: dict[str, tuple[object, ...]] = {}  # of the machines of each group
@@ -171,6 +172,8 @@ class Field:
     def interrupt(self) -> Iterator[tuple[int, Outcome]]:
         """Have the jobs end that are being done; yield those that answer in time."""
         self.take_all_waiting()
+        if not self._playing:
+            self._stopping.set()
         for address, name in dict(self._active).items():
             self.cluster.call_at_once(remote.interrupt, name, worker=address)
         deadline = time.monotonic() + END_SECONDS
@@ -382,7 +385,11 @@ class Field:
                 "arguments": list(sys.argv),
                 "follow": job.follow is not None,
             }
-            answer = self.call(remote.play, asked, worker=address, label=job.label)
+            self._playing.add(job.name)
+            try:
+                answer = self.call(remote.play, asked, worker=address, label=job.label)
+            finally:
+                self._playing.discard(job.name)
             if answer["kind"] != "missing":
                 break
             self._placed.pop(address, None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lar.farm import executor, worker
-from lar.farm.cluster import WorkerFacts, WorkerLost
+from lar.farm.cluster import Stopped, WorkerFacts, WorkerLost
 from lar.farm.field import Field
 from lar.farm.worker import play
 
@@ -58,6 +58,8 @@ class FakeCluster:
         if worker not in self.labels or self.lose(function.__name__, worker):
             self.labels.pop(worker, None)
             raise WorkerLost(worker)
+        if stopping.is_set():
+            raise Stopped
         self.at.worker = worker
         return function(*arguments)
 

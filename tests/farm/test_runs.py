@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +265,27 @@ def test_many_runs_are_shared_out_and_stay_in_order(
     assert [len(each.samples.end_to_end) for each in results] == [2, 3, 4, 5, 6, 7]
     assert [each.spec for each in results] == specs
     assert sorted(ended) == [*range(6)]
+
+
+def test_an_interrupt_while_files_are_sent(
+    farm: Field, cluster: FakeCluster, write_script: WriteScript
+) -> None:
+    spec, sending = planned(script(write_script)), threading.Event()
+
+    def interrupt_once(name: str, address: str) -> bool:
+        if name == "add_piece":
+            if not sending.is_set():
+                sending.set()
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+        return False
+
+    cluster.lose = interrupt_once
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_on(farm, spec, "arm")
+    assert time.monotonic() - began < field.END_SECONDS
+    assert cluster.count("play") == 0
 
 
 def test_a_run_takes_the_device_that_is_free(
