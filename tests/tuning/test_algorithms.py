@@ -23,7 +23,7 @@ from lar.records.algorithms import AlgorithmsResult
 from lar.records.bench import Turn
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.records.run import Failure, OutputSummary, RunResult, RunSpec, Samples
-from lar.records.summary import Difference
+from lar.records.summary import Difference, Interval
 from lar.running.variants import Variant
 from lar.tuning import algorithms as module
 from lar.tuning.algorithms import (
@@ -206,6 +206,24 @@ def test_a_cache_that_is_slower_is_not_written(tmp_path: Path) -> None:
     result = timing.outcome()
     assert (result.written, result.reason) == (False, "the whole model is slower with them")
     assert not [path for _, path in timing.files_written if path == "out.cache"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "is_written"),
+    [
+        (Interval(0.95, 1.005), True),
+        (Interval(0.7, 1.1), False),  # it may be slower
+        (None, False),
+    ],
+)
+def test_a_cache_that_may_be_slower_is_not_written(
+    tmp_path: Path, interval: Interval | None, is_written: bool
+) -> None:
+    timing = Simulated(tmp_path, {})
+    timing.found = replace(FASTER, verdict="no difference shown", interval=interval)
+    result = timing.outcome()
+    assert result.written == is_written
+    assert ("may be slower" in result.reason) == (not is_written)
 
 
 def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
