@@ -116,15 +116,18 @@ class Field:
         self._stopping.clear()
         self._waiting = [Waiting(number, job) for number, job in enumerate(jobs)]
         self._followed = {job.name: Follower(job.follow) for job in jobs if job.follow}
-        left, patience, had_one = len(jobs), time.monotonic() + FIRST_SECONDS, False
+        left, had_one = len(jobs), False
+        idle_since: float | None = None  # no worker may do any job that waits
         while left:
             try:
                 if self.start_serving():
-                    patience, had_one = time.monotonic() + AGAIN_SECONDS, True
+                    idle_since, had_one = None, True
+                elif idle_since is None:
+                    idle_since = time.monotonic()
+                elif time.monotonic() - idle_since > (AGAIN_SECONDS if had_one else FIRST_SECONDS):
+                    self.give_up_waiting(had_one)
                 found = self.next_found()
                 if found is None:
-                    if time.monotonic() > patience:
-                        self.give_up_waiting(had_one)
                     continue
                 ended = self.take_found(*found)
                 if ended is not None:
@@ -304,6 +307,10 @@ class Field:
             return None
         except LarError as error:
             self.give_up_all(error)
+            return None
+        except Exception as error:  # whatever another version of lar does
+            text = f"the worker {address} failed: {type(error).__name__}: {first_line(error)}"
+            self.give_up_all(LarError(text, flag=FLAG))
             return None
         with self._lock:
             for each in self._waiting:
