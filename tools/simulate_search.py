@@ -266,7 +266,8 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first machine's number")
     parser.add_argument("--models", type=int, default=1)
-    parser.add_argument("--searches", action="store_true")
+    parser.add_argument("--searches", action="store_true", help="a choice needs a search of 50 s")
+    parser.add_argument("--hopeless", action="store_true", help="nothing beats the plain run")
     parser.add_argument("--part", type=float, default=0.25, help="of the exhaustive time")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
@@ -274,7 +275,12 @@ def main() -> None:
     losses, parts = [], []
     began = time.process_time()
     for seed in range(options.first, options.first + options.machines):
-        machine = draw_machine(seed, models=options.models, with_search=options.searches)
+        machine = draw_machine(
+            seed,
+            models=options.models,
+            with_search=options.searches,
+            helpful=not options.hopeless,
+        )
         session = play_session(machine, options.part * machine.exhaustive_seconds)
         truth = machine.truth(session.winner)
         losses.append(math.expm1(truth - machine.best))

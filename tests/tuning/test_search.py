@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulate_search import Machine, Session, draw_machine, play_session
+from simulate_search import Machine, Session, draw_machine, main, play_session
 
 from lar.records.tuning import (
     BASELINE,
@@ -217,3 +217,13 @@ def test_an_interrupted_candidate_is_tried_again() -> None:
 def test_nothing_to_try_is_settled() -> None:
     session = play_session(Machine((space_of(),)), 30.0)
     assert (session.ending, session.winner) == ("settled", BASELINE)
+
+
+def test_the_tool_prints_how_good_searches_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate_search.py", "--machines", "1", "--first", "1"])
+    main()
+    printed = capsys.readouterr().out
+    assert "1 of 1 winners are within 5 % of the best candidate" in printed
+    assert "0 are slower than the plain run" in printed
