@@ -45,6 +45,10 @@ FIXED_PART = 1.5
 
 # Of the candidates of each model that were measured, so many of the best are built upon.
 BEAM = 12
+# Of a trial, the room for those without the choice that the best owes most to, and how likely they
+# must be to win.
+ROOM_APART = 2
+LEAST_CHANCE_APART = 0.01
 # Of the candidates that are thought of in the space `full` beside those, so many at a time.
 MOST_OTHERS = 300
 # What a choice must gain to be worth a longer command line, in margins.
@@ -238,9 +242,24 @@ class Survey:
         return self.screen(picked)
 
     def screen_promising(self) -> Step | None:
-        """Return a trial of the candidates that may be the best."""
-        picked = self.most_promising(self.near_best(), self.room, LEAST_CHANCE)
+        """Return a trial of the candidates that may be the best. If it is full of those with the
+        choice that the best owes most to, some make room for others: what was measured of single
+        choices may have been bad luck."""
+        near = self.near_best()
+        picked = self.most_promising(near, self.room, LEAST_CHANCE)
+        main = self.main_choice
+        if len(picked) == self.room and all(main in each.choices for each in picked):
+            others = [each for each in near if main not in each.choices and len(each.choices) > 1]
+            apart = self.most_promising(others, ROOM_APART, LEAST_CHANCE_APART)
+            picked[self.room - len(apart) :] = apart
         return self.screen(picked) if picked else None
+
+    @property
+    def main_choice(self) -> str:
+        """The choice of the best that helps most alone; empty for a plain run."""
+        best, means = self.best, self.evidence.means
+        alone = {name: replace(best, choices=(name,)) for name in best.choices}
+        return min(best.choices, key=lambda name: means.get(alone[name], 0.0), default="")
 
     def screen_others(self, left: float) -> Step | None:
         """Return a trial of any that were not tried, or a search for one, in the space `full`."""
