@@ -94,7 +94,7 @@ def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> No
 
 @pytest.mark.parametrize("suffix", ["mge", "onnx"])
 def test_a_real_engine_is_searched(suffix: str) -> None:
-    found = lar.tune(f"models/digits_cnn.{suffix}", budget_seconds=2.0)
+    found = lar.tune(f"models/digits_cnn.{suffix}", budget_seconds=1.0)
     assert found.ending in ("budget", "settled")
     assert found.baseline
     assert found.baseline.status == "ok"
