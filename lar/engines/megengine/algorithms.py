@@ -110,7 +110,6 @@ class ChoiceListener:
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.take = take
         self._format = ctypes.CDLL(None).vsnprintf
-        self._buffer = ctypes.create_string_buffer(MESSAGE_BYTES)
         self._handler = LogHandler(self._handle)  # the engine calls it, so it must live
         self._print: Any = None
         self._level = DEBUG
@@ -144,9 +143,11 @@ class ChoiceListener:
         show = self._print  # None when another thread has just ended it
         if function == CHOOSER:
             unread = ctypes.string_at(values, VA_LIST_BYTES)
-            self._format(self._buffer, MESSAGE_BYTES, form, ctypes.c_void_p(values))
+            # Of its own: copies of a model choose in several threads at once.
+            buffer = ctypes.create_string_buffer(MESSAGE_BYTES)
+            self._format(buffer, MESSAGE_BYTES, form, ctypes.c_void_p(values))
             ctypes.memmove(values, unread, VA_LIST_BYTES)
-            self.take(self._buffer.value)
+            self.take(buffer.value)
         if level >= self._level and show is not None:
             show(level, source, function, line, form, values)
 
