@@ -42,7 +42,8 @@ SMALL = tuple(
 LARGE = ROOT / "models" / "large"
 # Seconds in which a variant of a comparison is measured.
 COMPARE_SECONDS = 20.0
-EXHAUSTIVE_SECONDS = 900.0
+# An exhaustive search has so many budgets.
+EXHAUSTIVE_BUDGETS = 2.0
 KILLS = 20
 WORKERS = 4
 # A session of the scripted engine takes about so long.
@@ -131,7 +132,8 @@ def measure_exhaustive(settings: Settings) -> Outcome:
     for at in repeat(settings):
         model = models[at % len(models)]
         with tempfile.TemporaryDirectory() as place:
-            whole, best = tune(model, Path(place), EXHAUSTIVE_SECONDS, "--space", "full")
+            exhaustive_seconds = EXHAUSTIVE_BUDGETS * settings.budget_seconds
+            whole, best = tune(model, Path(place), exhaustive_seconds, "--space", "full")
             seconds = spent_in(whole)
             quick, tuned = tune(model, Path(place, "quick"), seconds / 4)
             ratio = ratio_of(f"{model} --settings {best}", f"{model} --settings {tuned}")

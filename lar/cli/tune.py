@@ -201,7 +201,8 @@ def parse_allowed(text: str) -> tuple[str, ...]:
     names = split_names(text)
     for name in names:
         if name not in get_args(Allowed):
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(get_args(Allowed))}")
+            known = ", ".join(get_args(Allowed))
+            raise argparse.ArgumentTypeError(f"{name!r} cannot be allowed; give {known}")
     return names
 
 

@@ -83,7 +83,7 @@ def only_model(models: Sequence[str]) -> str:
     """Return the model.
 
     Raises:
-        UsageError: there is none, or more than one.
+        UsageError: no model is given, or several.
     """
     if len(models) != 1:
         raise UsageError(

@@ -68,7 +68,7 @@ LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 # What weights of eight bits, one scale for all, usually add; each bit less doubles it.
 WEIGHTS_OF_8_BITS = 0.02
 
-# A channel of fewer elements is none to measure.
+# Channels of fewer elements are not measured.
 LEAST_ELEMENTS = 4
 
 # Where no graph is known, what rounding adds up to in a deep network.

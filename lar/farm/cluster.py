@@ -156,6 +156,12 @@ class DaskCluster:
         """Return the error of a scheduler that has gone."""
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
+    def loss_of(self, worker: str) -> WorkerLost | LarError:
+        """Return the error of a worker that has gone, or of its scheduler."""
+        # Workers end when their scheduler does, and may be seen to go first.
+        time.sleep(LOOK_SECONDS)
+        return WorkerLost(worker) if self._client.status == "running" else self.connection_lost()
+
     def call(
         self,
         function: Callable[..., Any],
@@ -179,7 +185,7 @@ class DaskCluster:
                 if stopping.is_set():
                     raise Stopped
                 if worker not in self.workers():
-                    raise WorkerLost(worker)
+                    raise self.loss_of(worker)
             return self.value_of(future, worker)
         finally:
             if done.is_set():
@@ -194,10 +200,10 @@ class DaskCluster:
         try:
             return future.result(timeout=CONNECT_SECONDS)
         except KilledWorker:
-            raise WorkerLost(worker) from None
+            raise self.loss_of(worker) from None
         except CancelledError:
             if worker not in self.workers():
-                raise WorkerLost(worker) from None
+                raise self.loss_of(worker) from None
             raise self.connection_lost() from None
         except ModuleNotFoundError as error:
             raise LarError(
@@ -207,7 +213,7 @@ class DaskCluster:
             ) from None
         except OSError as error:
             if worker not in self.workers():
-                raise WorkerLost(worker) from None
+                raise self.loss_of(worker) from None
             raise LarError(f"the worker {worker} failed: {error}", flag=FLAG) from None
 
     def call_at_once(

@@ -224,7 +224,7 @@ class Field:
     def give_up_all(self, error: LarError) -> None:
         """End all jobs that wait: the scheduler has gone."""
         for each in self.take_all_waiting():
-            self.put(each, Outcome(failure=Failure.of(error), losses=each.losses))
+            self.put(each, Outcome(failure=Failure.of(error)))
 
     def take_all_waiting(self) -> list[Waiting]:
         with self._lock:
