@@ -221,7 +221,7 @@ def measure_wrong_numbers(settings: Settings) -> Outcome:
 
 def measure_reproduced(settings: Settings) -> Outcome:
     """Run tuned settings again in fresh processes, and check them against the search's samples."""
-    held = 0
+    held = judged = 0
     for at in repeat(settings):
         model = SMALL[at % len(SMALL)]
         with tempfile.TemporaryDirectory() as place:
@@ -234,8 +234,11 @@ def measure_reproduced(settings: Settings) -> Outcome:
             words = [LAR, "history", "check", *store, "--tag", "again", "--baseline", "tuned"]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             held += done.returncode == 0
+            judged += "not judged" not in done.stdout
             note(done.stdout + done.stderr)
-    return Outcome(f"{held} of {settings.repetitions}", held == settings.repetitions)
+    return Outcome(
+        f"{held} of {settings.repetitions}, {judged} could be judged", held == settings.repetitions
+    )
 
 
 def measure_farm(settings: Settings) -> Outcome:

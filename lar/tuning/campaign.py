@@ -217,15 +217,22 @@ class Campaign:
 
     def search(self) -> Ending:
         """Measure what the search asks for; return why it ended."""
+        ended = time.monotonic()
         while True:
             left = self.request.budget_seconds - self.session.spent_seconds
+            left -= time.monotonic() - ended
             step = next_step(self.request, self.session.trials, self.is_valid, left)
             if isinstance(step, Ended):
                 return step.ending
             order = self.order_of(step)
             self.show(names_of_candidates(order.entrants), left)
+            played = time.monotonic()
             trial = self.player.play(order, self.shower(left))
+            besides = played - ended - time.monotonic()
             trial = self.judge_numbers(trial, order)
+            # What is done between two trials takes time of the budget too.
+            ended = time.monotonic()
+            trial = replace(trial, seconds=trial.seconds + besides + ended)
             self.session.record(trial, caches_filled(order, self.caches))
             self.best = best_of(self.request, self.session.trials)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lar
 from lar.records.tuning import Trial
+from lar.tuning import campaign
 from lar.tuning.player import LocalPlayer, Show, TrialOrder
 from tests.cli.test_tune import LANDSCAPE
 from tests.conftest import WriteScript
@@ -90,6 +93,21 @@ def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> No
         lar.tune(model, budget_secondss=1)
     with pytest.raises(lar.LarError, match="the plain run"):
         lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget_seconds=5)
+
+
+def test_what_is_done_between_trials_takes_time_of_the_budget(
+    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def think(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return next_step(*arguments)
+
+    next_step = campaign.next_step
+    monkeypatch.setattr(campaign, "next_step", think)
+    found = lar.tune(write_script(), budget_seconds=1.5)
+    last = found.trials[-1]
+    assert last.began + last.seconds >= 0.3 * len(found.trials)
+    assert len(found.trials) <= 5
 
 
 @pytest.mark.parametrize("suffix", ["mge", "onnx"])
