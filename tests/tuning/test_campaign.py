@@ -13,6 +13,7 @@ import lar
 from lar.records.tuning import Trial
 from lar.tuning import campaign
 from lar.tuning.player import LocalPlayer, Show, TrialOrder
+from lar.tuning.search import next_step
 from tests.cli.test_tune import LANDSCAPE
 from tests.conftest import WriteScript
 
@@ -102,7 +103,6 @@ def test_what_is_done_between_trials_takes_time_of_the_budget(
         time.sleep(0.3)
         return next_step(*arguments)
 
-    next_step = campaign.next_step
     monkeypatch.setattr(campaign, "next_step", think)
     found = lar.tune(write_script(), budget_seconds=1.5)
     last = found.trials[-1]
