@@ -3,10 +3,12 @@
 `python -m lar.measurement.peak THREADS` measures in a process of its own, since the library behind
 NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
 
-    {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "..."}
+    {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
+     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 3}
 
-The best of some seconds' parts counts: whatever disturbs a measurement makes it slower. A product
-of float32 matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once.
+Whatever disturbs a measurement makes it slower: the best of several rounds counts, and there are
+more of them until the best agree. A product of float32 matrices of n x n is 2 n^3 operations; a
+copy reads each byte once and writes it once. `lar.measurement.kept_peaks` keeps what was measured.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from statistics import median
 from time import monotonic, perf_counter
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,9 +32,14 @@ from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
 
-# How long each of the two is repeated, and how long a machine may take for all of it.
-SECONDS = 0.15
+# How long each of the two is repeated in a round, and how long a machine may take for all of it.
+SECONDS = 0.05
 TIMEOUT_SECONDS = 20.0
+
+# As many rounds as it takes until the best that many lie that near to each other.
+AGREEING_ROUNDS = 3
+AGREEMENT = 0.05
+MOST_ROUNDS = 9
 
 # A product shorter than this is one of too small matrices: the start of its threads would count.
 SHORTEST_PRODUCT_SECONDS = 0.004
@@ -38,6 +48,18 @@ SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
 # A copy's size: so many times the largest cache, within bounds that every machine can bear.
 CACHE_MULTIPLE = 2
 SMALLEST_COPY_BYTES, LARGEST_COPY_BYTES = 1 << 26, 1 << 28
+
+# What limits the threads of the libraries behind NumPy.
+THREAD_LIMITS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
+)
+
+
+class Task(NamedTuple):
+    """What is timed, and the operations or bytes of one run of it."""
+
+    amount: int
+    run: Callable[[], object]
 
 
 def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
@@ -49,11 +71,10 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     seconds = TIMEOUT_SECONDS
     if deadline is not None:
         seconds = max(0.0, min(seconds, deadline - monotonic()))
-    limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
     try:
         child = subprocess.run(
             [sys.executable, "-m", "lar.measurement.peak", str(threads)],
-            env=os.environ | dict.fromkeys(limits, str(threads)),
+            env=os.environ | dict.fromkeys(THREAD_LIMITS, str(threads)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
@@ -68,7 +89,32 @@ def measure_here(threads: int) -> Peak:
     """Measure in this process, which is bound to that many CPUs for good."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, choose_cpus(sorted(os.sched_getaffinity(0)), threads, siblings_of))
-    return Peak(measure_flops(), measure_bytes(threads), threads, SOURCE)
+    product, copy = choose_product(), choose_copy(threads)
+    flops: list[float] = []
+    sizes: list[float] = []
+    while len(flops) < MOST_ROUNDS and not (agree(flops) and agree(sizes)):
+        flops.append(product.amount / best_time_of(product.run))
+        sizes.append(copy.amount / best_time_of(copy.run))
+    return Peak(
+        max(flops),
+        max(sizes),
+        threads,
+        SOURCE,
+        spread=max(spread_of(flops), spread_of(sizes)),
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        rounds=len(flops),
+    )
+
+
+def agree(speeds: Sequence[float]) -> bool:
+    """Return whether there are enough speeds, and the best of them are as good as equal."""
+    best = sorted(speeds, reverse=True)[:AGREEING_ROUNDS]
+    return len(best) == AGREEING_ROUNDS and best[-1] >= (1 - AGREEMENT) * best[0]
+
+
+def spread_of(speeds: Sequence[float]) -> float:
+    """Return how far the median lies below the best, as a part of the best."""
+    return 1 - median(speeds) / max(speeds)
 
 
 def choose_cpus(
@@ -87,15 +133,14 @@ def siblings_of(cpu: int) -> list[int]:
     return sorted(found)
 
 
-def measure_flops() -> float:
-    """Return the float32 operations in a second of a product of large matrices."""
+def choose_product() -> Task:
+    """Return a product of float32 matrices that are large enough to be timed."""
     side = SMALLEST_SIDE
     while True:
         multiply = product_of(side)
         multiply()  # the first one starts the threads
-        seconds = time_once(multiply)
-        if seconds >= SHORTEST_PRODUCT_SECONDS or side >= LARGEST_SIDE:
-            return 2 * side**3 / min(seconds, best_time_of(multiply))
+        if time_once(multiply) >= SHORTEST_PRODUCT_SECONDS or side >= LARGEST_SIDE:
+            return Task(2 * side**3, multiply)
         side *= 2
 
 
@@ -107,15 +152,15 @@ def product_of(side: int) -> Callable[[], object]:
     return lambda: np.matmul(first, second, out=product)
 
 
-def measure_bytes(threads: int) -> float:
-    """Return the bytes in a second of a copy well beyond the caches, read and written."""
+def choose_copy(threads: int) -> Task:
+    """Return a copy well beyond the caches, which reads and writes."""
     import numpy as np
 
     size = min(max(CACHE_MULTIPLE * cache_bytes(), SMALLEST_COPY_BYTES), LARGEST_COPY_BYTES)
     source, target = (np.array_split(np.ones(size, np.uint8), threads) for _ in range(2))
-    with ThreadPoolExecutor(threads) as pool:
-        # NumPy gives up Python's lock while it copies.
-        return 2 * size / best_time_of(lambda: list(pool.map(np.copyto, target, source)))
+    pool = ThreadPoolExecutor(threads)
+    # NumPy gives up Python's lock while it copies.
+    return Task(2 * size, lambda: list(pool.map(np.copyto, target, source)))
 
 
 def cache_bytes() -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lar.profiles.activities import execution_of, places_of
 from lar.profiles.devices import Extent, kernel_name_of
 from lar.profiles.range_members import Begun, starts_of
-from lar.profiles.roofline import Piece
+from lar.profiles.roofline import Piece, piece_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span
 
@@ -63,7 +63,7 @@ def launch_of(profile: Profile, execution: Execution, place: int | None = None) 
         type=operator.type,
         kernel=kernel_name_of(operator),
         is_kernel=False,
-        piece=Piece(execution.compute_ns, operator.flops, operator.size_bytes),
+        piece=piece_of(operator, execution.compute_ns, execution.operator),
         begun=Begun(place, starts_of(execution)),
     )
 
@@ -72,16 +72,16 @@ def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int 
     """Return the launch of a kernel, which is part of the timed execution at `place`; how much it
     computes is known only if it is its operator's only kernel (`alone`)."""
     operator = None if kernel.operator is None else profile.operators[kernel.operator]
-    flops, size_bytes = (
-        (operator.flops, operator.size_bytes) if operator and alone else (None, None)
-    )
+    piece = Piece(kernel.duration_ns, None, None, operator=kernel.operator)
+    if operator and alone:
+        piece = piece_of(operator, kernel.duration_ns, kernel.operator)
     return Launch(
         place=kernel.operator,
         operator=operator.name if operator else "",
         type=operator.type if operator else "",
         kernel=kernel.name,
         is_kernel=True,
-        piece=Piece(kernel.duration_ns, flops, size_bytes),
+        piece=piece,
         begun=Begun(place, ((kernel.thread, kernel.start_ns),)),
         grid=kernel.grid,
         block=kernel.block,

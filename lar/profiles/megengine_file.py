@@ -39,8 +39,11 @@ class RawFootprint(msgspec.Struct, frozen=True):
 
 
 class RawLayout(msgspec.Struct, frozen=True):
+    """An axis along which a tensor is broadcast has a stride of 0."""
+
     shape: tuple[Count, ...] = ()
     dtype: str = ""
+    stride: tuple[int, ...] = ()
 
 
 class RawMemoryPlan(msgspec.Struct, frozen=True):

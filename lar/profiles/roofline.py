@@ -3,25 +3,74 @@
 Work of so many operations on so many bytes can go no faster than the lesser of the peak of
 operations and what the peak of bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two
 meet at the ridge: below its intensity memory binds, above it computation.
+
+Three things keep it honest:
+
+- The peak of operations is one of float32. Work in another type has a roof that is not known, and
+  is compared with none.
+- What moves nothing, as a view, a constant or a pointer that is handed on, has no bandwidth.
+- Work is bound by a roof only near it. Far below both, it waits for something else: the latency
+  of memory and instructions, threads that have nothing to do, or the call itself.
+
+What lies in the caches may be read faster than the main memory, whose peak it is compared with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal, NamedTuple
 
-from lar.records.profile import Peak, Profile
+from lar.profiles.totals import group_by, group_by_operator
+from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
-Bound = Literal["compute", "memory"]
+Bound = Literal["compute", "memory", "cache", "latency"]
+
+# The part of a roof from which on it is what binds: where Nsight Compute begins to speak of
+# latency is below the same figure.
+NEAR_PERCENT = 60.0
+
+# Types of values that say where and how much, beside those that are computed with.
+INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
 
 class Piece(NamedTuple):
-    """A part of some work; unknown figures are None."""
+    """A part of some work; unknown figures are None.
+
+    `operator` counts in `Profile.operators`. Without `is_float32` its operations are of another
+    type.
+    """
 
     duration_ns: int
     flops: int | None
     size_bytes: int | None
+    is_float32: bool = True
+    operator: int | None = None
+
+
+class Part(NamedTuple):
+    """The pieces of one operator: how many, and the median of their durations."""
+
+    calls: int
+    median_ns: float
+    flops: int | None
+    size_bytes: int | None
+    is_float32: bool
+
+    @property
+    def has_roof(self) -> bool:
+        """True if it computes or moves something: a view has no roof to reach."""
+        return self.flops != 0 or self.size_bytes != 0
+
+    def least_ns(self, peak: Peak) -> float | None:
+        """Return how long one call takes at its roof; None if that is not known."""
+        if self.flops is None or self.size_bytes is None or not self.has_roof:
+            return None
+        if self.flops and not self.is_float32:
+            return None
+        computing = self.flops / peak.flops_per_second
+        return 1e9 * max(computing, self.size_bytes / peak.bytes_per_second)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +79,7 @@ class Work:
 
     `flops` and `size_bytes` are of those pieces alone whose figures are known, None where no
     piece has them; the shares say of how much of the pieces' time that is. Below 1 each figure
-    made of them is a lower bound.
+    made of them is a lower bound. `parts` has the same by operator.
     """
 
     calls: int
@@ -39,6 +88,7 @@ class Work:
     size_bytes: int | None = None
     flops_share: float = 0.0
     bytes_share: float = 0.0
+    parts: tuple[Part, ...] = ()
 
     @property
     def average_ns(self) -> float:
@@ -50,7 +100,13 @@ class Work:
 
     @property
     def bytes_per_second(self) -> float | None:
-        return None if self.size_bytes is None else quotient(self.size_bytes * 1e9, self.total_ns)
+        """The bandwidth; None also for what moves nothing."""
+        return quotient(self.size_bytes * 1e9, self.total_ns) if self.size_bytes else None
+
+    @property
+    def is_float32(self) -> bool:
+        """True if all operations that are known are of float32."""
+        return all(part.is_float32 for part in self.parts if part.flops)
 
     @property
     def intensity(self) -> float | None:
@@ -61,19 +117,99 @@ class Work:
         return quotient(self.flops, self.size_bytes)
 
     def compute_percent(self, peak: Peak | None) -> float | None:
+        """Return the rate of operations in percent of the peak, which is one of float32: None for
+        operations of another type."""
+        if not self.is_float32:
+            return None
         return percent_of(self.flops_per_second, peak.flops_per_second if peak else None)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
         return percent_of(self.bytes_per_second, peak.bytes_per_second if peak else None)
 
     def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what limits this work, computing or memory; None if its intensity or the peak is
-        not known."""
-        if peak is None or self.intensity is None:
-            return None
-        if self.intensity >= ridge_of(peak):
+        """Return what limits this work: computing or memory, if it is near that roof.
+
+        `cache` is for work that moves more than the main memory can, and `latency` for work that
+        is far from all roofs. None if a roof, or some of the work, is not known.
+        """
+        computing, moving = self.compute_percent(peak), self.memory_percent(peak)
+        # Where some of the work is not known, these are lower bounds.
+        if computing is not None and computing >= max(NEAR_PERCENT, min(moving or 0, 100)):
             return "compute"
-        return "memory" if self.flops_share == 1 else None
+        if moving is not None and moving >= NEAR_PERCENT:
+            return "memory" if moving <= 100 else "cache"
+        if peak is None or not self.is_float32 or not any(it.has_roof for it in self.parts):
+            return None
+        # What is not known may be at its roof all the time.
+        most_computing = (computing or 0) + 100 * (1 - self.flops_share)
+        most_moving = (moving or 0) + 100 * (1 - self.bytes_share)
+        return "latency" if max(most_computing, most_moving) < NEAR_PERCENT else None
+
+
+def saving_ns(work: Work, peak: Peak | None) -> int | None:
+    """Return the time that work would save at its roof: time x (1 - achieved / roof), where the
+    roof is that of its intensity.
+
+    The time of each operator is its median times its calls, so that a single disturbance counts
+    for nothing. Of work that is known in part it is a lower bound; None if of none.
+    """
+    savings = [] if peak is None else [saving_of(part, peak) for part in work.parts]
+    known = [saving for saving in savings if saving is not None]
+    return round(sum(known)) if known else None
+
+
+def saving_of(part: Part, peak: Peak) -> float | None:
+    least_ns = part.least_ns(peak)
+    return None if least_ns is None else part.calls * max(0.0, part.median_ns - least_ns)
+
+
+def saving_is_part(work: Work, peak: Peak | None) -> bool:
+    """Return whether `saving_ns` is that of some operators alone: others might save more."""
+    parts = [part for part in work.parts if part.has_roof]
+    known = [peak is not None and part.least_ns(peak) is not None for part in parts]
+    return any(known) and not all(known)
+
+
+def savings_of(profile: Profile) -> dict[int, float]:
+    """Return how many nanoseconds of an iteration each operator would save at its roof, by its
+    place in `Profile.operators`; without those of which that is not known."""
+    peak, steps = host_peak_of(profile), len(profile.timed_steps())
+    if peak is None or not steps:
+        return {}
+    savings = {}
+    for place, executions in group_by_operator(profile).items():
+        operator = profile.operators[place]
+        work = work_of(piece_of(operator, each.compute_ns, place) for each in executions)
+        if (saving := saving_ns(work, peak)) is not None:
+            savings[place] = saving / steps
+    return savings
+
+
+def piece_of(operator: ProfiledOperator, duration_ns: int, place: int | None = None) -> Piece:
+    """Return the work of one execution of an operator, which is at `place` in its profile."""
+    is_float32 = computes_in_float32(operator)
+    return Piece(duration_ns, operator.flops, operator.size_bytes, is_float32, place)
+
+
+def moves_nothing(operator: ProfiledOperator) -> bool:
+    """Return whether an operator neither reads nor writes tensors: a view of its input, a
+    constant, a pointer that is handed on."""
+    return operator.size_bytes == 0
+
+
+def computes_in_float32(operator: ProfiledOperator) -> bool:
+    """Return whether the peak of float32 operations is one for this operator.
+
+    Its inputs count, but for single values, as the scale and zero point of quantised tensors, and
+    indices beside others; an operator without inputs has the type of what it gives.
+    """
+    types = {fact.dtype for fact in operator.inputs or operator.outputs if not is_single(fact)}
+    types = types or {fact.dtype for fact in operator.inputs or operator.outputs}
+    return (types - INDEX_TYPES or types) <= {"float32", ""}
+
+
+def is_single(fact: TensorFact) -> bool:
+    return all(axis == 1 for axis in fact.shape)
 
 
 def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | None = None) -> Work:
@@ -88,7 +224,15 @@ def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | N
         size_bytes=sum(piece.size_bytes or 0 for piece in known_bytes) if known_bytes else None,
         flops_share=share_of(known_flops, listed),
         bytes_share=share_of(known_bytes, listed),
+        parts=tuple(map(part_of, group_by(listed, lambda piece: piece[1:]).values())),
     )
+
+
+def part_of(pieces: list[Piece]) -> Part:
+    """Return the pieces of one operator, of which each is as much work as the first."""
+    first = pieces[0]
+    middle_ns = median(piece.duration_ns for piece in pieces)
+    return Part(len(pieces), middle_ns, first.flops, first.size_bytes, first.is_float32)
 
 
 def share_of(known: list[Piece], pieces: list[Piece]) -> float:
@@ -112,6 +256,19 @@ def host_peak_of(profile: Profile) -> Peak | None:
 def ridge_of(peak: Peak) -> float:
     """Return the intensity in flop/byte from which on computation binds."""
     return peak.flops_per_second / peak.bytes_per_second
+
+
+def describe_measurement(peak: Peak) -> str:
+    """Return how a peak was measured, as far as that is known: `best of 9 rounds, their median
+    3.1% lower, last on 2026-11-22`."""
+    parts = []
+    if peak.rounds is not None:
+        parts.append(f"best of {peak.rounds} rounds")
+    if peak.spread is not None:
+        parts.append(f"their median {100 * peak.spread:.1f}% lower")
+    if peak.measured_at:
+        parts.append(f"last on {peak.measured_at[:10]}")
+    return ", ".join(parts)
 
 
 def quotient(value: float, by: float) -> float | None:

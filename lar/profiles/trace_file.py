@@ -10,7 +10,8 @@ the profile's zero, the file's is when the first of all begins (`lar.measurement
 An operator's execution is an event of category `cpu_op` and up to three of `op_inner` whose
 `parent` it is: dispatch, wait and compute. History of the schema:
 
-    lar.profile/1  first version
+    lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
+                   operators that move nothing have 0 bytes
 """
 
 from __future__ import annotations

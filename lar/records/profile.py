@@ -263,12 +263,21 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """The measured peak of this machine, with as many threads as the run had."""
+    """The measured peak of this machine, with as many threads as the run had: of float32
+    operations, and of bytes of the main memory.
+
+    It is the best of `rounds`; `spread` says how far their median lies below the best, as a part
+    of the best, of that figure where it is further. `measured_at` is the time of day of the last
+    of them, in UTC. Of a profile of an earlier lar these three are not known.
+    """
 
     flops_per_second: float
     bytes_per_second: float
     threads: int
     source: str = ""
+    spread: float | None = None
+    measured_at: str = ""
+    rounds: int | None = None
 
 
 class ModelFacts(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +29,7 @@ from lar.files.database import (
     open_database,
     refuse_no_database,
 )
+from lar.files.user_data import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
@@ -171,12 +171,7 @@ class Selection:
 
 def default_path() -> str:
     """Return where the store is if nothing else is said: in the folder of the user's data."""
-    data = os.environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(data):  # as the XDG specification has it
-        home = os.path.expanduser("~")
-        mac = os.path.join(home, "Library", "Application Support")
-        data = mac if sys.platform == "darwin" else os.path.join(home, ".local", "share")
-    return os.path.join(data, "lar", FILE_NAME)
+    return os.path.join(data_folder(), FILE_NAME)
 
 
 @check_keywords

@@ -128,7 +128,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     """
     import msgspec
 
-    from lar.measurement.peak import measure_peak
+    from lar.measurement.kept_peaks import find_peak
     from lar.profiles.file_additions import read_unread, write_with
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
 
@@ -140,7 +140,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         machine=asdict(result.machine) if result.machine else {},
         peak_memory_bytes=result.peak_memory_bytes,
         cost=cost_of(result),
-        peak=measure_peak(trace.facts.threads or 1, deadline) if on_host else None,
+        peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
     )
     watch_open_ranges(place, t0_ns)
     ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lar.measurement import peak
-from lar.measurement.peak import choose_cpus, measure_peak, siblings_of
+from lar.measurement.peak import Task, choose_cpus, measure_peak, siblings_of
 from lar.records.profile import Peak
 
 
@@ -142,22 +142,16 @@ def test_a_copy_is_well_beyond_the_cache(
     cache: int, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peak, "cache_bytes", lambda: cache)
-    monkeypatch.setattr(peak, "best_time_of", lambda work: 0.5)
     monkeypatch.setattr("numpy.ones", lambda size, kind: range(size))
     monkeypatch.setattr("numpy.array_split", lambda array, parts: [array] * parts)
-    assert peak.measure_bytes(2) == 2 * copied / 0.5
+    assert peak.choose_copy(2).amount == 2 * copied
 
 
 @pytest.mark.parametrize(
-    ("seconds", "best", "side", "counted"),
-    [
-        ([0.004], 0.002, 512, 0.002),
-        ([0.0039, 0.1], 0.2, 1024, 0.1),
-        ([0.001] * 4, 0.003, 4096, 0.001),
-    ],
+    ("seconds", "side"), [([0.004], 512), ([0.0039, 0.1], 1024), ([0.001] * 4, 4096)]
 )
 def test_the_product_is_large_enough_to_be_timed(
-    seconds: list[float], best: float, side: int, counted: float, monkeypatch: pytest.MonkeyPatch
+    seconds: list[float], side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed = iter(seconds)
     sides: list[int] = []
@@ -168,13 +162,12 @@ def test_the_product_is_large_enough_to_be_timed(
 
     monkeypatch.setattr(peak, "product_of", product_of)
     monkeypatch.setattr(peak, "time_once", lambda work: next(timed))
-    monkeypatch.setattr(peak, "best_time_of", lambda work: best)
-    assert peak.measure_flops() == 2 * side**3 / counted
+    assert peak.choose_product().amount == 2 * side**3
     assert sides == [512 << number for number in range(len(seconds))]
 
 
 @pytest.mark.parametrize(
-    ("took", "runs"), [([0.1, 0.05, 0.2], 3), ([0.05, 0.04, 0.03, 0.05], 4), ([1.0, 1.0, 1.0], 3)]
+    ("took", "runs"), [([0.1, 0.05, 0.2], 3), ([0.02, 0.01, 0.01, 0.05], 4), ([1.0, 1.0, 1.0], 3)]
 )
 def test_the_best_of_at_least_three_runs_counts(
     took: list[float], runs: int, monkeypatch: pytest.MonkeyPatch
@@ -213,7 +206,36 @@ def test_the_process_that_measures_is_bound_to_its_cpus(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "sched_setaffinity", lambda *given: bound.append(given), raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
     monkeypatch.setattr(peak, "siblings_of", pairs)
-    monkeypatch.setattr(peak, "measure_flops", lambda: 5.0)
-    monkeypatch.setattr(peak, "measure_bytes", lambda threads: 7.0)
-    assert peak.measure_here(2) == Peak(5.0, 7.0, 2, peak.SOURCE)
+    monkeypatch.setattr(peak, "choose_product", lambda: Task(5, dict))
+    monkeypatch.setattr(peak, "choose_copy", lambda threads: Task(7, list))
+    monkeypatch.setattr(peak, "best_time_of", lambda work: 0.5)
+    found = peak.measure_here(2)
+    assert (found.flops_per_second, found.bytes_per_second) == (10.0, 14.0)
+    assert (found.threads, found.source, found.spread) == (2, peak.SOURCE, 0)
     assert bound == [(0, [0, 2])]  # 0 is the process itself
+
+
+@pytest.mark.parametrize(
+    ("speeds", "rounds", "spread"),
+    [
+        ([100, 100, 98], 3, 0.0),
+        ([44, 128, 60, 127, 126], 5, 2 / 128),  # disturbed twice
+        ([44, 128, 60, 70, 80, 90, 50, 40, 30], 9, 68 / 128),  # ... all the time
+    ],
+)
+def test_there_are_rounds_until_the_best_of_them_agree(
+    speeds: list[float], rounds: int, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(speeds)
+    product, copy = Task(1, lambda: None), Task(1, lambda: None)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *given: None, raising=False)
+    monkeypatch.setattr(peak, "choose_product", lambda: product)
+    monkeypatch.setattr(peak, "choose_copy", lambda threads: copy)
+    monkeypatch.setattr(
+        peak, "best_time_of", lambda work: 1.0 if work is copy.run else 1 / next(left)
+    )
+    found = peak.measure_here(1)
+    assert found.flops_per_second == pytest.approx(max(speeds))
+    assert found.rounds == rounds
+    assert found.spread == pytest.approx(spread)
+    assert found.measured_at.endswith("+00:00")

@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.profiles.roofline import Piece, host_peak_of, ridge_of, work_of
-from lar.records.profile import Peak, Profile, ProfileFacts
+from lar.profiles.roofline import (
+    Piece,
+    computes_in_float32,
+    describe_measurement,
+    host_peak_of,
+    ridge_of,
+    saving_is_part,
+    saving_ns,
+    savings_of,
+    work_of,
+)
+from lar.records.profile import Peak, Profile, ProfileFacts, TensorFact
+from tests.profiles.synthetic import operator_of, profile_of_times
 
 PEAK = Peak(100e9, 10e9, 2)
 figures = st.none() | st.integers(0, 10**12)
@@ -23,8 +34,7 @@ def test_work_is_told_in_parts_of_the_peak() -> None:
     assert work.compute_percent(PEAK) == pytest.approx(25)
     assert work.memory_percent(PEAK) == pytest.approx(10)
     assert work.intensity == 25
-    assert work.bound(PEAK) == "compute"
-    assert work_of([Piece(1, 9, 1)]).bound(PEAK) == "memory"
+    assert work.bound(PEAK) == "latency"
     assert ridge_of(PEAK) == 10
 
 
@@ -35,7 +45,6 @@ def test_what_is_not_known_is_none() -> None:
         assert unknown.intensity is None
     known = work_of([Piece(10, 5, 5)])
     assert known.compute_percent(None) is None
-    assert known.bound(None) is None
     assert work_of([Piece(0, 5, 5)]).flops_per_second is None
 
 
@@ -48,9 +57,145 @@ def test_figures_of_a_part_say_of_how_much() -> None:
     assert work_of([Piece(30, 60, 10), Piece(0, None, 10)]).flops_share < 1
 
 
-def test_a_lower_bound_of_the_intensity_tells_of_computation_only() -> None:
-    assert work_of([Piece(1, 100, 1), Piece(1, None, 1)]).bound(PEAK) == "compute"
-    assert work_of([Piece(1, 10, 1), Piece(1, None, 1)]).bound(PEAK) is None
+@pytest.mark.parametrize(
+    ("piece", "bound"),
+    [
+        (Piece(1000, 70_000, 100), "compute"),  # 70 % of one peak, 1 % of the other
+        (Piece(1000, 1000, 7000), "memory"),
+        (Piece(1000, 70_000, 9000), "memory"),
+        (Piece(1000, 90_000, 7000), "compute"),
+        (Piece(1000, 1000, 390), "latency"),  # at 3.9 % of the memory's peak
+        (Piece(1000, 59_000, 5900), "latency"),
+        (Piece(1000, 1000, 14_000), "cache"),  # more than the memory can
+        (Piece(1000, 120_000, 14_000), "compute"),
+        (Piece(1000, 0, 0), None),  # a view
+        (Piece(1000, None, 390), None),
+        (Piece(1000, None, 7000), "memory"),
+        (Piece(1000, 1000, None), None),
+        (Piece(1000, 70_000, None), "compute"),
+        (Piece(1000, 70_000, 100, is_float32=False), None),
+        (Piece(1000, 1000, 7000, is_float32=False), "memory"),
+    ],
+)
+def test_work_is_bound_by_a_roof_only_near_it(piece: Piece, bound: str | None) -> None:
+    assert work_of([piece]).bound(PEAK) == bound
+    assert work_of([piece]).bound(None) is None
+
+
+def test_what_is_far_from_its_roofs_is_so_whatever_is_not_known_of_a_part() -> None:
+    known = Piece(900, 30_000, 100)
+    assert work_of([known, Piece(100, None, None)]).bound(PEAK) == "latency"
+    assert work_of([known, Piece(900, None, 100)]).bound(PEAK) is None
+
+
+def test_a_forwarded_pointer_has_no_bandwidth() -> None:
+    """One was at 3,336 % of it: its bytes were those of the tensor behind the pointer."""
+    work = work_of([Piece(1000, 0, 0), Piece(2000, 0, 0)])
+    assert work.bytes_per_second is None
+    assert work.memory_percent(PEAK) is None
+    assert work.intensity is None
+    assert work.bound(PEAK) is None
+    assert saving_ns(work, PEAK) is None
+    both = work_of([Piece(1000, 0, 0), Piece(1000, 0, 5000)])
+    assert both.memory_percent(PEAK) == 25
+    assert both.bytes_share == 1
+
+
+def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> None:
+    quantised = work_of([Piece(1000, 150_000, 1000, is_float32=False)])
+    assert quantised.flops_per_second == 150e9
+    assert quantised.compute_percent(PEAK) is None
+    assert quantised.memory_percent(PEAK) == pytest.approx(10)
+    assert saving_ns(quantised, PEAK) is None
+    # Without operations the type says nothing.
+    assert saving_ns(work_of([Piece(1000, 0, 1000, is_float32=False)]), PEAK) == 900
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "is_float32"),
+    [
+        (["float32 4"], ["float32 4"], True),
+        (["float32 4", "int64 4"], ["float32 4"], True),  # indices
+        (["bool 4", "float32 4"], ["float32 4"], True),
+        (["float32 4", "float32 1", "uint8 1"], ["uint8 4"], True),  # is quantised
+        (["uint8 4", "float32 1", "uint8 1"], ["float32 4"], False),
+        (["QuantizedS8 4", "QuantizedS8 4", "QuantizedS32 4"], ["QuantizedS8 4"], False),
+        (["float16 4"], ["float32 4"], False),
+        (["float32 4", "uint8 4"], ["float32 4"], False),  # packed weights
+        (["int64 4"], ["int64 4"], False),
+        (["float64 1"], ["float64 1"], False),
+        ([], ["float32 4"], True),
+    ],
+)
+def test_the_peak_is_one_for_operators_of_float32(
+    inputs: list[str], outputs: list[str], is_float32: bool
+) -> None:
+    def facts(texts: list[str]) -> tuple[TensorFact, ...]:
+        parts = [text.split() for text in texts]
+        return tuple(TensorFact((1, int(axis)), dtype) for dtype, axis in parts)
+
+    operator = operator_of("a", "A", inputs=facts(inputs), outputs=facts(outputs))
+    assert computes_in_float32(operator) == is_float32
+
+
+def test_the_saving_is_the_time_beyond_the_roof() -> None:
+    for flops, size_bytes, saving in (
+        (50_000, 1000, 500),  # half of the time computes at the peak
+        (50_000, 8000, 200),  # the memory's roof is nearer
+        (0, 5000, 500),
+        (200_000, 1000, 0),  # above a roof there is nothing to save
+        (None, 5000, None),
+        (50_000, None, None),
+    ):
+        work = work_of([Piece(1000, flops, size_bytes)])
+        assert saving_ns(work, PEAK) == saving
+        assert saving_ns(work, None) is None
+    roof = min(PEAK.flops_per_second, PEAK.bytes_per_second * 50)
+    assert saving_ns(work_of([Piece(1000, 50_000, 1000)]), PEAK) == 1000 * (1 - 50e9 / roof)
+
+
+def test_a_disturbed_call_saves_no_more_than_the_others() -> None:
+    calm = [Piece(1000, 50_000, 0, operator=3) for _ in range(9)]
+    assert saving_ns(work_of([*calm, Piece(10**6, 50_000, 0, operator=3)]), PEAK) == 5000
+
+
+def test_a_group_saves_what_its_operators_save() -> None:
+    first = [Piece(ns, 50_000, 0, operator=0) for ns in (1000, 1100, 9000)]
+    second = [Piece(ns, 50_000, 0, operator=1) for ns in (2000, 2000, 2000)]
+    third = [Piece(5000, None, 1000, operator=2)]
+    savings = [saving_ns(work_of(pieces), PEAK) for pieces in (first, second, third)]
+    assert savings == [1800, 4500, None]
+    group = work_of([*first, *second, *third])
+    assert saving_ns(group, PEAK) == 6300
+    assert saving_is_part(group, PEAK)
+    assert not saving_is_part(work_of([*first, *second, Piece(10, 0, 0)]), PEAK)
+
+
+def test_savings_are_of_one_iteration() -> None:
+    profile = profile_of_times(
+        {"conv": "Conv", "view": "Reshape", "other": "A"},
+        [{"conv": 900, "view": 1, "other": 9}] + [{"conv": 40, "view": 1, "other": 9}] * 3,
+        step_us=1000,
+        warmup=1,
+    )
+    operators = (
+        operator_of("conv", "Conv", flops=10**6, size_bytes=1000),
+        operator_of("view", "Reshape", flops=0, size_bytes=0),
+        operator_of("other", "A"),
+    )
+    facts = ProfileFacts(peak=PEAK)
+    profile = replace(profile, operators=operators, facts=facts)
+    assert savings_of(profile) == {0: 30_000}
+    assert savings_of(replace(profile, facts=ProfileFacts())) == {}
+    assert savings_of(replace(profile, steps=())) == {}
+
+
+def test_the_measurement_of_a_peak_is_described_as_far_as_it_is_known() -> None:
+    assert describe_measurement(PEAK) == ""
+    measured = Peak(1e9, 1e9, 1, "x", spread=0.031, measured_at="2026-11-22T10:00:00", rounds=9)
+    assert describe_measurement(measured) == (
+        "best of 9 rounds, their median 3.1% lower, last on 2026-11-22"
+    )
 
 
 def test_a_wall_time_takes_the_place_of_the_sum() -> None:

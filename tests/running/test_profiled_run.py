@@ -189,6 +189,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     def interrupt(threads: int, deadline: float | None) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))  # where no peak is kept
     monkeypatch.setattr("lar.measurement.peak.measure_peak", interrupt)
     path = tmp_path / "p.json"
     path.write_text("earlier")
@@ -215,10 +216,13 @@ def test_a_disk_that_is_full_is_told_in_one_line(
     assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
 
 
-def test_without_time_left_no_peak_is_measured(write_script: WriteScript, tmp_path: Path) -> None:
+def test_without_time_left_no_peak_is_measured(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "p.json"
     spec = spec_with({"profile": str(path)}, timeout_seconds=0.0)
     lar.run(write_script(times=TIMES, operators=OPERATORS), profile=str(path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # where no peak is kept
     result = run_profiled(
         lambda each, context, listener: result_of(each, 0.75 if context.written else 0.5),
         spec,

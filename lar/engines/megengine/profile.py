@@ -24,7 +24,15 @@ from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, p
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, RawVariable, decode_raw
+from lar.profiles.megengine_file import (
+    RawFootprint,
+    RawGraph,
+    RawLayout,
+    RawOperator,
+    RawProfile,
+    RawVariable,
+    decode_raw,
+)
 from lar.records.profile import (
     Allocation,
     Execution,
@@ -62,16 +70,21 @@ def operator_of(raw: RawProfile, key: str) -> ProfiledOperator:
     known = footprint or RawFootprint()
     if footprint:
         outputs = outputs[: len(footprint.out_shapes)]
+    given = facts_of(inputs, known.in_shapes, known.in_layouts or ())
+    made = facts_of(outputs, known.out_shapes)
     return ProfiledOperator(
         id=key,
         type=operator.type,
         name=operator.name,
         module=module_of([var.name for var in inputs], [var.name for var in outputs]),
-        inputs=facts_of(inputs, known.in_shapes, known.in_layouts or ()),
-        outputs=facts_of(outputs, known.out_shapes),
+        inputs=given,
+        outputs=made,
         parameters=known.param or {},
-        flops=known.computation,
-        size_bytes=known.memory,
+        # The engine counts an operation for each element of a copied input.
+        flops=0 if footprint and operator.type in MOVES else known.computation,
+        size_bytes=moved_bytes_of(graph, operator, given, made, known.memory)
+        if footprint
+        else None,
         workspace_bytes=workspace_bytes_of(workspaces),
         source="measured" if footprint else "none",
     )
@@ -271,11 +284,21 @@ NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another c
 
 COPIES = frozenset({"Host2DeviceCopy", "Copy"})
 RELAYOUTS = frozenset({"RelayoutFormat", "Dimshuffle", "Reshape", "Concat"})
+# Those that read no more of their first input than they give, or its shape alone.
+SELECTIONS = frozenset(
+    {
+        *("Subtensor", "GetVarShape", "IndexingOneHot", "IndexingMultiAxisVec"),
+        *("MeshIndexing", "BatchedMeshIndexing"),
+    }
+)
+# Those that may give a view of their input.
+VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
+# Those that compute nothing.
+MOVES = COPIES | SELECTIONS | VIEWS | {"ImmutableTensor", "SharedDeviceTensor", "TypeCvt"}
 # Those that compute as much for each element that they give, with the same weights.
 PROPORTIONAL = frozenset(
     {
         *("ConvolutionForward", "ConvBiasForward", "MatrixMul", "PoolingForward", "Elemwise"),
-        *("TypeCvt", "Host2DeviceCopy"),
     }
 )
 
@@ -351,7 +374,9 @@ def operator_now(
     inputs = facts_with(operator.inputs, own.input, changed)
     outputs = facts_with(operator.outputs, written, changed)
     flops = None
-    if operator.flops is not None and operator.type in PROPORTIONAL:
+    if operator.type in MOVES:
+        flops = operator.flops
+    elif operator.flops is not None and operator.type in PROPORTIONAL:
         made, before = element_count(outputs[0]), element_count(operator.outputs[0])
         flops = operator.flops * made // before if before else None
     return msgspec.structs.replace(
@@ -359,7 +384,9 @@ def operator_now(
         inputs=inputs,
         outputs=outputs,
         flops=flops,
-        size_bytes=bytes_of((*inputs, *outputs)),
+        size_bytes=moved_bytes_of(
+            raw.graph_exec, own, inputs, outputs, bytes_of((*inputs, *outputs))
+        ),
         source="derived",
     )
 
@@ -416,6 +443,62 @@ def moves_data(raw: RawProfile, operator: ProfiledOperator) -> bool:
 
 def chunk_of(variable: RawVariable) -> str | None:
     return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
+
+
+def moved_bytes_of(
+    graph: RawGraph,
+    operator: RawOperator,
+    inputs: Sequence[TensorFact],
+    outputs: Sequence[TensorFact],
+    counted: int | None,
+) -> int | None:
+    """Return how many bytes an operator reads and writes; the engine has `counted` some, or is not
+    known to have.
+
+    It counts what a view shows and what a constant holds, a tensor as often as it is an input, a
+    broadcast one in the shape that it is seen in, and all that an operator picks some of.
+    """
+    written = bytes_of((*outputs,))
+    if moves_nothing(graph, operator):
+        return 0
+    if written is not None and operator.type in COPIES:
+        return 2 * written
+    if counted is None:
+        return None
+    seen: set[str] = set()
+    for number, fact in zip(operator.input, inputs, strict=False):
+        plan = graph.var[number].mem_plan
+        size = bytes_of((fact,))
+        if plan is None or size is None:
+            continue
+        own = 0 if number in seen else stored_bytes(fact, plan.layout) or 0
+        if operator.type in SELECTIONS and written is not None and not seen:
+            own = min(own, written)
+        seen.add(number)
+        counted -= max(0, size - own)
+    return max(counted, 0)
+
+
+def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
+    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
+    if len(layout.stride) != len(fact.shape):
+        return bytes_of((fact,))
+    axes = zip(fact.shape, layout.stride, strict=True)
+    shape = tuple(axis if step else 1 for axis, step in axes)
+    return bytes_of((msgspec.structs.replace(fact, shape=shape),))
+
+
+def moves_nothing(graph: RawGraph, operator: RawOperator) -> bool:
+    """Return whether an operator gives what is there already: a constant, a value of the host's
+    that the computation reads where it is, a view of its input."""
+    made = [graph.var[number] for number in operator.output]
+    made = [variable for variable in made if not variable.name.endswith(":workspace")]
+    if made and all("PERSISTENT_DEVICE_VALUE" in variable.flag for variable in made):
+        return True
+    if operator.type not in VIEWS:
+        return False
+    given = {chunk_of(graph.var[number]) for number in operator.input} - {None}
+    return bool(given) and {chunk_of(variable) for variable in made} <= given
 
 
 def bytes_of(tensors: tuple[TensorFact, ...]) -> int | None:

@@ -383,7 +383,12 @@ def listed(value: Any) -> list[Any]:
 NodeKey = tuple[str, str, str]
 Listed = list[tuple[str, tuple[int, ...]]]
 
-BYTES = dict(TYPES.values())
+# The bits of an element; of the packed types two share a byte.
+BITS = {dtype: 8 * size for dtype, size in TYPES.values()} | {
+    **dict.fromkeys(("int4", "uint4", "Int4x2", "UInt4x2", "float4_e2m1fn", "Float4E2M1x2"), 4),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"), 8),
+    **dict.fromkeys(("Float8E4M3FN", "Float8E4M3FNUZ", "Float8E5M2", "Float8E5M2FNUZ"), 8),
+}
 ELEMENT_TYPES = {name: dtype for name, (dtype, _) in TYPES.items()}
 # Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
@@ -428,7 +433,7 @@ class OperatorTable:
         flops, size_bytes = None, None
         if node and inputs is not None and outputs is not None:
             flops = flops_of_node(node, {**inputs, **outputs}, self.graph)
-            size_bytes = bytes_of((*inputs.values(), *outputs.values()))
+            size_bytes = moved_bytes_of(node, inputs, outputs, self.graph)
         return ProfiledOperator(
             id=args.node_index if again == 1 else f"{args.node_index}.{again}",
             type=args.op_name,
@@ -543,9 +548,51 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
     """Return how many bytes tensors have, None where the size of an element is unknown."""
     total = 0
     for fact in facts:
-        if fact.dtype not in BYTES:
+        if fact.dtype not in BITS:
             return None
-        total += prod(fact.shape) * BYTES[fact.dtype]
+        total += -(-prod(fact.shape) * BITS[fact.dtype] // 8)
+    return total
+
+
+# Operators whose output is their first input, seen in another shape.
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+# The inputs of which an operator reads no more than it gives: tables to pick from, and tensors of
+# which it asks for the shape alone.
+PICKED_FROM = {
+    **dict.fromkeys(
+        ("Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Slice"), (0,)
+    ),
+    **dict.fromkeys(("Shape", "Size"), (0,)),
+    **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), (2, 3, 4)),
+}
+
+
+def moved_bytes_of(
+    node: GraphNode,
+    inputs: Mapping[str, TensorFact],
+    outputs: Mapping[str, TensorFact],
+    graph: OptimizedGraph,
+) -> int | None:
+    """Return how many bytes a node reads and writes, each tensor once; None where the size of an
+    element is unknown.
+
+    A view moves nothing, unless it is an output of the model: that has a place of its own.
+    """
+    kind = node.proto.op_type
+    if kind in VIEWS and graph.outputs.isdisjoint(outputs):
+        return 0
+    written = bytes_of(outputs.values())
+    if written is None:
+        return None
+    numbers = PICKED_FROM.get(kind, ())
+    picked = {node.proto.input[at] for at in numbers if at < len(node.proto.input)}
+    total = written
+    for name, fact in inputs.items():
+        size = bytes_of((fact,))
+        if size is None:
+            return None
+        total += min(size, written) if name in picked else size
     return total
 
 
@@ -562,9 +609,6 @@ def module_of(name: str, node: GraphNode | None, constants: Mapping[str, TensorF
 
 
 SOURCE = "estimate"
-
-# Operators whose output is their first input, seen in another shape.
-VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def allocations_of(

@@ -119,7 +119,7 @@ STYLES: Mapping[str, Style] = {
         ),
         sorts=(
             *("time", "computation", "memory", "flops", "bandwidth"),
-            *("in_shapes", "in_layouts", "out_shapes", "opr_id"),
+            *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
     ),
@@ -129,7 +129,7 @@ STYLES: Mapping[str, Style] = {
         COMMON | {"group_by"},
         sorts=(
             *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "saving"),
         ),
         groups=("type", "name", "thread"),
         views=(
@@ -144,7 +144,7 @@ STYLES: Mapping[str, Style] = {
         sorts=(
             *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
-            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops"),
+            *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),
             *("device_memory_usage", "self_device_memory_usage"),
             *("cuda_memory_usage", "self_cuda_memory_usage"),
@@ -170,7 +170,7 @@ STYLES: Mapping[str, Style] = {
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit"}),
         sorts=(
             *("duration", "average", "calls", "flops", "bytes", "compute", "memory"),
-            "intensity",
+            *("intensity", "saving"),
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),

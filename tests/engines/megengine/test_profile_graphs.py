@@ -12,6 +12,7 @@ import pytest
 from lar.dumps.facts import Kernel
 from lar.engines.megengine.algorithms import algorithms_in
 from lar.engines.megengine.profile import (
+    MOVES,
     ProfiledGraphs,
     allocations_of,
     bytes_of,
@@ -20,6 +21,7 @@ from lar.engines.megengine.profile import (
     kernel_spans,
     memory_plan_of,
     move_spans,
+    operators_of,
     placed_plan,
 )
 from lar.profiles.megengine_file import RawProfile, decode_raw
@@ -174,6 +176,56 @@ def copy_everything(document: Any) -> None:
     plan = graph["var"][reshape["output"][0]]["mem_plan"]
     graph["mem_chunk"]["own"] = {**graph["mem_chunk"][plan["mem_chunk_id"]], "id": "own"}
     plan["mem_chunk_id"] = "own"
+
+
+def sizes_of(change: Callable[[Any], object] = lambda document: None) -> dict[str, set[int | None]]:
+    """The bytes that operators of each type move."""
+    found: dict[str, set[int | None]] = {}
+    for each in operators_of(raw_after(change)):
+        found.setdefault(each.type, set()).add(each.size_bytes)
+    return found
+
+
+def test_views_constants_and_forwarded_pointers_have_no_bytes() -> None:
+    sizes = sizes_of()
+    for type in ("ImmutableTensor", "Host2DeviceCopy", "Reshape"):
+        assert sizes[type] == {0}, type
+    moved = sizes_of(copy_everything)
+    assert moved["Host2DeviceCopy"] == {2 * 256}  # read on the host, and written
+    assert moved["Reshape"] == {2 * 512}
+    assert {each.flops for each in operators_of(raw_after()) if each.type in MOVES} == {0}
+
+
+def operator_named(document: Any, type: str) -> Any:
+    return next(it for it in document["graph_exec"]["operator"].values() if it["type"] == type)
+
+
+def test_a_tensor_that_is_read_twice_counts_once() -> None:
+    def read_twice(document: Any) -> None:
+        operator = operator_named(document, "Elemwise")
+        operator["input"] = [operator["input"][1]] * 2
+
+    assert (sizes_of()["Elemwise"], sizes_of(read_twice)["Elemwise"]) == ({120}, {80})
+
+
+def test_a_broadcast_tensor_counts_as_it_is_stored() -> None:
+    def broadcast(document: Any) -> None:
+        operator = operator_named(document, "Elemwise")
+        plan = document["graph_exec"]["var"][operator["input"][1]]["mem_plan"]
+        assert plan["layout"]["shape"] == [1, 10]
+        plan["layout"]["stride"] = [1, 0]
+
+    assert sizes_of(broadcast)["Elemwise"] == {40 + 4 + 40}
+
+
+def test_what_picks_some_elements_reads_no_more_than_it_gives() -> None:
+    def pick(document: Any) -> None:
+        for operator in document["graph_exec"]["operator"].values():
+            if operator["type"] == "PoolingForward":
+                operator["type"] = "IndexingOneHot"
+
+    assert sizes_of()["PoolingForward"] == {2560, 640}
+    assert sizes_of(pick)["IndexingOneHot"] == {2 * 512, 2 * 128}
 
 
 def test_what_is_a_view_moves_nothing() -> None:

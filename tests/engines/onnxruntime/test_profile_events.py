@@ -21,11 +21,12 @@ from lar.engines.onnxruntime.profile import (
     cut_of,
     decode_raw,
     match_nodes,
+    moved_bytes_of,
 )
 from lar.engines.onnxruntime.session import DTYPES
 from lar.engines.profile_files import read_foreign
 from lar.errors import UsageError
-from lar.records.profile import Step
+from lar.records.profile import Step, TensorFact
 
 # The file
 
@@ -214,3 +215,37 @@ def test_whole_numbers_of_each_size_have_their_bytes() -> None:
             assert DTYPES[f"tensor({kind}{bits})"] == f"{kind}{bits}"
     sizes = {name: size for name, (_, size) in TYPES.items() if "int" not in name}
     assert sizes == {"float": 4, "double": 8, "float16": 2, "bfloat16": 2, "bool": 1}
+
+
+def facts(**shapes: str) -> dict[str, TensorFact]:
+    """Tensors by name, each written as `float32 2x3`."""
+    found = {}
+    for name, text in shapes.items():
+        dtype, _, axes = text.partition(" ")
+        found[name] = TensorFact(tuple(map(int, axes.split("x"))) if axes else (), dtype)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("type", "inputs", "outputs", "size"),
+    [
+        ("Add", {"a": "float32 8x4", "b": "float32 4"}, {"y": "float32 8x4"}, 128 + 16 + 128),
+        ("Mul", {"a": "float32 8"}, {"y": "float32 8"}, 64),  # by itself: it is read once
+        ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"y": "float32 2x4"}, 0),
+        ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"out": "float32 2x4"}, 80),
+        ("Identity", {"a": "float32 8"}, {"y": "float32 8"}, 0),
+        ("Shape", {"a": "float32 1000x1000"}, {"y": "int64 2"}, 32),
+        ("Gather", {"a": "float32 9999x8", "i": "int64 2"}, {"y": "float32 2x8"}, 144),
+        ("Slice", {"a": "float32 99", "i": "int64 1"}, {"y": "float32 3"}, 32),
+        ("MatMulNBits", {"a": "float32 8", "b": "int4 9"}, {"y": "float32 1"}, 32 + 5 + 4),
+        ("Conv", {"a": "Float8E5M2 8", "b": "Int4x2 8"}, {"y": "bool 3"}, 8 + 4 + 3),
+        ("Conv", {"a": "string 8"}, {"y": "float32 8"}, None),
+        ("Conv", {"a": "float32 8"}, {"y": "string 8"}, None),
+    ],
+)
+def test_bytes_are_counted_once_by_type_and_shape(
+    type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
+) -> None:
+    node = GraphNode(helper.make_node(type, [*inputs], [*outputs]), {})
+    graph = OptimizedGraph(outputs=frozenset({"out"}))
+    assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size

@@ -14,7 +14,7 @@ import pytest
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Execution, Profile, ProfileFacts, Step
+from lar.records.profile import Execution, Profile, ProfileFacts, Step, TensorFact
 from lar.reports.csv import format_csv
 from lar.reports.json import format_json
 from lar.reports.report import Report
@@ -40,11 +40,12 @@ TWO_OPERATORS = """\
 Profile: model.mge, megengine, cpu, 1 thread, 2 timed iterations
 Peak measured with 2 threads: 200.0 GFLOP/s, 40.0 GB/s; memory binds below 5.00 FLOP/byte
 
-ID  Name  Of           Calls   Duration  Time%  GFLOP/s  Compute%   GB/s  Memory%  FLOP/byte  Bound
---  ----  -----------  -----  ---------  -----  -------  --------  -----  -------  ---------  -------
- 0  conv  Convolution      2  400.00 us  80.00   100.00     50.00   2.00     5.00      50.00  compute
- 1  add   Elemwise         2  100.00 us  20.00      n/a       n/a  20.00    50.00        n/a  n/a
+ID  Name  Of           Calls   Duration  Time%  GFLOP/s  Compute%   GB/s  Memory%  FLOP/byte  Bound    Could save
+--  ----  -----------  -----  ---------  -----  -------  --------  -----  -------  ---------  -------  ----------
+ 0  conv  Convolution      2  400.00 us  80.00   100.00     50.00   2.00     5.00      50.00  latency   200.00 us
+ 1  add   Elemwise         2  100.00 us  20.00      n/a       n/a  20.00    50.00        n/a  n/a             n/a
 Duration is the mean of one call; a range's is its own, from begin to end.
+Could save: how much shorter an iteration would be with this at its roof, by its median time. Bound names the roof that it reaches 60% of, or latency.
 """  # noqa: E501
 
 METRICS_OF_CONV = """\
@@ -58,7 +59,8 @@ METRICS_OF_CONV = """\
     cpu__flops.sum.per_second                        Gflop/s       100.00
     cpu__bytes.sum.per_second                        Gbyte/s         2.00
     cpu__arithmetic_intensity                      flop/byte        50.00
-    cpu__roofline_bound                                           compute
+    cpu__roofline_bound                                           latency
+    cpu__roofline_saving.per_iteration                    us       200.00
     cpu__launch_count                                                   2
     -------------------------------------------- ----------- ------------
 """
@@ -255,6 +257,8 @@ def test_a_filter_is_one_on_ranges_as_that_of_ncu() -> None:
         ({"sort": "flops"}, ["conv", "add"]),
         ({"sort": "+compute"}, ["conv", "add"]),  # what is not known comes last
         ({"sort": "intensity"}, ["conv", "add"]),
+        ({"sort": "saving"}, ["conv", "add"]),
+        ({"sort": "+saving"}, ["conv", "add"]),
         ({"top": 1}, ["conv"]),
         ({"group_by": "type"}, ["Convolution", "Elemwise"]),
         ({"group_by": "kernel"}, ["GEMM", "Elemwise"]),
@@ -294,6 +298,38 @@ def test_figures_above_the_peak_are_explained() -> None:
     assert "came from the caches" in text
     assert "fewer operations than counted" in text
     assert "Above 100%" not in build(profile, {}).text
+
+
+def test_a_view_has_no_bandwidth_and_quantised_work_no_peak() -> None:
+    profile = two_operators()
+    fact = TensorFact((1, 4, 4, 4), "QuantizedS8")
+    conv, add = profile.operators
+    operators = (
+        msgspec.structs.replace(conv, inputs=(fact,), outputs=(fact,)),
+        msgspec.structs.replace(add, type="Reshape", flops=0, size_bytes=0),
+    )
+    report = build(replace(profile, operators=operators), {"view": ["roofline"]})
+    quantised, view = map(values_of, rows_of(report))
+    assert quantised["cpu__flops.sum.per_second"] == pytest.approx(100)
+    for name in ("compute_throughput.pct_of_measured_peak", "roofline_bound"):
+        assert quantised[f"cpu__{name}"] is None
+    assert quantised["cpu__roofline_saving.per_iteration"] is None
+    assert view["cpu__bytes.sum.per_second"] is None
+    assert view["cpu__memory_throughput.pct_of_measured_peak"] is None
+    assert view["cpu__roofline_bound"] is None
+    assert "Views, constants and pointers that are handed on move nothing" in report.text
+    assert "The peak is one of float32" in report.text
+
+
+def test_the_peak_is_printed_with_its_spread_and_its_date() -> None:
+    profile = two_operators()
+    peak = msgspec.structs.replace(
+        PEAK, spread=0.04, rounds=9, measured_at="2026-11-22T10:00:00+00:00"
+    )
+    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, peak=peak))
+    report = build(profile, {})
+    assert "(best of 9 rounds, their median 4.0% lower, last on 2026-11-22)\n" in report.text
+    assert report.document["peak"].spread == 0.04
 
 
 def test_operators_without_time_have_no_rate() -> None:

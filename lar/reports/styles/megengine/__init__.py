@@ -1,7 +1,7 @@
 """Reports as MegEngine's tool `profile_analyze` prints them.
 
-Of one iteration of MegEngine the text is the tool's, byte for byte, wherever the tool does not
-fail: it does on --copy-time without copies and where unknown figures are sorted or put together.
+Of MegEngine's own file the text is the tool's, byte for byte, wherever the tool does not fail: it
+does on --copy-time without copies and where unknown figures are sorted or put together.
 But what took no time is infinitely fast only where the engine's own file is read: in a profile of
 lar's its speed is not known.
 The device is what the engine computes on, which may be a CPU; the host is what dispatches to it.
@@ -30,6 +30,7 @@ from lar.reports.styles.megengine.table import CONFLUENCE, names_of, operators_t
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
 ON_CPU = "the device is what the engine computes on: here the CPU"
+SAVES = "could save: seconds of an iteration, with the operator at its roof (--style ncu)"
 
 
 class SummaryRow(NamedTuple):
@@ -52,7 +53,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     totals = {place: total_seconds(records, (place, "end")) for place in ("device", "host")}
     iterations = iterations_of(profile)
     means = f"times, computation and memory are the mean of {iterations} iterations"
+    has_savings = any(record.saving is not None for record in records)
     lines = [means] if iterations > 1 else []
+    if has_savings and "device" in parts_of(options):
+        lines.append(SAVES)
     notes = (*lines, *(() if profile.on_device else (ON_CPU,)))
     body: list[list[str | AnyTable]] = [[*lines]] if lines else []
     if options.get("dump_only_opr"):

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lar.errors import UsageError
@@ -18,6 +18,7 @@ from lar.profiles.megengine_file import (
     decode_raw,
     is_raw_profile,
 )
+from lar.profiles.roofline import savings_of
 from lar.profiles.totals import group_by, group_by_operator
 from lar.records.profile import Execution, Profile, ProfiledOperator
 
@@ -33,6 +34,7 @@ class Record:
 
     `times` has the seconds on the device and the host, to the end or the `kern` (the wait alone);
     what is not known is not in it. `computation` counts floating point operations, `memory` bytes.
+    `saving` is how many seconds of an iteration it would save at its roof.
     """
 
     info: Mapping[str, str]
@@ -44,6 +46,7 @@ class Record:
     out_shapes: Shapes | None = None
     input_dtypes: frozenset[str] = frozenset()
     count: int | None = None
+    saving: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,21 @@ def records_of(profile: Profile) -> list[Record]:
     Where one iteration was profiled and the engine's own file of it is MegEngine's, they are made
     from that file, which has more: what the host waited for, and the times to the last digit.
     """
+    savings = savings_of(profile)
     if is_single(profile) and is_raw_profile(profile.engine_raw):
-        return records_of_raw(decode_raw(profile.engine_raw, "MegEngine's own profile"))
+        raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
+        by_id = {profile.operators[place].id: ns for place, ns in savings.items()}
+        return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
     groups = group_by_operator(profile)
     steps = iterations_of(profile)
     return [
-        record_of(operator, groups.get(index, []), steps)
+        with_saving(record_of(operator, groups.get(index, []), steps), savings.get(index))
         for index, operator in enumerate(profile.operators)
     ]
+
+
+def with_saving(record: Record, nanoseconds: float | None) -> Record:
+    return record if nanoseconds is None else replace(record, saving=nanoseconds / 1e9)
 
 
 def is_single(profile: Profile) -> bool:
@@ -268,6 +278,7 @@ def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> lis
                 times={},
                 computation=aggregate([each.record.computation for each in group], how) or None,
                 memory=aggregate([each.record.memory for each in group], how),
+                saving=aggregate([each.record.saving for each in group], how),
                 count=len(group),
             ),
             aggregate([each.time for each in group], how) or 0.0,

@@ -120,6 +120,9 @@ def operators_table_of(
             "bandwidth", "bytes_per_second", lambda row: row.timed.bandwidth, BANDWIDTH, rank=2
         ),
     )
+    # The roofs are those of computing: what the host takes to dispatch has none.
+    saving = () if place == "host" else (SAVING,)
+    shown = saving if has_savings(selected) else ()
     shapes = (
         shapes_column("in_shapes", format_inputs, lambda record: record.in_shapes),
         shapes_column("out_shapes", format_outputs, lambda record: record.out_shapes),
@@ -127,11 +130,11 @@ def operators_table_of(
     return Table(
         name=place,
         title=f"Operators: {place} time",
-        columns=(info, time, cumulative, *amounts, *shapes),
+        columns=(info, time, cumulative, *amounts, *saving, *shapes),
         shown=(
-            confluence_columns(selected, total)
+            confluence_columns(selected, total, shown)
             if in_confluence
-            else (time, cumulative, info, *amounts, *shapes)
+            else (time, cumulative, info, *amounts, *shown, *shapes)
         ),
         rows=tuple(rows_of(selected, total)),
         notes=notes,
@@ -154,6 +157,20 @@ def info_column(key: str) -> Column[Row]:
         return None if key == "id" and record.count is not None else record.info[key]
 
     return Column(key, value, lambda row: "\n-  ".join(textwrap.wrap(row.record.info[key], 30)))
+
+
+SAVING = Column[Row](
+    "could save",
+    lambda row: row.record.saving,
+    lambda row: "N/A" if row.record.saving is None else f"{row.record.saving:.3}",
+    key="could_save_seconds",
+    align="point",
+    rank=1,
+)
+
+
+def has_savings(selected: Sequence[TimedRecord]) -> bool:
+    return any(each.record.saving is not None for each in selected)
 
 
 def amount_column(
@@ -234,7 +251,7 @@ def format_shapes(
 
 
 def confluence_columns(
-    selected: Sequence[TimedRecord], total: float | None
+    selected: Sequence[TimedRecord], total: float | None, savings: tuple[Column[Row], ...]
 ) -> tuple[Column[Row], ...]:
     """Return the columns of the text in Confluence markup."""
     longest = greatest([each.time for each in selected])
@@ -264,6 +281,7 @@ def confluence_columns(
         column("memory (MB)", lambda row: format_scaled(row.record.memory, 2**20)),
         column("bandwidth (MiB/s)", lambda row: format_scaled(row.timed.bandwidth, 2**20)),
         column("bandwidth bar", lambda row: bar_of(row.timed.bandwidth, widest)),
+        *(column(each.title, each.cell) for each in savings),
         column("in_shapes", lambda row: format_inputs(row.record, ", ")),
         column("out_shapes", lambda row: format_outputs(row.record, ", ")),
     )

@@ -85,6 +85,7 @@ def sort_launches(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]
         "compute": lambda row: row.work.compute_percent(peak),
         "memory": lambda row: row.work.memory_percent(peak),
         "intensity": lambda row: row.work.intensity,
+        "saving": lambda row: row.saving_ns(peak),
     }
     ordered = sort_rows(rows, key, keys[key.lstrip("+-")])
     return sorted(ordered, key=lambda row: row.kind != "range")

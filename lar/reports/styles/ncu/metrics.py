@@ -2,8 +2,9 @@
 
 Nsight Compute reads hardware counters. Here the throughput is the work of the operators, as their
 shapes have it, in the time that they took, and its percentage is that of the measured peak of this
-machine: metrics made so have names of their own. Those of Nsight Compute are there where there is a
-device, with the figures that the device reported.
+machine: metrics made so have names of their own. What an operator would save at its roof is of one
+iteration. Those of Nsight Compute are there where there is a device, with the figures that the
+device reported.
 """
 
 from __future__ import annotations
@@ -58,18 +59,24 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
         compute, memory = work.compute_percent(peak), work.memory_percent(peak)
         metrics.append(Metric("cpu__compute_throughput.pct_of_measured_peak", "%", compute))
         metrics.append(Metric("cpu__memory_throughput.pct_of_measured_peak", "%", memory))
+    saving = row.saving_ns(peak)
     flops, size = giga(work.flops_per_second), giga(work.bytes_per_second)
     metrics += [
         Metric(f"{side}__flops.sum.per_second", "Gflop/s", flops),
         Metric(f"{side}__bytes.sum.per_second", "Gbyte/s", size),
         Metric(f"{side}__arithmetic_intensity", "flop/byte", work.intensity),
         Metric(f"{side}__roofline_bound", "", work.bound(peak)),
+        Metric(f"{side}__roofline_saving.per_iteration", unit, in_unit(saving, unit)),
         Metric(f"{side}__launch_count", "", work.calls),
     ]
     for what, share in (("flops", work.flops_share), ("bytes", work.bytes_share)):
         if 0 < share < 1:
             metrics.append(Metric(f"{side}__{what}_known.pct_of_duration", "%", 100 * share))
     return metrics
+
+
+def in_unit(nanoseconds: float | None, unit: str) -> float | None:
+    return None if nanoseconds is None else nanoseconds / UNITS_NS[unit]
 
 
 def giga(value: float | None) -> float | None:

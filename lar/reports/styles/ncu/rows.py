@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lar.profiles.devices import Extent
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
-from lar.profiles.roofline import Work, work_of
-from lar.records.profile import Profile, Span
+from lar.profiles.roofline import Work, saving_ns, work_of
+from lar.records.profile import Peak, Profile, Span
 
 OUTSIDE = "outside the ranges"
 
@@ -21,7 +21,8 @@ class Row:
     """One line of the report; `share` is its part of the time of all launches, or for a range of
     all steps.
 
-    `detail` is its operator or its type, where that is one.
+    `detail` is its operator or its type, where that is one; its work is that of all timed
+    `iterations`.
     """
 
     kind: Literal["range", "operator", "kernel", "group"]
@@ -33,6 +34,12 @@ class Row:
     block: Extent | None = None
     stream: int | None = None
     device: str | None = None
+    iterations: int = 1
+
+    def saving_ns(self, peak: Peak | None) -> float | None:
+        """Return how much of an iteration it would save at its roof."""
+        saving = saving_ns(self.work, peak)
+        return None if saving is None else saving / self.iterations
 
 
 def section_of(row: Row) -> str:
@@ -75,7 +82,9 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
         names = (launch.operator, launch.type, launch.kernel, *launch.ranges)
         if any(matches(name) for name in names):
             groups.setdefault(GROUPS[group_by](launch), []).append(launch)
-    return rows + [row_of_group(group, group_by, total_ns) for group in groups.values()]
+    rows += [row_of_group(group, group_by, total_ns) for group in groups.values()]
+    iterations = len(profile.timed_steps()) or 1
+    return [replace(row, iterations=iterations) for row in rows]
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:

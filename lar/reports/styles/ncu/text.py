@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lar.profiles.roofline import ridge_of
+from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, saving_is_part
 from lar.records.profile import Peak, Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.ncu.metrics import (
@@ -72,10 +72,12 @@ def describe_peak(profile: Profile, peak: Peak | None) -> str:
     if peak is None:
         where = profile.facts.device if profile.on_device else "this machine"
         return f"Peak of {where}: not measured, so that there are no percentages of it"
+    measured = describe_measurement(peak)
     return (
         f"Peak measured with {counted(peak.threads, 'thread')}: "
         f"{peak.flops_per_second / 1e9:.1f} GFLOP/s, {peak.bytes_per_second / 1e9:.1f} GB/s; "
         f"memory binds below {ridge_of(peak):.2f} FLOP/byte"
+        f"{measured and f' ({measured})'}"
     )
 
 
@@ -84,6 +86,15 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
     notes = ["Duration is the mean of one call; a range's is its own, from begin to end."]
     if any(0 < share < 1 for row in rows for share in (row.work.flops_share, row.work.bytes_share)):
         notes.append(">= leaves out operators whose FLOPs or bytes are not known.")
+    if peak is not None and any(row.saving_ns(peak) is not None for row in rows):
+        notes.append(
+            "Could save: how much shorter an iteration would be with this at its roof, by its "
+            f"median time. Bound names the roof that it reaches {NEAR_PERCENT:.0f}% of, or latency."
+        )
+    if any(row.work.size_bytes == 0 for row in rows):
+        notes.append("Views, constants and pointers that are handed on move nothing: no GB/s.")
+    if peak is not None and not all(row.work.is_float32 for row in rows):
+        notes.append("The peak is one of float32; that of other types is not known, hence n/a.")
     percents = [row.work.memory_percent(peak) for row in rows]
     if any(percent is not None and percent > 100 for percent in percents):
         notes.append("Above 100% of the memory's peak: the data came from the caches.")
@@ -91,7 +102,7 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
     if any(percent is not None and percent > 100 for percent in percents):
         notes.append(
             "Above 100% of the computing peak: quicker code than the product it was measured with, "
-            "fewer operations than counted, or a type smaller than float32."
+            "or fewer operations than counted, as Winograd's."
         )
     return notes
 
@@ -114,6 +125,14 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
     def of_bytes(it: NumberedRow, value: float | None) -> str:
         return format_cell(value, 0 < it.row.work.bytes_share < 1)
 
+    def saving(it: NumberedRow) -> str:
+        saving_ns = it.row.saving_ns(peak)
+        if saving_ns is None:
+            return "n/a"
+        time, chosen = scale_time(saving_ns, unit)
+        start = ">=" if saving_is_part(it.row.work, peak) else ""
+        return f"{start}{format_number(time)} {chosen}"
+
     def right(title: str, text: Callable[[NumberedRow], str], rank: int) -> Column[NumberedRow]:
         return Column(title, text=text, align="right", rank=rank)
 
@@ -134,6 +153,7 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
             right("Memory%", lambda it: of_bytes(it, it.row.work.memory_percent(peak)), 4),
             right("FLOP/byte", lambda it: of_flops(it, it.row.work.intensity), 5),
             Column("Bound", text=lambda it: it.row.work.bound(peak) or "n/a", rank=3),
+            right("Could save", saving, 1),
         ),
         rows=tuple(NumberedRow(number, row) for number, row in enumerate(rows)),
     )

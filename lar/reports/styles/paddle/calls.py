@@ -15,6 +15,7 @@ from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
     OPEN,
+    SAVING,
     THREAD,
     Section,
     TimeRow,
@@ -101,7 +102,9 @@ def range_section(run: TimedRun, settings: Settings) -> list[Section]:
             without_ratio(row) if row.name in around else row
             for row in rows_of_calls(run, (call_of(run, span) for span in spans))
         ]
-        rows = sort_by_time(rows, settings.sort, lambda row: row)[: settings.top]
+        # What a range would save is not known.
+        key = "cpu_total" if settings.sort.lstrip("+-") == SAVING else settings.sort
+        rows = sort_by_time(rows, key, lambda row: row)[: settings.top]
         title = MERGED if thread is None else thread_title(run.profile, thread)
         blocks.append((title, rows))
     return time_section("userdefined", "UserDefined Summary", blocks, settings, closed=False)

@@ -21,17 +21,20 @@ from typing import NamedTuple
 from lar.errors import UsageError
 from lar.profiles.activities import execution_of, places_of
 from lar.profiles.operator_filter import operators_matching
-from lar.profiles.totals import totals_of
+from lar.profiles.roofline import savings_of
+from lar.profiles.totals import UNITS_NS, totals_of
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
+    SAVING,
     THREAD,
     Section,
     TimeRow,
     both_times,
     format_count,
+    format_time,
     format_unit,
     name_column,
     sort_by_time,
@@ -43,6 +46,7 @@ from lar.reports.styles.paddle.run import Activity, Settings, TimedRun
 TITLE = "Operator Summary"
 MERGED = "All threads merged"
 NAME_WIDTH = 52
+SAVES = "Could Save is of one iteration, with the operators of a row at their roofs."
 FLOPS = Column[TimeRow](
     "FLOPs", lambda row: row.flops, lambda row: format_count(row.flops), width=10
 )
@@ -50,13 +54,15 @@ FLOPS = Column[TimeRow](
 
 @dataclass
 class Tally:
-    """The calls of a row: their times on the host and on the device, if they are known."""
+    """The calls of a row: their times on the host and on the device, if they are known, and how
+    much of an iteration its operators would save at their roofs, by their places."""
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
     parts: dict[str, Tally] = field(default_factory=dict)
     leaves: dict[str, Tally] = field(default_factory=dict)
     flops: int | None = 0
+    saved: dict[int, float] = field(default_factory=dict)
 
     def add(self, cpu_ns: int | None, gpu_ns: int | None) -> None:
         if cpu_ns is not None:
@@ -75,7 +81,9 @@ class Tally:
         cpu = times_of(totals_of(self.cpu_ns), cpu_whole_ns) if self.cpu_ns else None
         gpu = times_of(totals_of(self.gpu_ns), gpu_whole_ns) if self.gpu_ns else None
         calls = max(len(self.cpu_ns), len(self.gpu_ns))
-        return TimeRow(name, calls, cpu, gpu, level, None if level else self.flops)
+        saving = sum(self.saved.values()) if self.saved else None
+        flops = None if level else self.flops
+        return TimeRow(name, calls, cpu, gpu, level, flops, saving_ns=saving)
 
     def rows(
         self, name: str, cpu_whole_ns: int, gpu_whole_ns: int, level: int = 0
@@ -106,7 +114,7 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
     blocks = operator_blocks(run, settings)
     if not blocks:
         return []
-    unit = settings.unit
+    unit, shows_savings = settings.unit, settings.sort.lstrip("+-") == SAVING
     rows, breaks = under_threads(
         (block.thread, [row for rows in block.operators for row in rows]) for block in blocks
     )
@@ -120,13 +128,27 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
             CALLS,
             *both_times(unit),
             FLOPS,
+            saving_column(unit, in_text=shows_savings),
         ),
         rows=rows,
+        notes=(SAVES,) if shows_savings else (),
         layout=LAYOUT,
         above=(format_unit(unit),),
         breaks=breaks,
     )
     return [Section(table)]
+
+
+def saving_column(unit: str, *, in_text: bool) -> Column[TimeRow]:
+    """Return the column of what an iteration would save."""
+    return Column(
+        "Could Save",
+        lambda row: None if row.saving_ns is None else row.saving_ns / UNITS_NS[unit],
+        lambda row: format_time(row.saving_ns, unit),
+        unit,
+        width=10,
+        in_text=in_text,
+    )
 
 
 def under_threads(
@@ -182,7 +204,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
     by_thread, by_name = settings.group_by == "thread", settings.group_by == "name"
     keys = [each.name if by_name else each.type for each in profile.operators]
     shown = operators_matching(profile, settings.filter or "")
-    calls = calls_by_execution(run)
+    calls, savings = calls_by_execution(run), savings_of(profile)
     threads: dict[int | None, ThreadTally] = {}
     for index, execution in enumerate(run.executions):
         thread = execution.thread if by_thread else None
@@ -198,6 +220,8 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
         if execution.operator in shown:
             tally = tallies.keys.setdefault(keys[execution.operator], Tally())
             tally.add(cpu_ns, gpu_ns)
+            if (saving := savings.get(execution.operator)) is not None:
+                tally.saved[execution.operator] = saving
             flops = profile.operators[execution.operator].flops
             tally.flops = None if flops is None or tally.flops is None else tally.flops + flops
             if profile.on_device:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lar.profiles.operator_filter import operators_matching
+from lar.profiles.roofline import savings_of
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
@@ -23,7 +24,8 @@ from lar.reports.styles.torch.calls import Call, Kind, Memory
 class KeyAverage:
     """All calls of one name: nanoseconds and bytes in sum, None if they are not known.
 
-    `shapes` are those of the inputs where rows are distinguished by them.
+    `shapes` are those of the inputs where rows are distinguished by them, `saving_ns` is how much
+    of an iteration its operators would save at their roofs.
     """
 
     name: str
@@ -39,6 +41,7 @@ class KeyAverage:
     device_memory_bytes: int | None = None
     self_device_memory_bytes: int | None = None
     flops: int | None = None
+    saving_ns: float | None = None
 
     @property
     def average_cpu_ns(self) -> float | None:
@@ -64,18 +67,26 @@ def key_averages_of(profile: Profile, calls: Iterable[Call], group: str) -> list
             if group == "instance":
                 name = operators[call.operator].name
         groups.setdefault((call.kind, name, shape), []).append(call)
+    savings = savings_of(profile)
     return [
-        key_average_of(profile, kind, name, shape if group == "shape" else "", members)
+        key_average_of(profile, kind, name, shape if group == "shape" else "", members, savings)
         for (kind, name, shape), members in groups.items()
     ]
 
 
 def key_average_of(
-    profile: Profile, kind: Kind, name: str, shapes: str, calls: list[Call]
+    profile: Profile,
+    kind: Kind,
+    name: str,
+    shapes: str,
+    calls: list[Call],
+    savings: Mapping[int, float],
 ) -> KeyAverage:
     """Sum up the calls of one row."""
     memory = sum_memory(calls, lambda call: call.memory)
     own = sum_memory(calls, lambda call: call.self_memory)
+    places = {call.operator for call in calls if kind == "operator"}
+    saved = [savings[place] for place in places if place is not None and place in savings]
     return KeyAverage(
         name=name,
         kind=kind,
@@ -90,6 +101,7 @@ def key_average_of(
         device_memory_bytes=memory and memory.device_bytes,
         self_device_memory_bytes=own and own.device_bytes,
         flops=sum_known(flops_of(profile, call) for call in calls),
+        saving_ns=sum(saved) if saved else None,
     )
 
 
@@ -158,7 +170,12 @@ def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
 
 
 def table_of(
-    rows: Sequence[KeyAverage], totals: TableTotals, device: str = "", unit: str | None = None
+    rows: Sequence[KeyAverage],
+    totals: TableTotals,
+    device: str = "",
+    unit: str | None = None,
+    *,
+    with_savings: bool = False,
 ) -> Table[KeyAverage]:
     """Return the table. Without the name of a `device`, such as CUDA, it has no columns for the
     device's times and memory; the text leaves out columns that no row has a value for.
@@ -191,6 +208,7 @@ def table_of(
     calls = plain_column("# of Calls", lambda row: row.count)
     shapes = shapes_columns(rows)
     flops = flops_column(rows)
+    saving = time_column("Could save", lambda row: row.saving_ns, unit)
     # That a device's rows take no memory says nothing.
     known = [row for row in rows if row.kind != "kernel"]
     has_memory = any(row.cpu_memory_bytes is not None for row in known)
@@ -200,13 +218,14 @@ def table_of(
         title="Key averages",
         columns=(
             *(name, kind, *cpu, *((*times, *device_memory) if device else ())),
-            *(*memory, calls, *shapes, flops),
+            *(*memory, calls, *shapes, flops, saving),
         ),
         shown=(
             *(name, *cpu, *(times if device else ())),
             *(memory if has_memory else ()),
             *(device_memory if device and has_device_memory else ()),
             *(calls, *shapes, *((flops,) if any(row.flops for row in rows) else ())),
+            *((saving,) if with_savings else ()),
         ),
         rows=tuple(rows),
         notes=notes_of(totals, device, unit or "us"),

@@ -1,0 +1,17 @@
+"""The folder in which lar keeps what belongs to a user: results, measured peaks."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def data_folder() -> str:
+    """Return the folder of lar among the user's data, as the XDG specification has it; it need
+    not be there."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(data):
+        home = os.path.expanduser("~")
+        mac = os.path.join(home, "Library", "Application Support")
+        data = mac if sys.platform == "darwin" else os.path.join(home, ".local", "share")
+    return os.path.join(data, "lar")

@@ -1,0 +1,148 @@
+"""The peaks measured on this machine, kept among the user's data in a file each.
+
+    lar/peaks/MACHINE-THREADS.json
+    {"schema": "lar.peaks/1", "machine": {...}, "threads": 2, "measurements": [peak, ...]}
+
+MACHINE stands for all that a peak depends on: the processor, the CPUs that may be used, limits, the
+library that multiplies. Where one of them differs, it is another file, and measured anew.
+
+A whole measurement may have been disturbed, and then it is too low. So the first runs measure
+again, each for a moment, until the best of the measurements agree. A file is replaced whole: of
+processes that write at the same time one's measurement is lost, and the next run makes up for it.
+What cannot be kept, as on a full disk, is measured each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from lar.errors import UsageError
+from lar.files.input_file import read_input
+from lar.files.user_data import data_folder
+from lar.files.work_folders import prefix_of_owner, remove_leftovers
+from lar.measurement import peak
+from lar.measurement.machine import installed_version, read_instruction_sets, read_machine
+from lar.records.profile import Peak
+
+FOLDER = "peaks"
+SCHEMA = "lar.peaks/1"
+# So many measurements are enough, whether they agree or not.
+MOST_MEASUREMENTS = 20
+# Facts of a machine that a peak depends on; its load and its name are none of them.
+FACTS = (
+    *("processor", "architecture", "cores", "affinity", "threads_per_core", "smt"),
+    *("cpu_limit", "governor"),
+)
+LONGEST_BYTES = 1 << 16
+
+Threads = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class KeptPeaks(msgspec.Struct, frozen=True):
+    """The file: what was measured on a machine with so many threads."""
+
+    schema: str
+    machine: dict[str, Any]
+    threads: Threads
+    measurements: tuple[Peak, ...]
+
+
+def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
+    """Return the best peak that is known of this machine with that many threads, measuring it
+    unless that has been done often enough.
+
+    None where nothing was measured before, and it cannot be measured by `deadline` on the
+    monotonic clock.
+    """
+    machine = facts_of_machine()
+    path = path_of(machine, threads)
+    known = read_measurements(path, machine, threads)
+    if not is_settled(known) and (measured := peak.measure_peak(threads, deadline)) is not None:
+        known = (*known, measured)
+        keep(path, KeptPeaks(SCHEMA, machine, threads, known))
+    return best_of(known) if known else None
+
+
+def facts_of_machine() -> dict[str, Any]:
+    """Return what a peak depends on, as JSON has it."""
+    machine = read_machine(os.environ)
+    facts = {name: getattr(machine, name) for name in FACTS}
+    facts["memory_gib"] = round((machine.memory_bytes or 0) / 2**30)
+    facts["instruction_sets"] = hashlib.sha256(read_instruction_sets().encode()).hexdigest()[:12]
+    facts["numpy"] = installed_version("numpy")
+    variables = machine.variables.items()
+    facts["variables"] = {name: it for name, it in variables if name not in peak.THREAD_LIMITS}
+    return msgspec.json.decode(msgspec.json.encode(facts), type=dict[str, Any])
+
+
+def path_of(machine: dict[str, Any], threads: int) -> str:
+    """Return the file of a machine with so many threads."""
+    text = json.dumps(machine, sort_keys=True)
+    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}-{threads}.json"
+    return os.path.join(data_folder(), FOLDER, name)
+
+
+def read_measurements(path: str, machine: dict[str, Any], threads: int) -> tuple[Peak, ...]:
+    """Return what a file holds; nothing where it is missing, damaged or of something else."""
+    try:
+        kept = msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=KeptPeaks)
+    except (UsageError, msgspec.MsgspecError, UnicodeDecodeError):
+        return ()
+    if (kept.schema, kept.machine, kept.threads) != (SCHEMA, machine, threads):
+        return ()
+    return tuple(each for each in kept.measurements if is_possible(each, threads))
+
+
+def is_possible(measured: Peak, threads: int) -> bool:
+    speeds = (measured.flops_per_second, measured.bytes_per_second)
+    return measured.threads == threads and all(0 < speed < float("inf") for speed in speeds)
+
+
+def is_settled(known: Sequence[Peak]) -> bool:
+    """Return whether another measurement would hardly find a better peak."""
+    flops, sizes = speeds_of(known)
+    return len(known) >= MOST_MEASUREMENTS or (peak.agree(flops) and peak.agree(sizes))
+
+
+def best_of(known: Sequence[Peak]) -> Peak:
+    """Return the best of some measurements, at least one: each of its figures may be of another."""
+    if len(known) == 1:
+        return known[0]
+    flops, sizes = speeds_of(known)
+    return msgspec.structs.replace(
+        known[-1],
+        flops_per_second=max(flops),
+        bytes_per_second=max(sizes),
+        spread=max(peak.spread_of(flops), peak.spread_of(sizes)),
+        rounds=sum(each.rounds or 1 for each in known),
+    )
+
+
+def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
+    return [it.flops_per_second for it in known], [it.bytes_per_second for it in known]
+
+
+def keep(path: str, kept: KeptPeaks) -> None:
+    """Write a file whole, or leave what was there where it cannot be written."""
+    folder = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as the store of results is
+        os.makedirs(folder, exist_ok=True)
+        remove_leftovers(folder)
+        descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(kept))
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise

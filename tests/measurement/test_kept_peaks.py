@@ -1,0 +1,202 @@
+"""The peaks that are kept on a machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.measurement import kept_peaks, peak
+from lar.measurement.kept_peaks import facts_of_machine, find_peak, path_of
+from lar.records.profile import Peak
+
+Speeds = Callable[..., list[int]]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing is kept before a test."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def measures(monkeypatch: pytest.MonkeyPatch) -> Speeds:
+    """Have measurements give these GFLOP/s, one after the other; the list has what was asked."""
+
+    def plan(*speeds: float | None) -> list[int]:
+        left: Iterator[float | None] = iter(speeds)
+        asked: list[int] = []
+
+        def measure(threads: int, deadline: float | None = None) -> Peak | None:
+            asked.append(threads)
+            speed = next(left)
+            if speed is None:
+                return None
+            return Peak(
+                speed * 1e9, 20e9, threads, "x", spread=0.5, measured_at="2026-01-02", rounds=3
+            )
+
+        monkeypatch.setattr(peak, "measure_peak", measure)
+        return asked
+
+    return plan
+
+
+def gflops(threads: int = 1) -> float | None:
+    found = find_peak(threads)
+    return None if found is None else found.flops_per_second / 1e9
+
+
+def test_four_calls_give_the_best_that_any_of_them_has_found(measures: Speeds) -> None:
+    asked = measures(43.7, 128.4, 60.0, 127.0, 126.0)
+    assert [gflops() for _ in range(4)] == [43.7, 128.4, 128.4, 128.4]
+    assert gflops() == 128.4
+    # Three of them agree: from now on nothing is measured.
+    assert [gflops() for _ in range(3)] == [128.4] * 3
+    assert len(asked) == 5
+
+
+def test_a_peak_has_its_spread_and_its_date(measures: Speeds) -> None:
+    measures(100.0, 80.0, 90.0)
+    first = find_peak(1)
+    assert first is not None
+    assert (first.spread, first.rounds, first.measured_at) == (0.5, 3, "2026-01-02")
+    find_peak(1)
+    found = find_peak(1)
+    assert found is not None
+    assert found.spread == pytest.approx(0.1)
+    assert (found.rounds, found.threads, found.source) == (9, 1, "x")
+
+
+def test_each_count_of_threads_has_a_peak_of_its_own(measures: Speeds) -> None:
+    asked = measures(100.0, 190.0)
+    assert (gflops(1), gflops(2)) == (100.0, 190.0)
+    assert asked == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("processor", "another"), ("affinity", [0]), ("cpu_limit", 0.5), ("numpy", "9.9")],
+)
+def test_another_machine_is_measured_again(
+    fact: str, value: Any, measures: Speeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = measures(100.0, 100.0, 100.0, 50.0)
+    assert [gflops() for _ in range(4)] == [100.0] * 4
+    changed = {**facts_of_machine(), fact: value}
+    monkeypatch.setattr(kept_peaks, "facts_of_machine", lambda: changed)
+    assert gflops() == 50.0
+    assert len(asked) == 4
+
+
+def test_how_busy_a_machine_is_makes_it_no_other(
+    measures: Speeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = facts_of_machine()
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # the measurement sets it itself
+    assert facts_of_machine() == before
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "another")
+    assert facts_of_machine() != before
+
+
+def test_a_machine_on_which_nothing_agrees_is_measured_a_limited_number_of_times(
+    measures: Speeds,
+) -> None:
+    asked = measures(*(float(2**number) for number in range(40)))
+    for _ in range(30):
+        gflops()
+    assert len(asked) == kept_peaks.MOST_MEASUREMENTS
+    assert gflops() == 2.0 ** (kept_peaks.MOST_MEASUREMENTS - 1)
+
+
+def test_what_is_kept_stands_in_where_nothing_can_be_measured(measures: Speeds) -> None:
+    measures(100.0, None)
+    assert [gflops(), gflops()] == [100.0, 100.0]
+    measures(None)
+    assert gflops(3) is None
+
+
+def kept_file() -> Path:
+    return Path(path_of(facts_of_machine(), 1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1, 2]",
+        b"\xff\xfe",
+        b'{"schema": "lar.peaks/9", "machine": {}, "threads": 1, "measurements": []}',
+        b'{"schema": "lar.peaks/1", "machine": {}, "threads": 1, "measurements": []}',
+        b"x" * (kept_peaks.LONGEST_BYTES + 1),
+    ],
+)
+def test_a_damaged_file_is_replaced(content: bytes, measures: Speeds) -> None:
+    measures(100.0, 70.0)
+    kept_file().parent.mkdir(parents=True)
+    kept_file().write_bytes(content)
+    assert [gflops(), gflops()] == [100.0, 100.0]
+    assert len(msgspec.json.decode(kept_file().read_bytes())["measurements"]) == 2
+
+
+@pytest.mark.parametrize("speed", [0, -1e9, 1e999])
+def test_an_impossible_peak_is_left_out(speed: float, measures: Speeds) -> None:
+    measures(100.0, 90.0)
+    gflops()
+    document = msgspec.json.decode(kept_file().read_bytes())
+    document["measurements"][0]["flops_per_second"] = speed
+    kept_file().write_bytes(msgspec.json.encode(document))
+    assert gflops() == 90.0
+
+
+def test_a_home_that_cannot_be_written_keeps_nothing(
+    measures: Speeds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    asked = measures(100.0, 90.0)
+    assert [gflops(), gflops()] == [100.0, 90.0]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_full_disk_leaves_what_was_kept(
+    number: int, measures: Speeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measures(100.0, 120.0, 90.0)
+    gflops()
+
+    def fail(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", fail)
+    before = kept_file().read_bytes()
+    assert [gflops(), gflops()] == [120.0, 100.0]
+    assert kept_file().read_bytes() == before
+    assert [each.name for each in kept_file().parent.iterdir()] == [kept_file().name]
+
+
+def test_several_that_write_at_once_leave_a_whole_file(measures: Speeds) -> None:
+    measures(*range(1, 41))
+    with ThreadPoolExecutor(4) as pool:
+        assert None not in pool.map(lambda _: gflops(), range(12))
+    document = msgspec.json.decode(kept_file().read_bytes(), type=kept_peaks.KeptPeaks)
+    assert document.machine == facts_of_machine()
+    assert document.measurements
+    assert [each.name for each in kept_file().parent.iterdir()] == [kept_file().name]
+
+
+def test_the_folder_is_for_its_user_alone(measures: Speeds, own_folder: Path) -> None:
+    measures(100.0)
+    gflops()
+    assert (own_folder / "lar").stat().st_mode & 0o777 == 0o700
+    assert kept_file().stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,113 @@
+"""What an operator could save, in every style that lists operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.errors import UsageError
+from lar.profiles.roofline import savings_of
+from lar.records.profile import Profile
+from lar.reports.model import AnyTable
+from lar.reports.report import Report
+from lar.reports.styles import STYLES
+from tests.profiles.layers import profile_of_layers
+
+# Of each style the options that give a row to each operator, and the columns of name and saving.
+STYLES_OF_OPERATORS: Mapping[str, tuple[dict[str, Any], str, str, float]] = {
+    "megengine": ({"top": 99}, "name", "could_save_seconds", 1e9),
+    "torch": ({"group_by": "instance", "time_unit": "ns"}, "Name", "Could save (ns)", 1),
+    "paddle": (
+        {"group_by": "name", "view": ["operator"], "time_unit": "ns"},
+        *("Name", "Could Save (ns)", 1),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return profile_of_layers(layers=3, iterations=4)
+
+
+def report_of(profile: Profile, style: str, **options: Any) -> Report:
+    return STYLES[style].build(profile, {**STYLES_OF_OPERATORS[style][0], **options})
+
+
+def table_of(report: Report, column: str) -> AnyTable:
+    return next(table for table in report.tables if column in table.headings)
+
+
+def savings_in(profile: Profile, style: str, **options: Any) -> dict[str, float]:
+    """The nanoseconds that the operators of a report save, in its order, without unknown ones."""
+    _, name, saving, unit = STYLES_OF_OPERATORS[style]
+    table = table_of(report_of(profile, style, **options), saving)
+    names, savings = (table.headings.index(each) for each in (name, saving))
+    return {
+        str(row[names]): float(row[savings] or 0) * unit
+        for row in table.records
+        if row[savings] is not None
+    }
+
+
+@pytest.mark.parametrize("style", STYLES_OF_OPERATORS)
+def test_every_style_has_the_same_savings(profile: Profile, style: str) -> None:
+    expected = {profile.operators[place].name: ns for place, ns in savings_of(profile).items()}
+    assert len(expected) == 9  # the work of relayouts is not known
+    assert savings_in(profile, style) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("style", STYLES_OF_OPERATORS)
+def test_operators_are_sorted_by_what_they_save(profile: Profile, style: str) -> None:
+    largest = [*savings_in(profile, style, sort="saving").values()]
+    assert largest == sorted(largest, reverse=True)
+    smallest = [*savings_in(profile, style, sort="+saving").values()]
+    assert smallest == sorted(smallest)
+    text = report_of(profile, style, sort="saving").text
+    assert "could save" in text.lower()
+    assert "of an iteration" in text or "of one iteration" in text
+
+
+@pytest.mark.parametrize("style", ["torch", "paddle"])
+def test_a_table_of_another_tool_has_the_column_only_where_it_is_asked_for(
+    profile: Profile, style: str
+) -> None:
+    assert "could save" not in report_of(profile, style).text.lower()
+
+
+@pytest.mark.parametrize("style", STYLES_OF_OPERATORS)
+def test_types_save_what_their_operators_save(profile: Profile, style: str) -> None:
+    options: dict[str, Any] = {"group_by": "type" if style == "paddle" else "name"}
+    if style == "megengine":
+        options = {"aggregate_by": "type", "aggregate": "sum"}
+    _, _, saving, unit = STYLES_OF_OPERATORS[style]
+    table = table_of(report_of(profile, style, **options), saving)
+    at = table.headings.index(saving)
+    total = sum(float(row[at] or 0) * unit for row in table.records)
+    assert total == pytest.approx(sum(savings_of(profile).values()))
+
+
+def test_the_columns_of_ncu_agree_with_them(profile: Profile) -> None:
+    report = STYLES["ncu"].build(profile, {"sort": "saving", "time_unit": "ns", "top": 99})
+    rows = [row for row in report.document["rows"] if row["kind"] == "operator"]
+    found = {
+        row["name"]: row["metrics"]["cpu__roofline_saving.per_iteration"]["value"] for row in rows
+    }
+    known = {name: ns for name, ns in found.items() if ns is not None}
+    expected = {profile.operators[place].name: ns for place, ns in savings_of(profile).items()}
+    assert known == pytest.approx(expected, abs=1)
+    assert [*known.values()] == sorted(known.values(), reverse=True)
+
+
+@pytest.mark.parametrize("style", STYLES_OF_OPERATORS)
+def test_without_a_peak_nothing_is_said_of_savings(profile: Profile, style: str) -> None:
+    facts = msgspec.structs.replace(profile.facts, peak=None)
+    unknown = replace(profile, facts=facts)
+    assert savings_in(unknown, style) == {}
+    assert "could save" not in report_of(unknown, style).text.lower()
+    if style == "torch":
+        with pytest.raises(UsageError, match="does not know this"):
+            report_of(unknown, style, sort="saving")
