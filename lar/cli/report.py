@@ -153,6 +153,7 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     """
     data = sys.stdin.buffer.read() if path == "-" else read_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
+    from lar.profiles.costs import correct
     from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
     from lar.reports.printable_names import with_printable_names
 
@@ -160,7 +161,9 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
     read = style.raw if style and style.raw and is_foreign else decode_profile
-    return with_printable_names(read(data, name))
+    profile = read(data, name)
+    # A report has the times of operators without what profiling cost, an export as recorded.
+    return with_printable_names(profile if style is None else correct(profile))
 
 
 def export(arguments: argparse.Namespace) -> int:

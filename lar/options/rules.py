@@ -53,8 +53,10 @@ from lar.options.table import (
     OVERWRITE,
     PACK_CACHE,
     PACK_INFO_JSON,
+    PROFILE_COUNTERS,
     PROFILE_FILES,
     PROFILE_MEMORY,
+    PROFILE_RAW,
     PROFILE_SYSCALLS,
     PROFILES,
     PROVIDER,
@@ -536,7 +538,7 @@ RULES: tuple[Rule, ...] = (
     # Profiles
     exclude_each_other(*PROFILES, why="--profile-host writes all that --profile does"),
     needs(
-        (PROFILE_MEMORY, PROFILE_SYSCALLS, RANGE_BY),
+        (PROFILE_MEMORY, PROFILE_SYSCALLS, PROFILE_COUNTERS, RANGE_BY),
         any_of=PROFILES,
         why="no profile is made",
         hint="add --profile FILE",
@@ -547,9 +549,15 @@ RULES: tuple[Rule, ...] = (
         hint="give a file name",
     ),
     excludes(
-        PROFILE_FILES,
+        PROFILE_RAW,
         SEVERAL_RUNNERS,
-        why="the engine profiles one copy of a model",
+        why="the engine writes a profile of its own for each copy of a model",
+        hint="take --profile, or leave --thread out",
+    ),
+    excludes(
+        (PROFILE_SYSCALLS, PROFILE_COUNTERS),
+        SEVERAL_RUNNERS,
+        why="which copy of a model a thread of the system computes is not known",
         hint="leave --thread out",
     ),
     excludes(PROFILE_FILES, NO_EXECUTION, why="nothing is run", hint="give --iter 1 or more"),

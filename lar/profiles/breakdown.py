@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lar.profiles.copies import split_copies
 from lar.profiles.devices import is_of_device
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.records.profile import Interval, Profile, Span, Step
@@ -54,8 +55,13 @@ class Breakdown:
 def breakdown_of(profile: Profile) -> Breakdown:
     """Cut the timed steps into buckets.
 
-    If a profile has no steps at all, the span of its operators is one step, number 0.
+    If a profile has no steps at all, the span of its operators is one step, number 0. A step of one
+    copy of a model is cut by what that copy did.
     """
+    if len(copies := split_copies(profile)) > 1:
+        parts = [breakdown_of(each) for each in copies]
+        every = sorted((step for part in parts for step in part.steps), key=lambda it: it.number)
+        return Breakdown(parts[0].buckets, tuple(every))
     buckets = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     intervals = intervals_by_bucket(profile)
     exclusive: dict[str, list[Interval]] = {}

@@ -24,6 +24,9 @@ Color: TypeAlias = "str | int | None"
 # Spans of this process's ranges; the worker numbers its threads from 1.
 PYTHON_THREAD = 0
 
+# The style of ranges that operators make, in a profile.
+OPERATOR_RANGE = "operators"
+
 
 # Of a program that names ranges for ever, only the last ones are kept.
 MOST_ENDED = 10_000
@@ -238,5 +241,5 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
         thread=first.thread,
         step=first.step,
         warmup=first.warmup,
-        style="operators",
+        style=OPERATOR_RANGE,
     )

@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from lar.profiles.trace_writer import OWN, Event
-from lar.records.profile import Execution, Profile, Span
+from lar.records.profile import THREADS_OF_A_COPY, Execution, Profile, Span
 
 
 class TraceArgs(
@@ -87,7 +87,9 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
         steps[step.number] = number = next(numbers)
         args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
         name = f"ProfilerStep#{step.number}"
-        yield OWN.complete(name, "profiler_step", 0, 0, step.interval, args)
+        # The steps of copies that ran at once stand on lines of their own.
+        line = step.copy * THREADS_OF_A_COPY
+        yield OWN.complete(name, "profiler_step", 0, line, step.interval, args)
     yield from events_of_spans(profile, numbers, steps)
     for execution in profile.executions:
         yield from events_of_execution(profile, execution, numbers, steps)

@@ -11,7 +11,8 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
 `parent` it is: dispatch, wait and compute. History of the schema:
 
     lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
-                   operators that move nothing have 0 bytes
+                   operators that move nothing have 0 bytes; operators have their use of threads,
+                   copies have steps on threads 1000, 2000 and so on; hardware counters
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
 from lar.profiles.trace_events import SPAN_FACTS, TraceArgs, TraceEvent, events_of, facts_of
 from lar.records.profile import (
+    THREADS_OF_A_COPY,
     Allocation,
     Category,
     CounterSample,
@@ -193,7 +195,9 @@ def profile_of(file: TraceFile) -> Profile:
                 dispatches[args.parent] = event
         elif event.cat == "profiler_step":
             start, end = times_of(event)
-            steps.append(Step(args.step or 0, start, end, args.warmup))
+            steps.append(
+                Step(args.step or 0, start, end, args.warmup, event.tid // THREADS_OF_A_COPY)
+            )
         elif event.cat in CATEGORIES:
             spans.append(span_of(event, args))
         elif event.cat == "counter" and args.value is not None:

@@ -20,6 +20,9 @@ Category = Literal[
 
 Interval = tuple[int, int]  # begin and end
 
+# Copies of a model that run at once have threads of their own, whose numbers are so far apart.
+THREADS_OF_A_COPY = 1000
+
 # What is counted: bytes, operations, elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -30,6 +33,27 @@ class TensorFact(msgspec.Struct, frozen=True):
     shape: tuple[Count, ...] = ()
     dtype: str = ""
     layout: str = ""
+
+
+class ThreadUse(msgspec.Struct, frozen=True):
+    """How an operator used the threads of an engine, summed over its timed executions.
+
+    The first three are the calling thread's times: for its own share of the work, for handing out
+    shares, and for waiting until the others had done theirs. `tasks` counts the shares that each
+    other thread has done.
+    """
+
+    executions: Count = 0
+    computing_ns: Count = 0
+    handing_out_ns: Count = 0
+    waiting_ns: Count = 0
+    tasks: tuple[Count, ...] = ()
+
+    @property
+    def waiting_share(self) -> float | None:
+        """The part of the calling thread's time in which it waited for others: 0 is balanced."""
+        total = self.computing_ns + self.handing_out_ns + self.waiting_ns
+        return self.waiting_ns / total if total else None
 
 
 class ProfiledOperator(
@@ -50,7 +74,9 @@ class ProfiledOperator(
 
     `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
     says whether the engine reported these two or they were derived from shapes. `module` is the
-    path of the layer it belongs to, where names show it.
+    path of the layer it belongs to, where names show it. `algorithm` is what the engine has chosen
+    or, where it reports the type alone, the kind of its kernel. `threads` is there where an engine
+    reports it.
     """
 
     id: str
@@ -66,15 +92,18 @@ class ProfiledOperator(
     workspace_bytes: Count | None = None
     provider: str = ""
     source: Literal["measured", "derived", "none"] = "none"
+    threads: ThreadUse | None = None
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One iteration; warm-up iterations come first and are numbered with the others."""
+    """One iteration of one copy of the model; warm-up iterations come first and are numbered with
+    the others."""
 
     number: int
     start_ns: int
     end_ns: int
     warmup: bool = False
+    copy: int = 0
 
     @property
     def interval(self) -> Interval:
@@ -262,6 +291,69 @@ class Cost(msgspec.Struct, frozen=True):
         return self.profiled_seconds / self.unprofiled_seconds
 
 
+class Correction(msgspec.Struct, frozen=True):
+    """What was taken off the recorded times of operators, as recording them had cost it: off each
+    computation and each dispatch (`lar.profiles.costs`).
+
+    `removed` is the times themselves, merged; `emptied` counts operators of which nothing is left.
+    """
+
+    compute_ns: int = 0
+    dispatch_ns: int = 0
+    removed: tuple[Interval, ...] = ()
+    emptied: int = 0
+
+
+class HardwareCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of the processor during operators of one type in the timed iterations; the type is
+    empty for what the engine did between operators. None: this processor does not count it.
+
+    `running_ns` is the CPU time in which it was counted.
+    """
+
+    type: str
+    running_ns: Count = 0
+    cycles: Count | None = None
+    instructions: Count | None = None
+    cache_references: Count | None = None
+    cache_misses: Count | None = None
+
+    @property
+    def instructions_per_cycle(self) -> float | None:
+        if self.instructions is None or not self.cycles:
+            return None
+        return self.instructions / self.cycles
+
+    @property
+    def hertz(self) -> float | None:
+        """The frequency at which the cores really ran."""
+        if self.cycles is None or not self.running_ns:
+            return None
+        return self.cycles * 1e9 / self.running_ns
+
+    @property
+    def misses_per_thousand(self) -> float | None:
+        """Cache misses in a thousand instructions."""
+        if self.cache_misses is None or not self.instructions:
+            return None
+        return 1000 * self.cache_misses / self.instructions
+
+    @property
+    def miss_share(self) -> float | None:
+        """The part of the references to the last cache that missed it."""
+        if self.cache_misses is None or not self.cache_references:
+            return None
+        return self.cache_misses / self.cache_references
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """The hardware counters of a run that asked for them; `missing` says why there are none."""
+
+    counts: tuple[HardwareCounts, ...] = ()
+    samples: Count = 0
+    missing: str = ""
+
+
 class Peak(msgspec.Struct, frozen=True):
     """The measured peak of this machine, with as many threads as the run had: of float32
     operations, and of bytes of the main memory.
@@ -354,6 +446,7 @@ class ProfileFacts(
     peak_memory_bytes: Count | None = None
     cost: Cost | None = None
     peak: Peak | None = None
+    hardware: Hardware | None = None
     dropped: tuple[str, ...] = ()
 
 
@@ -362,7 +455,7 @@ class Profile:
     """All that one run has recorded, each in the order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
-    if it wrote no profile.
+    if it wrote no profile. `correction` says what was taken off the times as recorded.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -376,6 +469,7 @@ class Profile:
     devices: tuple[DeviceFacts, ...] = ()
     threads: Mapping[int, str] = field(default_factory=dict)
     engine_raw: bytes = b""
+    correction: Correction | None = None
 
     @property
     def on_device(self) -> bool:

@@ -181,7 +181,7 @@ class Copies:
 
 def recorder_of(spec: RunSpec) -> Silent:
     """Return the recorder of a profiled run, None for others."""
-    return Recorder() if one_of(PROFILE_FILES, spec.settings) else SILENT
+    return Recorder(spec.runners) if one_of(PROFILE_FILES, spec.settings) else SILENT
 
 
 def write_log(line: str) -> None:

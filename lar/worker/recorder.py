@@ -6,7 +6,8 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy as copy_of
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,20 +15,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
-from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
+from lar.options.table import PROFILE_COUNTERS, PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 
 if TYPE_CHECKING:
+    from lar.measurement.hardware_counters import HardwareCounters, ThreadSample
     from lar.measurement.syscalls import SyscallTrace, TracedCalls
-    from lar.records.profile import Category, CounterSample, Profile, Span, Step
+    from lar.records.profile import Category, CounterSample, Hardware, Profile, Span, Step
     from lar.records.run import RunSpec
 
 T = TypeVar("T")
 
 
 class Recorder(Silent):
-    """Records phases, calls, copies and iterations, in nanoseconds since it was made."""
+    """Records phases, calls, copies and iterations, in nanoseconds since it was made.
 
-    def __init__(self) -> None:
+    Copies of a model that run at once have a recorder each, which record into the same lists: the
+    iterations of all are numbered in turn.
+    """
+
+    def __init__(self, copies: int = 1) -> None:
         from lar.records import profile
 
         self.types = profile
@@ -37,21 +43,29 @@ class Recorder(Silent):
         self.steps: list[Step] = []
         self.counters: list[CounterSample] = []
         self.warmup = False
+        self.copies, self.runner, self.recorded = copies, 0, 0
+        self.thread = HOST_THREAD
+        self.drivers: list[Driver] = []
+        self._others: list[Recorder] = []
         self._step_began: int | None = None
         self._cpu = CpuMeter()
         self._syscalls: SyscallTrace | None = None
+        self._counts_from_now = False  # when the iteration that runs has ended
+        self._counting: HardwareCounters | None = None
+        self._counted: Sequence[ThreadSample] = ()
+        self._counters_missing = ""
 
     def now(self) -> int:
         return time.perf_counter_ns() - self.t0_ns
 
     def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
-        """Add a span of the host's thread."""
+        """Add a span of the thread that runs this copy."""
         span = self.types.Span(
             category=category,
             name=name,
             start_ns=start_ns,
             end_ns=end_ns,
-            thread=HOST_THREAD,
+            thread=self.thread,
             **fields,
         )
         self.spans.append(span)
@@ -60,7 +74,7 @@ class Recorder(Silent):
     def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
         began = self.now()
         if self._step_began is not None:  # it belongs to the iteration that comes next
-            fields |= {"step": len(self.steps), "warmup": self.warmup}
+            fields |= {"step": self.next_step, "warmup": self.warmup}
         try:
             yield
         finally:
@@ -69,9 +83,26 @@ class Recorder(Silent):
     def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self._span("phase", name)
 
+    @property
+    def next_step(self) -> int:
+        """The number of the iteration that comes next."""
+        return self.recorded * self.copies + self.runner
+
+    def beside(self, runner: int) -> Recorder:
+        """Return the recorder of another copy."""
+        from lar.worker.copy_traces import host_thread_of
+
+        other = copy_of(self)
+        other.runner, other.thread = runner, host_thread_of(runner)
+        self._others.append(other)
+        return other
+
     def attach(self, driver: Driver) -> None:
-        driver.recorder = self
-        driver.record = partial(self.record, driver)
+        recorder = self.beside(driver.runner) if driver.runner else self
+        self.drivers.append(driver)
+        driver.recorder = recorder
+        driver.record = partial(recorder.record, driver)
+        self._counts_from_now = PROFILE_COUNTERS.is_given(driver.spec.settings)
         if PROFILE_SYSCALLS.is_given(driver.spec.settings):
             from lar.measurement.syscalls import SyscallTrace
 
@@ -81,10 +112,13 @@ class Recorder(Silent):
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        self.warmup = True
+        everyone = (self, *self._others)
+        for each in everyone:
+            each.warmup = True
         with self.phase("warmup"):
             yield
-        self.warmup = False
+        for each in everyone:
+            each.warmup = False
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
         while True:
@@ -94,7 +128,7 @@ class Recorder(Silent):
             except StopIteration:
                 return
             self._step_began = began
-            place = {"step": len(self.steps), "warmup": self.warmup}
+            place = {"step": self.next_step, "warmup": self.warmup}
             self.add("phase", "dataloader", began, self.now(), **place)
             yield feed
 
@@ -126,9 +160,11 @@ class Recorder(Silent):
     def record(self, driver: Driver, began: float, dispatched: float, ended: float) -> None:
         """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
         start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
-        self._cpu.end_iteration(timed=not self.warmup)
+        if not self.runner:  # the process has one CPU time
+            self._cpu.end_iteration(timed=not self.warmup)
         first = start if self._step_began is None else self._step_began
-        step = self.types.Step(len(self.steps), first, end, self.warmup)
+        step = self.types.Step(self.next_step, first, end, self.warmup, self.runner)
+        self.recorded += 1
         self.steps.append(step)
         place = {"step": step.number, "warmup": self.warmup}
         copied, waited = driver.copied_at, end
@@ -148,7 +184,35 @@ class Recorder(Silent):
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         self._step_began = None
-        self._cpu.begin_iteration()
+        if self._counts_from_now:
+            self._start_counting()
+        elif self._counting is not None:
+            self._counting.take()
+        if not self.runner:
+            self._cpu.begin_iteration()
+
+    def _start_counting(self) -> None:
+        """Have the processor's counters sampled in all threads, which an engine has when it has run
+        once."""
+        from lar.measurement.hardware_counters import CountersMissing, HardwareCounters
+
+        self._counts_from_now = False
+        try:
+            self._counting = HardwareCounters()
+        except CountersMissing as error:
+            self._counters_missing = str(error)
+
+    def hardware_of(self, trace: EngineTrace) -> Hardware | None:
+        """Return the counts of the processor by type of operator, None where they were not asked
+        for."""
+        if self._counting is None:
+            missing = self._counters_missing
+            return self.types.Hardware(missing=missing) if missing else None
+        from lar.measurement.hardware_counters import differences_of
+        from lar.profiles.hardware import hardware_of
+
+        pairs, names = differences_of(self._counted), self._counting.names
+        return hardware_of(names, pairs, self.t0_ns, self.steps, trace.executions, trace.operators)
 
     def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
@@ -157,10 +221,13 @@ class Recorder(Silent):
         """
         from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiles.trace_file import write_profile
+        from lar.worker.copy_traces import join_traces
 
         calls = self._syscalls.stop() if self._syscalls is not None else None
-        assert driver.profiler is not None
-        trace: EngineTrace = driver.profiler.finish()
+        if self._counting is not None:
+            self._counted = self._counting.stop()
+        profilers = [each.profiler for each in self.drivers]
+        trace = join_traces([each.finish() for each in profilers if each is not None])
         if calls is not None:
             trace = self.with_syscalls(trace, calls)
         patterns = patterns_of(spec.settings)
@@ -177,7 +244,10 @@ class Recorder(Silent):
                 shutil.copyfile(trace.raw_file, place)
             else:
                 Path(place).write_bytes(trace.engine_raw)
-        return unmatched(trace.operators, patterns)
+        notes = unmatched(trace.operators, patterns)
+        if self._counters_missing:
+            notes.append(f"--profile-counters: {self._counters_missing}")
+        return notes
 
     def with_syscalls(self, trace: EngineTrace, calls: TracedCalls) -> EngineTrace:
         """Return the engine's profile with the system calls added, and threads for them."""
@@ -195,6 +265,8 @@ class Recorder(Silent):
         self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None
     ) -> Profile:
         """Return all that was recorded."""
+        from lar.worker.copy_traces import names_of_threads
+
         types: Any = self.types
         engine = driver.facts()
         profile: Profile = types.Profile(
@@ -216,16 +288,17 @@ class Recorder(Silent):
                 threads=trace.thread_count,
                 clock=types.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
                 cpu=types.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
+                hardware=self.hardware_of(trace),
                 dropped=trace.dropped,
             ),
             operators=trace.operators,
-            steps=tuple(self.steps),
+            steps=tuple(sorted(self.steps, key=lambda step: step.number)),
             executions=trace.executions,
             spans=(*self.spans, *trace.spans),
-            counters=tuple(self.counters),
+            counters=tuple(sorted(self.counters, key=lambda sample: sample.at_ns)),
             allocations=trace.allocations,
             memory_plan=trace.memory_plan or types.MemoryPlan(),
-            threads={HOST_THREAD: "host", **trace.threads},
+            threads=names_of_threads(self.copies, trace.threads),
             engine_raw=trace.engine_raw,
         )
         return profile

@@ -302,7 +302,7 @@ def test_patterns_end_at_the_last_sign(
         ),
         (["--range-by", "(=body", "--profile", "p.json"], "--range-by"),
         (["--range-by", "conv", "--profile", "p.json"], "'conv' is not REGEX=NAME"),
-        (["--profile", "p.json", "--thread", "2"], "--profile and --thread 2 exclude each other"),
+        (["--profile-raw", "p.json", "--thread", "2"], "--profile-raw"),
         (
             ["--profile", "p.json", "--iter", "0"],
             "--profile and --iter 0 exclude each other: nothing is run",

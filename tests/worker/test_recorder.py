@@ -311,6 +311,7 @@ def test_system_calls_are_traced_beside_the_profile(
     monkeypatch.setattr(syscalls, "SyscallTrace", folders.append)
     settings: dict[str, bool | int | float | str] = {"profile_syscalls": True, kind: "p.json"}
     driver: Any = SimpleNamespace(
+        runner=0,
         spec=RunSpec(model="m", engine="fake", driver="script", settings=settings),
         context=RunContext(written={"bin_out_dump": "/b/out", kind: "/a/p.json"}),
     )

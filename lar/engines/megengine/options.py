@@ -75,11 +75,13 @@ from lar.options.table import (
     PACK_INFO_JSON,
     PACKED_MODEL_DUMP,
     PROFILE,
+    PROFILE_COUNTERS,
     PROFILE_FILES,
     PROFILE_HOST,
     PROFILE_MEMORY,
     PROFILE_RAW,
     PROFILE_SYSCALLS,
+    PROFILES,
     RANGE,
     RANGE_BY,
     RECORD_COMP_SEQ,
@@ -486,6 +488,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     OptionRow(PROFILE_MEMORY, BOTH, "the static memory plan"),
     OptionRow(PROFILE_SYSCALLS, BOTH, "strace of the process that runs the model"),
+    OptionRow(PROFILE_COUNTERS, BOTH, "perf_event_open for each thread of the process"),
     OptionRow(RANGE_BY, BOTH, "by the names of the graph's operators"),
     OptionRow(
         SHARE_PARAM_MEM,
@@ -672,6 +675,12 @@ RULES: tuple[Rule, ...] = (
     excludes(BIN_IO_DUMP, NO_EXECUTION, why="MegEngine dumps what it runs", hint="give --iter 1"),
     excludes(
         OPERATOR_DUMPS, *RECORDS, why="a replayed run passes by the operators that are dumped"
+    ),
+    excludes(
+        PROFILES,
+        SEVERAL_RUNNERS,
+        why="MegEngine profiles one copy of a model",
+        hint="leave --thread out",
     ),
     excludes(
         PROFILE_FILES,

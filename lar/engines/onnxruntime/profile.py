@@ -40,7 +40,9 @@ import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Shape, flops_of
+from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.messages import one_line
+from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.records.profile import (
@@ -148,16 +150,6 @@ class RawProfile(NamedTuple):
     runs: tuple[RawRun, ...]
 
 
-class RawThread(msgspec.Struct):
-    num_run: int = 0
-
-
-class RawScheduling(msgspec.Struct):
-    """The shares of a session's threads in the work since it began."""
-
-    sub_threads: dict[str, RawThread] = {}
-
-
 DECODER = msgspec.json.Decoder(list[RawEvent])
 TENSORS = msgspec.json.Decoder(Tensors)
 
@@ -237,16 +229,6 @@ def tensors_in(raw: msgspec.Raw) -> list[tuple[str, tuple[int, ...]]]:
         msgspec.MsgspecError: they are not written as in the versions that lar knows.
     """
     return [pair for each in TENSORS.decode(raw) for pair in each.items()]
-
-
-def busy_threads(events: Iterable[RawEvent]) -> tuple[str, ...]:
-    """Return the engine's own threads that have done some of the work, besides the caller's."""
-    for event in reversed([*events]):
-        raw = bytes(event.args.thread_scheduling_stats)
-        if raw.startswith(b"{"):  # without threads of its own it is an empty text
-            threads = msgspec.json.decode(raw, type=RawScheduling).sub_threads
-            return tuple(name for name, thread in threads.items() if thread.num_run)
-    return ()
 
 
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -430,10 +412,12 @@ class OperatorTable:
         inputs = input_facts(node, given, self.graph) if node else None
         outputs = output_facts(node, made, self.graph) if node else None
         known = inputs is not None and outputs is not None
-        flops, size_bytes = None, None
+        flops, size_bytes, kind = None, None, None
         if node and inputs is not None and outputs is not None:
-            flops = flops_of_node(node, {**inputs, **outputs}, self.graph)
+            facts = {**inputs, **outputs}
+            flops = flops_of_node(node, facts, self.graph)
             size_bytes = moved_bytes_of(node, inputs, outputs, self.graph)
+            kind = kind_of_node(node, facts, self.graph)
         return ProfiledOperator(
             id=args.node_index if again == 1 else f"{args.node_index}.{again}",
             type=args.op_name,
@@ -444,6 +428,7 @@ class OperatorTable:
             parameters=node.parameters if node else {},
             flops=flops,
             size_bytes=size_bytes,
+            algorithm=kind,
             provider=args.provider,
             source="none" if flops is None and size_bytes is None else "derived",
         )
@@ -542,6 +527,22 @@ def flops_of_node(
         shapes[name] = (batch, graph.channels[name], *sizes)
     shapes.update({name: graph.filters[name] for name in facts.keys() & graph.filters.keys()})
     return flops_of(operation_of(node.proto, shapes))
+
+
+def kind_of_node(
+    node: GraphNode, facts: Mapping[str, TensorFact], graph: OptimizedGraph
+) -> str | None:
+    """Return the kind of a node's kernel (`lar.engines.onnxruntime.kernel_kinds`)."""
+    proto = node.proto
+    return kernel_kind(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        node.parameters,
+        facts,
+        graph.constants,
+        graph.filters,
+    )
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
@@ -705,6 +706,7 @@ class RunEvents:
         self.spans: list[Span] = []
         self.threads: dict[int, str] = {}
         self.dropped: list[str] = [NO_PARTS]
+        self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
     def add_runs(self, runs: Sequence[TimedRun]) -> None:
@@ -714,10 +716,17 @@ class RunEvents:
                 self._add_node(run, node)
         self.executions.sort(key=lambda execution: execution.start_ns)
 
-    def add_threads(self, names: Iterable[str]) -> None:
-        """Add threads in which nothing begins or ends."""
+    def operators(self) -> tuple[ProfiledOperator, ...]:
+        """Return the operators, with the use that each made of the engine's threads."""
+        return self.uses.added_to(self.table.operators)
+
+    def add_busy_threads(self) -> int:
+        """Add the threads that did some of the work, in which nothing begins or ends; return how
+        many."""
+        names = self.uses.busy_threads()
         for number, name in enumerate(names, start=1):
             self._number_of(f"pool {name}", f"intra-op {number}")
+        return len(names)
 
     def _number_of(self, key: str, name: str) -> int:
         if key not in self._numbers:
@@ -729,6 +738,7 @@ class RunEvents:
         event, step = node.event, run.step
         start, end = event.start_ns + run.offset_ns, event.end_ns + run.offset_ns
         place = self.table.place_of(event)
+        self.uses.add(place, bytes(event.args.thread_scheduling_stats), timed=not step.warmup)
         same = event.tid == run.raw.thread
         thread = HOST_THREAD if same else self._number_of(f"{event.tid}", f"thread {event.tid}")
         if not self.on_device:
@@ -852,21 +862,20 @@ def profile_of_raw(data: bytes, name: str) -> Profile:
         for number, run in enumerate(raw.runs)
     ]
     events.add_runs(runs)
-    threads = busy_threads(node.event for run in raw.runs for node in run.nodes)
-    events.add_threads(threads)
+    others = events.add_busy_threads()
     return Profile(
         facts=ProfileFacts(
             engine="onnxruntime",
             device=events.device,
             iterations=len(runs),
-            threads=1 + len(threads),
+            threads=1 + others,
             dropped=(
                 *events.dropped,
                 "FLOPs and bytes: the file has neither the weights nor the attributes",
                 "warm-up: the file does not record which runs were part of it",
             ),
         ),
-        operators=tuple(table.operators),
+        operators=events.operators(),
         steps=tuple(run.step for run in runs),
         executions=tuple(events.executions),
         spans=(*load_spans(raw.load, 0), *events.spans),
@@ -890,7 +899,8 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
     if driver.profiler is None:
         driver.profiler = SessionProfiler(driver)
         driver.options.enable_profiling = True
-        prefix = os.path.join(folder_of(driver), "onnxruntime")
+        # The engine adds the second in which it began, which copies may have in common.
+        prefix = os.path.join(folder_of(driver), f"onnxruntime_{driver.runner}")
         driver.options.profile_file_prefix = prefix
 
 
@@ -912,9 +922,20 @@ class SessionProfiler:
     def __init__(self, driver: SessionDriver) -> None:
         self.driver = driver
         self.calls: list[Call] = []
+        self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         self.calls.append(Call(step, forward_ns, dispatched_ns))
+
+    def read_graph(self) -> tuple[OptimizedGraph | None, list[str]]:
+        """Return the graph that the driver runs, or None and the reason; copies share that of the
+        first."""
+        first = self.driver.first.profiler
+        if isinstance(first, SessionProfiler) and first is not self:
+            return first.read_graph()
+        if self._graph is None:
+            self._graph = graph_of(self.driver)
+        return self._graph
 
     def finish(self) -> EngineTrace:
         driver, session = self.driver, self.driver.session
@@ -929,24 +950,23 @@ class SessionProfiler:
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
         raw = decode_raw(data, file)
-        graph, dropped = graph_of(driver)
-        dropped += cut_of(raw, len(self.calls))
+        graph, unknown = self.read_graph()
+        dropped = [*unknown, *cut_of(raw, len(self.calls))]
         offset, error = align_runs(raw.runs, self.calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
         events = RunEvents(table, driver.facts().device)
         events.add_runs(place_runs(raw.runs, self.calls, offset))
-        threads = busy_threads(node.event for run in raw.runs for node in run.nodes)
-        events.add_threads(threads)
+        others = events.add_busy_threads()
         executions = tuple(events.executions)
         steps = [call.step for call in self.calls]
         with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
         return EngineTrace(
-            operators=tuple(table.operators),
+            operators=events.operators(),
             executions=executions,
             spans=(*load_spans(raw.load, offset), *events.spans),
             allocations=allocations_of(executions, steps, table) if with_memory else (),
             threads=events.threads,
-            thread_count=1 + len(threads),
+            thread_count=1 + others,
             alignments=(Alignment("onnxruntime", offset, error),),
             dropped=(*events.dropped, *dropped),
             raw_file=file,

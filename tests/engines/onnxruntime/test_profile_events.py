@@ -17,7 +17,6 @@ from lar.engines.onnxruntime.profile import (
     RawProfile,
     RunEvents,
     TimedRun,
-    busy_threads,
     cut_of,
     decode_raw,
     match_nodes,
@@ -85,17 +84,15 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
 
 def test_threads_without_work_are_not_counted() -> None:
     stats = {"main_thread": {}, "sub_threads": {"11": {"num_run": 0}, "12": {"num_run": 4}}}
-    told = [
-        each.event
-        for run in raw_of(
-            node("add", 1, 1, thread_scheduling_stats=stats),
-            node("mul", 2, 1, thread_scheduling_stats=""),
-            event("model_run", "Session", 0, 5),
-        ).runs
-        for each in run.nodes
-    ]
-    assert busy_threads(told) == ("12",)
-    assert busy_threads(told[1:]) == ()
+    found = events_on(
+        "cpu",
+        node("add", 1, 1, thread_scheduling_stats=stats),
+        node("mul", 2, 1, thread_scheduling_stats=""),
+        event("model_run", "Session", 0, 5),
+    )
+    assert found.add_busy_threads() == 1
+    assert [*found.threads.values()] == ["intra-op 1"]
+    assert [each.threads is None for each in found.operators()] == [False, True]
 
 
 @pytest.mark.parametrize(

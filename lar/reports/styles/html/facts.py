@@ -8,6 +8,7 @@ from html import escape
 from lar.engines import recommendations_for
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
+from lar.profiles.costs import describe_cost
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
 
@@ -33,7 +34,7 @@ def facts_of(profile: Profile) -> list[tuple[str, str]]:
         ("iterations", describe_iterations(profile)),
         ("options", ", ".join(f"{key}={value}" for key, value in facts.options.items())),
         ("command", " ".join(facts.arguments)),
-        ("cost of profiling", describe_cost(facts)),
+        ("cost of profiling", describe_cost(profile)),
         ("clocks", describe_clocks(facts)),
         ("CPU", describe_cpu(facts)),
         ("peak memory", describe_memory(profile)),
@@ -65,17 +66,6 @@ def describe_machine(facts: ProfileFacts) -> str:
 def describe_iterations(profile: Profile) -> str:
     timed = len(profile.timed_steps())
     return f"{timed} timed, after {len(profile.steps) - timed} of warm-up"
-
-
-def describe_cost(facts: ProfileFacts) -> str:
-    """Return the median iteration with profiling and without."""
-    cost = facts.cost
-    if cost is None or not cost.unprofiled_seconds:
-        return ""
-    return (
-        f"median iteration {cost.profiled_seconds * 1e3:.3f} ms with profiling, "
-        f"{cost.unprofiled_seconds * 1e3:.3f} ms without: {100 * (cost.ratio - 1):+.1f}%"
-    )
 
 
 def describe_clocks(facts: ProfileFacts) -> str:

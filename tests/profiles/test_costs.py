@@ -1,0 +1,153 @@
+"""What profiling cost, taken out of the times of operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import msgspec
+import pytest
+
+from lar.profiles.costs import correct, describe_cost, extra_share, is_high
+from lar.profiles.range_members import executions_in_ranges
+from lar.profiles.ranges import spans_of_patterns
+from lar.profiles.totals import group_by_operator
+from lar.records.profile import Cost, Execution, Profile, Span, Step
+from tests.profiles.synthetic import operator_of, profile_of_times
+
+TYPES = {"conv": "Conv", "relu": "Relu", "fc": "Gemm"}
+# As recorded: each has 2 us of the recorder's in it, and the step 6 us between and around.
+RECORDED = {"conv": 12, "relu": 3, "fc": 7}
+
+
+def profile_with(profiled_us: float, plain_us: float, **options: object) -> Profile:
+    profile = profile_of_times(TYPES, [RECORDED] * 4, step_us=28, warmup=1)
+    cost = Cost(profiled_us * 1e-6, plain_us * 1e-6, 3, 3)
+    facts = msgspec.structs.replace(profile.facts, cost=cost, options=options)
+    return replace(profile, facts=facts)
+
+
+def medians_us(profile: Profile) -> list[float]:
+    groups = group_by_operator(profile)
+    return [median(each.duration_ns for each in groups[place]) / 1e3 for place in sorted(groups)]
+
+
+def test_a_low_cost_changes_nothing_and_is_said() -> None:
+    profile = profile_with(21.0, 20.0)
+    assert extra_share(profile) == pytest.approx(0.05)
+    assert correct(profile) is profile
+    assert describe_cost(profile) == (
+        "Profiling cost +5.0 %: a median iteration took 0.021 ms with it, 0.020 ms without."
+    )
+
+
+def test_without_a_plain_run_nothing_is_known() -> None:
+    profile = profile_of_times(TYPES, [RECORDED], step_us=28)
+    assert (extra_share(profile), is_high(profile), correct(profile)) == (None, False, profile)
+    assert describe_cost(profile) == ""
+
+
+def test_operators_fit_into_an_iteration_without_the_profiler() -> None:
+    recorded = profile_with(28.0, 22.0)
+    profile = correct(recorded)
+    assert medians_us(profile) == [10.0, 1.0, 5.0]
+    assert [each.start_ns for each in profile.executions] == [
+        each.start_ns for each in recorded.executions
+    ]
+    assert profile.steps == recorded.steps
+    assert describe_cost(profile) == (
+        "Profiling cost +27.3 %: a median iteration took 0.028 ms with it, 0.022 ms without. The "
+        "times of operators are estimates without it: each execution is 2.0 us shorter than "
+        "recorded."
+    )
+    assert profile.correction is not None
+    assert sum(end - start for start, end in profile.correction.removed) == 4 * 3 * 2000
+    assert correct(profile) is profile
+
+
+def test_what_lies_between_operators_was_not_within_them() -> None:
+    profile = profile_with(28.0, 22.0)
+    apart = [
+        msgspec.structs.replace(
+            each,
+            start_ns=each.start_ns + 3000 * each.operator,
+            end_ns=each.end_ns + 3000 * each.operator,
+        )
+        for each in profile.executions
+    ]
+    found = correct(replace(profile, executions=tuple(apart)))
+    assert medians_us(found) == [12.0, 3.0, 7.0]
+    assert "It lies between operators, whose times are as recorded." in describe_cost(found)
+
+
+def test_another_program_that_slowed_the_profiled_run_is_not_taken_for_its_cost() -> None:
+    # Half of the time would be gone; no record can have cost more than the shortest operator took.
+    profile = correct(profile_with(2800.0, 28.0))
+    assert medians_us(profile) == [8.0, 0.0, 3.0]
+    assert describe_cost(profile).endswith("1 operator takes less than that and stands as 0.")
+
+
+def test_medians_sum_to_no_more_than_a_plain_iteration() -> None:
+    """As a small model has it: the recorder takes most of the time that it records."""
+    times = dict.fromkeys(TYPES, 3)
+    profile = profile_of_times(TYPES, [times] * 5, step_us=14)
+    facts = msgspec.structs.replace(profile.facts, cost=Cost(14e-6, 6e-6, 5, 5))
+    recorded = replace(profile, facts=facts)
+    assert sum(medians_us(recorded)) > 6
+    assert sum(medians_us(correct(recorded))) <= 6
+
+
+def test_dispatches_are_corrected_too_and_waits_stay() -> None:
+    profile = profile_of_times(TYPES, [RECORDED] * 2, step_us=28, dispatch_us=4)
+    waiting = [msgspec.structs.replace(each, wait_ns=2500) for each in profile.executions]
+    facts = msgspec.structs.replace(profile.facts, cost=Cost(28e-6, 22e-6, 2, 2))
+    profile = correct(replace(profile, facts=facts, executions=tuple(waiting)))
+    # The shortest computes for half a microsecond, so that one more is the most there can be.
+    assert {each.wait_ns for each in profile.executions} == {2500}
+    assert all(each.compute_ns >= 0 for each in profile.executions)
+    assert [each.dispatch_ns for each in profile.executions[:3]] == [2000, 2000, 2000]
+    assert "each dispatch is 2.0 us shorter" in describe_cost(profile)
+
+
+def test_the_body_of_a_loop_stays_within_it() -> None:
+    operators = (operator_of("loop", "Loop"), operator_of("body", "Add"))
+    inner = [Execution(1, 0, 1, 1000 + 10_000 * k, 9000 + 10_000 * k) for k in range(3)]
+    outer = Execution(0, 0, 1, 0, 31_000)
+    profile = profile_with(40.0, 32.0)
+    profile = replace(
+        profile, operators=operators, executions=(outer, *inner), steps=(Step(0, 0, 40_000),)
+    )
+    found = correct(profile)
+    loop, *body = found.executions
+    assert [each.duration_ns for each in body] == [6000] * 3
+    assert loop.duration_ns == 31_000 - 4 * 2000
+    assert [each.start_ns for each in body] == [1000, 9000, 17_000]
+    assert all(loop.start_ns <= each.start_ns <= each.end_ns <= loop.end_ns for each in body)
+
+
+def test_ranges_of_operators_go_with_them() -> None:
+    profile = profile_with(28.0, 22.0, range_by="conv|relu=body")
+    relayout = Span(
+        category="relayout",
+        name="[relayout]",
+        start_ns=profile.executions[3].start_ns,
+        end_ns=profile.executions[3].end_ns,
+        thread=1,
+        step=1,
+        operator=0,
+    )
+    named = spans_of_patterns(profile, [("conv|relu", "body")])
+    profile = correct(replace(profile, spans=(*profile.spans, *named, relayout)))
+    ranges = executions_in_ranges(profile)
+    assert [len(each.places) for each in ranges] == [2, 2, 2]
+    assert {each.span.duration_ns for each in ranges} == {13_000}
+    (moved,) = [span for span in profile.spans if span.category == "relayout"]
+    assert moved.duration_ns == 10_000
+
+
+def test_a_device_is_not_slowed_by_the_records_of_the_host() -> None:
+    profile = profile_of_times(TYPES, [RECORDED] * 2, step_us=28, dispatch_us=4, device="cuda:0")
+    facts = msgspec.structs.replace(profile.facts, cost=Cost(28e-6, 22e-6, 2, 2))
+    found = correct(replace(profile, facts=facts))
+    assert medians_us(found) == [12.0, 3.0, 7.0]
+    assert found.executions[0].dispatch_ns == 2000

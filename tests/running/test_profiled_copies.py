@@ -1,0 +1,116 @@
+"""Copies of a model that run at once, each profiled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lar.profiles.breakdown import breakdown_of
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Profile
+from lar.reports.styles import STYLES
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+DIGITS = MODELS / "digits_cnn.onnx"
+STYLES_OF_ONE = [name for name, style in STYLES.items() if 1 in style.profiles]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import lar
+
+    path = tmp_path_factory.mktemp("copies") / "copies.json"
+    options: Any = {"profile_memory": True, "range_by": "conv.*=body"}
+    result = lar.run(str(DIGITS), thread=2, iter=3, profile=str(path), **options)
+    assert result.status == "ok", result.failure
+    return path
+
+
+@pytest.fixture(scope="module")
+def profile(place: Path) -> Profile:
+    return read_profile(place)
+
+
+def test_each_copy_has_its_iterations_and_its_threads(profile: Profile) -> None:
+    assert [step.number for step in profile.steps] == [*range(8)]
+    assert [step.copy for step in profile.steps] == [0, 1] * 4
+    assert [step.warmup for step in profile.steps] == [True, True, *[False] * 6]
+    assert (profile.facts.iterations, profile.facts.warmup_iterations) == (6, 2)
+    assert (profile.threads[1], profile.threads[1001]) == ("copy 0", "copy 1")
+    copies = {step.number: step.copy for step in profile.steps}
+    for each in profile.executions:
+        assert each.thread == 1 + 1000 * copies[each.step]
+    for span in profile.spans:
+        if span.category == "phase" and span.name in ("forward", "load", "prepare"):
+            assert span.thread in (1, 1001)
+    assert Counter(span.thread for span in profile.spans if span.name == "load") == {1: 1, 1001: 1}
+
+
+def test_the_same_operators_run_in_each_iteration(profile: Profile) -> None:
+    executed = [
+        Counter(each.operator for each in profile.executions if each.step == step.number)
+        for step in profile.steps
+    ]
+    assert all(each == executed[0] for each in executed)
+    assert len(executed[0]) == len(profile.operators)
+    for step in profile.steps:
+        own = [each for each in profile.executions if each.step == step.number]
+        assert all(step.start_ns <= each.start_ns <= each.end_ns <= step.end_ns for each in own)
+    assert sum(each.size_bytes for each in profile.timed_allocations()) == 0
+
+
+def test_a_step_counts_what_its_own_copy_did(profile: Profile) -> None:
+    for step in breakdown_of(profile).steps:
+        own = [each for each in profile.executions if each.step == step.number]
+        assert step.buckets_ns["CPU Exec"] == sum(each.duration_ns for each in own)
+
+
+@pytest.mark.parametrize("style", STYLES_OF_ONE)
+def test_every_style_reports_them(run_lar: RunLar, place: Path, tmp_path: Path, style: str) -> None:
+    page = ["--html", str(tmp_path / "page.html")] if style == "html" else []
+    done = run_lar("report", str(place), "--style", style, *page)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["chrome", "tensorboard"])
+def test_they_are_exported(run_lar: RunLar, place: Path, tmp_path: Path, kind: str) -> None:
+    done = run_lar("report", str(place), "--export", kind, "-o", str(tmp_path / "trace.json"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--profile-raw", "p"],
+            "--profile-raw and --thread 2 exclude each other: the engine writes a profile",
+        ),
+        (
+            ["--profile", "p", "--profile-syscalls"],
+            "--profile-syscalls and --thread 2 exclude each other: which copy of a model a thread",
+        ),
+        (
+            ["--profile", "p", "--profile-counters"],
+            "--profile-counters and --thread 2 exclude each other: which copy of a model a thread",
+        ),
+    ],
+)
+def test_what_cannot_be_divided_between_copies_is_refused(
+    run_lar: RunLar, tmp_path: Path, flags: list[str], said: str
+) -> None:
+    done = run_lar(str(DIGITS), "--thread", "2", *flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_megengine_profiles_one_copy(run_lar: RunLar, tmp_path: Path) -> None:
+    model = str(DIGITS.with_suffix(".mge"))
+    done = run_lar(model, "--thread", "2", "--profile", str(tmp_path / "p.json"))
+    assert done.returncode == 2
+    assert "MegEngine profiles one copy of a model" in done.stderr
