@@ -46,7 +46,7 @@ class Column(Generic[AnyRow]):
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
     shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
-    rank: int = 5  # the columns of the highest rank go first on a narrow terminal; 0 never goes
+    rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
 
     @property
     def heading(self) -> str:

@@ -35,7 +35,7 @@ from lar.reports.compare_html import format_html
 from lar.reports.compare_text import COLUMNS as COLUMNS_OF_TEXT
 from lar.reports.compare_text import Row, format_comparison, format_json, format_markdown
 from lar.reports.text import Screen
-from tests.profiles.browser import CHROMIUM, open_page
+from tests.profiles.browser import NEEDS_BROWSER, open_page
 
 GOOD = Figures(
     elements=4,
@@ -402,7 +402,7 @@ def figures_of(text: str) -> Any:
     return json.loads(found[1])
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
     data, relu, *others = comparison().tensors
     alone = replace(relu, single=GOOD)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lar.reports.tune_html import format_html
-from tests.profiles.browser import CHROMIUM, open_page
+from tests.profiles.browser import NEEDS_BROWSER, open_page
 from tests.tuning.made_tune import made_tune
 
 
@@ -43,7 +43,7 @@ def test_the_course_has_each_ratio_when_its_trial_ended() -> None:
     assert all(math.isfinite(ratio) for _, ratio, _ in course["best"])
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
+@NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
     result = made_tune()
     hostile = replace(result.ranking[1], name="</script><b>")

@@ -1,8 +1,9 @@
 """The shell of every HTML page that lar writes: style sheet, scripts, sections, figures.
 
 A page needs nothing else: its words are HTML, its tables and plots are drawn by its scripts from
-figures that stand in it as JSON. `page.js` has what all scripts use, `tables.js` draws tables that
-are sorted and filtered, `plots.js` the plots; a page adds the scripts of its own.
+figures that stand in it as JSON. `page.js` has what all scripts use, `names.js` shortens names,
+`tables.js` draws tables that are sorted and filtered, `plots.js` the plots; a page adds the scripts
+of its own. Pictures and tables are drawn for the width of the page, and again when that changes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-SCRIPTS = ("page.js", "tables.js", "plots.js")
+SCRIPTS = ("page.js", "names.js", "tables.js", "plots.js")
 
 
 class Section(NamedTuple):
@@ -35,17 +36,19 @@ def format_page(
     scripts: Iterable[str],
 ) -> str:
     """Return a page; `scripts` are the texts of those that draw its sections."""
-    links = " ".join(f'<a href="#{it.name}">{escape(it.title)}</a>' for it in sections)
+    links = "".join(f'<a href="#{it.name}">{escape(it.title)}</a>' for it in sections)
     body = "\n".join(map(format_section, sections))
     texts = [*(read_resource(__name__, name) for name in SCRIPTS), *scripts]
     code = "\n".join(texts)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{read_resource(__name__, 'page.css')}</style>\n"
-        f"</head>\n<body>\n<header><h1>{escape(heading)}</h1><nav>{links}</nav></header>\n"
+        f'</head>\n<body>\n<header><a class=skip href="#main">To the content</a>\n'
+        f"<div class=top><h1>{escape(heading)}</h1><div class=tools></div></div>\n"
+        f'<nav aria-label="parts of the page">{links}</nav></header>\n'
         "<noscript><p>Tables and plots are drawn by a script of this page, and scripts are turned "
-        f"off.</p></noscript>\n<main>\n{body}\n</main>\n"
+        f"off.</p></noscript>\n<main id=main tabindex=-1>\n{body}\n</main>\n"
         f'<script type="application/json" id="figures">{format_figures(figures)}</script>\n'
         f"<script>\n{code}</script>\n</body></html>\n"
     )

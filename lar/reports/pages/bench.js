@@ -2,13 +2,13 @@
 
 const LANE = 64;
 
-function drawDistributions({ edges, lanes, log }) {
+function drawDistributions({ edges, lanes, log }, width) {
   const last = edges.length - 1;
   const beyond = lanes.some((lane) => lane.calm[last] + lane.disturbed[last] > 0);
   const { svg, atX } = makeLanes(lanes.map((lane) => lane.name), "distributions",
     { from: edges[0], to: edges[last], log, label: beyond
       ? "ms of an iteration; what takes longer is counted at the right end" : "ms of an iteration" },
-    LANE);
+    LANE, width);
   lanes.forEach((lane, place) => {
     const floor = (place + 1) * LANE + 4;
     const most = Math.max(...lane.calm.map((count, bin) => count + lane.disturbed[bin]), 1);
@@ -37,18 +37,18 @@ function drawDistributions({ edges, lanes, log }) {
   return svg;
 }
 
-function drawSamples({ rounds, lanes }) {
+function drawSamples({ rounds, lanes }, width) {
   const values = lanes.flatMap((lane) => lane.points.map(([, ms]) => ms)).sort((a, b) => a - b);
   const least = values[0], most = values.at(-1);
   const log = most > 4 * least && least > 0;
   const end = Math.max(...lanes.flatMap((lane) => lane.points.map(([at]) => at)));
-  const { svg, atX, atY, bottom } = makeFrame(1180, 380, "time line",
+  const { svg, atX, atY, top, bottom } = makeFrame(width, 380, "time line of all iterations",
     { from: 0, to: end * 1.01 || 1, label: "seconds since the bench began" },
     { ...(log ? { from: least / 1.15, to: most * 1.15 } : rangeOf(values)), log, label: "ms",
       format: formatAny });
   rounds.forEach(([from, to]) => svg.prepend(
-    makeShape("rect", { x: atX(from) - 1, y: MARGIN.top, width: Math.max(2, atX(to) - atX(from) + 2),
-                        height: bottom - MARGIN.top, fill: "var(--head)" })));
+    makeShape("rect", { x: atX(from) - 1, y: top, width: Math.max(2, atX(to) - atX(from) + 2),
+                        height: bottom - top, fill: "var(--head)" })));
   lanes.forEach((lane, place) => {
     const color = COLORS[place % COLORS.length];
     for (const [calm, path] of [[true, ""], [false, ""]]) {
@@ -62,7 +62,7 @@ function drawSamples({ rounds, lanes }) {
     }
   });
   const legend = makeElement("ul", { class: "legend" }, ...lanes.map((lane, place) => {
-    const swatch = makePicture(18, 14, lane.name, { "aria-hidden": "true" });
+    const swatch = makeSwatch(18, 14);
     swatch.append(makeShape("circle", { cx: 9, cy: 7, r: 4, fill: COLORS[place % COLORS.length] }));
     const shown = lane.points.length < lane.total
       ? ` (${formatNumber(lane.points.length, 0)} of ${formatNumber(lane.total, 0)} iterations)` : "";
@@ -73,6 +73,7 @@ function drawSamples({ rounds, lanes }) {
 
 drawSection("result", () => [makeTable(figures.table, "variants")]);
 drawSection("ratios", () => [drawRatios(figures.ratios)]);
-drawSection("distributions", () => [drawDistributions(figures.distributions)]);
-drawSection("timeline", () => drawSamples(figures.timeline));
+drawSection("distributions", () =>
+  [makeFitted((width) => drawDistributions(figures.distributions, width))]);
+drawSection("timeline", () => [makeFitted((width) => drawSamples(figures.timeline, width))]);
 finishPage();

@@ -1,13 +1,15 @@
 "use strict";
-// What all parts of the page use: its figures, elements, numbers, colours.
+// What all parts of the page use: its figures, elements, numbers, colours, widths.
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-// Colours that most eyes distinguish; no colour means anything that no text says.
-const COLORS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8b6bb1",
-                "#7a8b3a", "#a0522d", "#4d6a80"];
-const GREY = "#9aa4ae";
+// Colours that most eyes distinguish, lighter on a dark page; no colour means anything that no
+// text says. On each of them stands text of the colour of the same place.
+const PLACES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+const COLORS = PLACES.map((place) => `var(--c${place})`);
+const ON_COLORS = PLACES.map((place) => `var(--t${place})`);
+const GREY = "var(--c-grey)", ON_GREY = "var(--t-grey)";
 
 function reportError(text, place) {
   const note = makeElement("p", { class: "error" }, `This part cannot be drawn: ${text}`);
@@ -43,7 +45,64 @@ function drawSection(name, draw) {
   }
 }
 
+// What is as wide as the page is drawn again when that changes, and for paper.
+const NARROWEST = 300, PAPER = 1000;
+const fitting = new WeakMap();
+let isPrinting = false, lastWidth = 0;
+
+function pageWidth() {
+  if (isPrinting) return PAPER;
+  return Math.max(NARROWEST, document.querySelector("main").clientWidth);
+}
+
+// An element with what `draw` returns for the page's width, at most `widest`.
+function makeFitted(draw, widest = Infinity) {
+  const place = makeElement("div", { class: "fitted" });
+  const fit = () => place.replaceChildren(...[draw(Math.min(pageWidth(), widest))].flat());
+  fitting.set(place, fit);
+  fit();
+  return place;
+}
+
+function fitAll() {
+  const width = pageWidth();
+  if (width === lastWidth) return;
+  lastWidth = width;
+  for (const place of document.querySelectorAll(".fitted")) fitting.get(place)();
+}
+
+function printAs(paper) {
+  isPrinting = paper;
+  fitAll();
+}
+
+// The page's colours: those that the system asks for, or light or dark ones.
+const SCHEMES = { "as the system": null, light: "not all", dark: "screen" };
+
+function makeSchemeChoice() {
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  const dark = rules.find((rule) =>
+    rule.media && rule.media.mediaText.includes("prefers-color-scheme"));
+  const system = dark.media.mediaText;
+  const choice = makeElement("select", {}, ...Object.keys(SCHEMES).map((name) =>
+    makeElement("option", {}, name)));
+  choice.addEventListener("change", () => {
+    dark.media.mediaText = SCHEMES[choice.value] || system;
+  });
+  return makeElement("label", {}, "colours ", choice);
+}
+
 function finishPage() {
+  const tools = document.querySelector("header .tools");
+  if (tools) tools.append(makeSchemeChoice());
+  lastWidth = pageWidth();
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(fitAll);
+  });
+  window.addEventListener("beforeprint", () => printAs(true));
+  window.addEventListener("afterprint", () => printAs(false));
   document.documentElement.dataset.drawn = "yes";
 }
 
@@ -55,6 +114,15 @@ function makeButton(text, act) {
   const button = makeElement("button", { type: "button" }, text);
   button.addEventListener("click", act);
   return button;
+}
+
+// What is made when it is opened.
+function makeDetails(title, make) {
+  const details = makeElement("details", {}, makeElement("summary", {}, title));
+  details.addEventListener("toggle", () => {
+    if (details.open && details.children.length < 2) details.append(...[make()].flat());
+  });
+  return details;
 }
 
 const formats = new Map();
@@ -100,7 +168,9 @@ function makePattern(svg, place, color) {
     id: name, width: step, height: step, patternUnits: "userSpaceOnUse",
     patternTransform: `rotate(${angle})`,
   }, makeShape("rect", { width: step, height: step, fill: color }));
-  if (place) pattern.append(makeShape("rect", { width: 1.2, height: step, fill: "#ffffff80" }));
+  if (place)
+    pattern.append(makeShape("rect", { width: 1.2, height: step, fill: "var(--paper)",
+                                       "fill-opacity": 0.5 }));
   svg.append(pattern);
   return `url(#${name})`;
 }
@@ -114,4 +184,10 @@ function makePicture(width, height, label, attributes) {
   });
   svg.dataset.name = `picture${pictures++}`;
   return svg;
+}
+
+// A small picture beside a name, which says nothing that the name does not.
+function makeSwatch(width, height) {
+  return makeShape("svg", { viewBox: `0 0 ${width} ${height}`, width, height,
+                            "aria-hidden": "true", "data-name": `picture${pictures++}` });
 }

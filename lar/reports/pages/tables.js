@@ -1,6 +1,9 @@
-// Tables that are sorted by a click on a heading and filtered by a text.
+// Tables that are sorted by a click on a heading, filtered by a text, and as wide as the page: the
+// columns that have no room are left out, and stand in the details of each row.
 
 const FIRST_ROWS = 25;
+const SHORTEST_TEXT = 150, LONGEST_TEXT = 900; // pixels of a column of text
+const GIVEN_ORDER = "the order given";
 
 function compareValues(a, b, direction) {
   if (a === b) return 0;
@@ -9,95 +12,215 @@ function compareValues(a, b, direction) {
   return (a < b ? -1 : 1) * direction;
 }
 
-function makeCell(column, value, greatest) {
-  const isNumber = column.digits !== null;
-  if (value === null)
-    return makeElement("td", { class: isNumber ? "number unknown" : "unknown" }, "N/A");
-  if (!isNumber) return makeElement("td", { title: value }, String(value));
-  if (typeof value === "string") return makeElement("td", { class: "number" }, value);
-  const text = column.digits < 0 ? formatAny(value) : formatNumber(value, column.digits);
-  const cell = makeElement("td", { class: "number" }, text);
-  if (column.name === "share" && greatest > 0) {
-    const part = (100 * value) / greatest;
+function columnsOf(table) {
+  return table.columns.map(([name, unit, digits, rank]) => ({
+    name, unit, digits, rank, title: unit ? `${name}, ${unit}` : name,
+    isNumber: digits !== null,
+  }));
+}
+
+function formatCell(column, value) {
+  if (value === null) return "N/A";
+  if (!column.isNumber || typeof value === "string") return String(value);
+  return column.digits < 0 ? formatAny(value) : formatNumber(value, column.digits);
+}
+
+// A cell; `look` has the greatest share, and of a column of text the width and the pieces of names.
+function makeCell(column, value, look = {}) {
+  const text = formatCell(column, value);
+  const kind = column.isNumber ? "number" : "text";
+  if (value === null) return makeElement("td", { class: `${kind} unknown` }, text);
+  if (!column.isNumber) {
+    const content = makeElement("div", { class: "cell" }, look.button, makeName(text, look.pieces));
+    if (look.width) content.style.maxWidth = `${look.width}px`;
+    return makeElement("td", { class: kind, title: text }, content);
+  }
+  const cell = makeElement("td", { class: kind }, text);
+  if (column.name === "share" && look.greatest > 0) {
+    const part = (100 * value) / look.greatest;
     cell.style.background =
       `linear-gradient(to left, var(--share) ${part}%, transparent ${part}%)`;
   }
   return cell;
 }
 
-// A table of `{columns: [[name, unit, digits]], rows, total, missing, order, marks}`, sorted as it
-// comes; a row's mark is the class that colours it.
+// The pieces of the names in each column of text.
+function piecesOfColumns(columns, rows) {
+  return columns.map((column, index) => column.isNumber ? null
+    : piecesOf(new Set(rows.filter((row) => row[index] !== null).map((row) => String(row[index])))));
+}
+
+const measuring = document.createElement("canvas").getContext("2d");
+
+function textWidth(text) {
+  measuring.font = "13px system-ui, sans-serif";
+  return measuring.measureText(text).width;
+}
+
+// The columns that there is room for, by their rank, with the width of each.
+function fitColumns(columns, rows, room, all) {
+  const padding = room < 700 ? 11 : 19;
+  const widths = columns.map((column, index) => {
+    const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word) * 1.08);
+    const longest = rows.reduce((most, row) => {
+      const text = formatCell(column, row[index]);
+      return text.length > most.length ? text : most;
+    }, "");
+    return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
+  });
+  const least = columns.map((column, index) => column.isNumber ? widths[index]
+    : Math.min(widths[index], SHORTEST_TEXT));
+  const chosen = new Set([0]);
+  let left = room - least[0] - 2;
+  const ranked = columns.map((_, index) => index).slice(1)
+    .sort((a, b) => columns[a].rank - columns[b].rank || a - b);
+  for (const index of ranked) {
+    if (!all && least[index] > left) continue;
+    chosen.add(index);
+    left -= least[index];
+  }
+  const shown = columns.map((_, index) => index).filter((index) => chosen.has(index));
+  const given = {};
+  for (const index of shown.filter((each) => !columns[each].isNumber)) {
+    const longest = Math.min(widths[index], all ? 2 * SHORTEST_TEXT : LONGEST_TEXT);
+    const more = all ? longest - least[index]
+      : Math.max(0, Math.min(left, longest - least[index]));
+    left -= more;
+    given[index] = least[index] + more - padding;
+  }
+  return { shown, given };
+}
+
+function makeDetail(columns, row, width) {
+  const entries = columns.map((column, index) => makeElement("div", {},
+    makeElement("dt", {}, column.title), makeElement("dd", {}, formatCell(column, row[index]))));
+  return makeElement("tr", { class: "detail" },
+    makeElement("td", { colspan: width }, makeElement("dl", {}, ...entries)));
+}
+
+// A table of `{columns: [[name, unit, digits, rank]], rows, total, missing, order, marks}`, sorted as
+// it comes; a row's mark is the class that colours it.
 function makeTable(table, name) {
   if (!table.rows.length) return makeNote(`There are no ${name}.`);
-  const columns = table.columns.map(([title, unit, digits]) => ({ name: title, unit, digits }));
+  const columns = columnsOf(table);
   const place = columns.findIndex((column) => column.name === "share");
   const greatest = place < 0 ? 0 : Math.max(...table.rows.map((row) => row[place] ?? 0));
+  const pieces = piecesOfColumns(columns, table.rows);
   const texts = table.rows.map((row) =>
     row.filter((value) => typeof value === "string").join("\n").toLowerCase());
-  const state = { by: -1, direction: -1, all: false };
-  const body = makeElement("tbody");
+  const state = { by: -1, direction: -1, all: false, wide: false, open: new Set() };
+  const head = makeElement("thead"), body = makeElement("tbody");
   const count = makeElement("span", { class: "note", role: "status" });
   const search = makeElement("input", {
     type: "search", placeholder: "filter by any text", "aria-label": `filter ${name}`,
   });
+  const order = makeElement("select", { "aria-label": `sort ${name} by` },
+    ...[GIVEN_ORDER, ...columns.map((column) => column.title)].map((title, index) =>
+      makeElement("option", { value: index - 1 }, title)));
   const more = makeButton("", () => { state.all = !state.all; draw(); });
-  const headings = columns.map((column, index) => {
-    const button = makeButton(column.name, () => {
-      const first = column.digits === null ? 1 : -1;
-      state.direction = state.by === index ? -state.direction : first;
-      state.by = index;
-      draw();
+  const wide = makeButton("", () => { state.wide = !state.wide; draw(); });
+
+  function sortBy(index) {
+    const first = index < 0 || columns[index].isNumber ? -1 : 1;
+    state.direction = state.by === index ? -state.direction : first;
+    state.by = index;
+    draw();
+  }
+
+  function makeHeading(index) {
+    const column = columns[index], isSorted = state.by === index;
+    const mark = !isSorted ? "" : state.direction > 0 ? " ▲" : " ▼";
+    const button = makeButton(column.name + mark, () => {
+      sortBy(index);
+      head.querySelector(`[data-column="${index}"]`).focus();
     });
+    button.dataset.column = index;
     button.append(makeElement("small", {}, column.unit));
-    return makeElement("th", { scope: "col", class: column.digits === null ? null : "number" },
-                       button);
-  });
+    return makeElement("th", {
+      scope: "col", class: column.isNumber ? "number" : null,
+      "aria-sort": !isSorted ? "none" : state.direction > 0 ? "ascending" : "descending",
+    }, button);
+  }
+
+  function makeRow(index, fit) {
+    const row = table.rows[index];
+    const line = makeElement("tr", { class: table.marks[index] || null });
+    let detail = null;
+    const show = () => {
+      detail = makeDetail(columns, row, fit.shown.length);
+      line.after(detail);
+    };
+    const button = makeElement("button", {
+      type: "button", class: "open", "aria-expanded": state.open.has(index),
+      "aria-label": `all figures of ${formatCell(columns[0], row[0])}`,
+    });
+    button.addEventListener("click", () => {
+      const isOpen = state.open.delete(index);
+      if (isOpen) detail.remove();
+      else { state.open.add(index); show(); }
+      button.setAttribute("aria-expanded", !isOpen);
+    });
+    line.append(...fit.shown.map((each) => makeCell(columns[each], row[each], {
+      greatest, pieces: pieces[each], width: fit.given[each],
+      button: each === 0 && fit.shown.length < columns.length ? button : null,
+    })));
+    const lines = [line];
+    if (state.open.has(index))
+      lines.push(detail = makeDetail(columns, row, fit.shown.length));
+    return lines;
+  }
 
   function draw() {
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = table.rows
-      .map((row, index) => [row, index])
-      .filter(([, index]) => wanted.every((word) => texts[index].includes(word)));
+    const found = table.rows.map((_, index) => index)
+      .filter((index) => wanted.every((word) => texts[index].includes(word)));
     if (state.by >= 0)
-      found.sort(([a], [b]) => compareValues(a[state.by], b[state.by], state.direction));
+      found.sort((a, b) =>
+        compareValues(table.rows[a][state.by], table.rows[b][state.by], state.direction));
     const shown = state.all ? found : found.slice(0, FIRST_ROWS);
-    body.replaceChildren(...shown.map(([row, place]) => makeElement("tr",
-      { class: table.marks[place] || null },
-      ...row.map((value, index) => makeCell(columns[index], value, greatest)))));
-    headings.forEach((heading, index) => heading.setAttribute("aria-sort",
-      state.by !== index ? "none" : state.direction > 0 ? "ascending" : "descending"));
-    headings.forEach((heading, index) => {
-      const mark = state.by !== index ? "" : state.direction > 0 ? " ▲" : " ▼";
-      heading.firstChild.firstChild.textContent = columns[index].name + mark;
-    });
+    // On paper letters are smaller.
+    const room = isPrinting ? PAPER * 1.28 : pageWidth();
+    const fit = fitColumns(columns, shown.map((index) => table.rows[index]), room, state.wide);
+    const narrow = state.wide ? fitColumns(columns, table.rows.slice(0, FIRST_ROWS), room) : fit;
+    head.replaceChildren(makeElement("tr", {}, ...fit.shown.map(makeHeading)));
+    body.replaceChildren(...shown.flatMap((index) => makeRow(index, fit)));
+    order.value = state.by;
     count.textContent = `${shown.length} of ${found.length} ${name}`
       + (table.total > table.rows.length ? `; the page has the first ${table.rows.length} of `
          + `${table.total} by ${table.order}` : "");
     more.textContent = state.all ? `show the first ${FIRST_ROWS}` : "show all";
     more.hidden = found.length <= FIRST_ROWS;
+    const hidden = columns.length - narrow.shown.length;
+    wide.textContent = state.wide ? "fewer columns" : `${hidden} more columns`;
+    wide.hidden = !hidden;
   }
 
   search.addEventListener("input", draw);
-  draw();
+  order.addEventListener("change", () => sortBy(Number(order.value)));
   const parts = [
-    makeElement("div", { class: "tools" }, search, more, count),
-    makeElement("div", { class: "scroll", tabindex: 0 },
-      makeElement("table", { class: "data" },
-        makeElement("thead", {}, makeElement("tr", {}, ...headings)), body)),
+    makeElement("div", { class: "tools" }, search,
+                makeElement("label", {}, "sort by ", order), more, wide, count),
+    makeElement("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name },
+      makeElement("table", { class: "data", "aria-label": name }, head, body)),
   ];
   if (table.missing.length)
     parts.push(makeNote(`Not known of any of them: ${table.missing.join(", ")}.`));
-  return makeElement("div", {}, ...parts);
+  const whole = makeElement("div", {}, ...parts);
+  whole.append(makeFitted(() => { draw(); return []; }));
+  return whole;
 }
 
 // A table of few rows, as it comes.
 function makeStaticTable(table) {
-  const columns = table.columns.map(([name, unit, digits]) => ({ name, unit, digits }));
+  const columns = columnsOf(table);
   const headings = columns.map((column) => makeElement("th", {
-    scope: "col", class: column.digits === null ? null : "number",
-  }, [column.name, column.unit].filter(Boolean).join(", ")));
+    scope: "col", class: column.isNumber ? "number" : null,
+  }, column.title));
+  const pieces = piecesOfColumns(columns, table.rows);
   const rows = table.rows.map((row) => makeElement("tr", {},
-    ...row.map((value, index) => makeCell(columns[index], value, 0))));
+    ...row.map((value, index) => makeCell(columns[index], value, {
+      pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, pageWidth() * 0.45),
+    }))));
   return makeElement("table", { class: "few" },
     makeElement("thead", {}, makeElement("tr", {}, ...headings)),
     makeElement("tbody", {}, ...rows));

@@ -28,7 +28,7 @@ class PageTable(NamedTuple):
     def figures(self) -> dict[str, Any]:
         """Return the table as the page's script reads it."""
         return {
-            "columns": [(it.title, it.unit, it.digits) for it in self.table.columns],
+            "columns": [(it.title, it.unit, it.digits, it.rank) for it in self.table.columns],
             "rows": self.table.rows,
             "total": self.total,
             "missing": self.missing,
@@ -67,7 +67,12 @@ def page_table(
 def column_at(place: int, column: Column[Row]) -> Column[Sequence[Cell]]:
     """Return a column of rows that are values already."""
     return Column(
-        column.title, itemgetter(place), unit=column.unit, key=column.key, digits=column.digits
+        column.title,
+        itemgetter(place),
+        unit=column.unit,
+        key=column.key,
+        digits=column.digits,
+        rank=column.rank,
     )
 
 

@@ -45,35 +45,35 @@ function drawBars(svg, trials, atX, top) {
 
 function makeKey(entries) {
   return makeElement("ul", { class: "legend" }, ...entries.map(([name, color]) => {
-    const swatch = makePicture(18, 14, name, { "aria-hidden": "true" });
+    const swatch = makeSwatch(18, 14);
     swatch.append(makeShape("rect", { x: 2, y: 2, width: 14, height: 10, rx: 2, fill: color }));
     return makeElement("li", {}, swatch, name);
   }));
 }
 
-function drawCourse({ lanes, best, trials }) {
+function drawCourse({ lanes, best, trials }, width) {
   const ratios = lanes.flatMap((lane) => lane.points.map(([, ratio]) => ratio))
     .filter((ratio) => ratio !== null).concat(1, best.map(([, ratio]) => ratio));
   const least = Math.min(...ratios), most = Math.max(...ratios);
   const end = Math.max(...trials.map((trial) => trial.to), 1e-3);
   const log = most > 4 * least;
   const margin = (most - least) * 0.1 || 0.05;
-  const { svg, atX, atY, bottom } = makeFrame(1180, 420, "course of the search",
+  const { svg, atX, atY, left, top, bottom } = makeFrame(width, 420, "course of the search",
     { from: 0, to: end * 1.01, label: "seconds since the search began" },
     { from: log ? least / 1.3 : Math.max(0, least - margin), to: log ? most * 1.3 : most + margin,
       log, label: "ratio to the plain run", format: formatAny });
   if (log)
     for (const tick of [0.2, 0.5, 2, 5].filter((each) => each > least / 1.3 && each < most * 1.3))
       svg.append(
-        makeShape("line", { x1: MARGIN.left, x2: atX(end), y1: atY(tick), y2: atY(tick),
+        makeShape("line", { x1: left, x2: atX(end), y1: atY(tick), y2: atY(tick),
                             stroke: "var(--grid)" }),
-        makeShape("text", { x: MARGIN.left - 8, y: atY(tick) + 4, "text-anchor": "end" },
+        makeShape("text", { x: left - 8, y: atY(tick) + 4, "text-anchor": "end" },
                   String(tick)));
-  svg.append(makeShape("line", { x1: MARGIN.left, x2: atX(end), y1: atY(1), y2: atY(1),
+  svg.append(makeShape("line", { x1: left, x2: atX(end), y1: atY(1), y2: atY(1),
                                  stroke: "var(--ink)", "stroke-dasharray": "5 4" },
     makeShape("title", {}, "the plain run")));
   drawBars(svg, trials, atX, bottom - 16);
-  for (const lane of lanes) drawLane(svg, lane, atX, atY, MARGIN.top + 6);
+  for (const lane of lanes) drawLane(svg, lane, atX, atY, top + 6);
   const steps = best.map(([at, ratio], place) =>
     place ? `H${atX(at).toFixed(1)}V${atY(ratio).toFixed(1)}`
       : `M${atX(0).toFixed(1)} ${atY(1).toFixed(1)}H${atX(at).toFixed(1)}V${atY(ratio).toFixed(1)}`);
@@ -82,7 +82,7 @@ function drawCourse({ lanes, best, trials }) {
     makeShape("title", {}, `best at the end: ${best.at(-1)[2]}`)));
   best.forEach(([at, ratio, name], place) => {
     if (name === (place ? best[place - 1][2] : "plain")) return;
-    const end = atX(at) > 700;
+    const end = atX(at) > width * 0.6;
     svg.append(makeShape("text", { x: atX(at) + (end ? -8 : 8), y: atY(ratio) - 8, class: "halo lane",
                                    "text-anchor": end ? "end" : "start" }, name));
   });
@@ -95,7 +95,7 @@ function drawCourse({ lanes, best, trials }) {
 }
 
 drawSection("result", () => [makeTable(figures.ranking, "candidates")]);
-drawSection("course", () => drawCourse(figures.course));
+drawSection("course", () => [makeFitted((width) => drawCourse(figures.course, width))]);
 drawSection("ratios", () => [drawRatios(figures.ratios, "ratio to the plain run")]);
 drawSection("contributions", () =>
   [drawRatios(figures.contributions.lanes, "ratio with it to without it"), makeTable(figures.contributions.table, "choices")]);

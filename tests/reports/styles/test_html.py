@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -31,10 +32,17 @@ from lar.reports.html import format_html
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.html import VIEWS, build
-from lar.reports.styles.html.series import bins_of, breakdowns_of, memory_curves
+from lar.reports.styles.html.memory import memory_curves
+from lar.reports.styles.html.series import bins_of, breakdowns_of
 from lar.reports.styles.html.tables import range_table
-from lar.reports.styles.html.timeline import Bar, median_step_of, place_bars, timeline_of
-from tests.profiles.browser import CHROMIUM, open_page
+from lar.reports.styles.html.timeline import (
+    Bar,
+    median_step_of,
+    pack_numbers,
+    place_bars,
+    timelines_of,
+)
+from tests.profiles.browser import NEEDS_BROWSER, open_page
 from tests.profiles.layers import profile_of_layers, span_of
 from tests.profiles.synthetic import profile_of_times
 
@@ -235,20 +243,70 @@ def test_many_iterations_are_put_together() -> None:
     assert len(figures["breakdown"][0]["bins"]) <= 400
 
 
-def test_the_timeline_is_that_of_the_median_iteration(page: Report) -> None:
+def bars_in(timeline: dict[str, Any], number: int) -> list[tuple[str, int, int, int, str, str]]:
+    """The bars of an iteration: lane, row, start, duration, name, kind."""
+    iteration = next(each for each in timeline["iterations"] if each["step"] == number)
+    packed = base64.b64decode(iteration["bars"])
+    numbers: list[int] = []
+    number = weight = 0
+    for byte in packed:
+        number, weight = number | (byte & 127) << weight, weight + 7
+        if byte < 128:
+            numbers.append(number)
+            number = weight = 0
+    bars, start = [], 0
+    for what, after, length in zip(*[iter(numbers)] * 3, strict=True):
+        lane, row, name, kind = timeline["whats"][what]
+        start += after * iteration["unit_ns"]
+        texts = timeline["names"][name], timeline["kinds"][kind]
+        bars.append((timeline["lanes"][lane], row, start, length * iteration["unit_ns"], *texts))
+    return bars
+
+
+def test_any_iteration_has_a_timeline_with_all_that_happened_in_it(page: Report) -> None:
     profile = profile_of_layers()
     timeline = figures_of(page)["timeline"]
-    durations = sorted(step.duration_ns for step in profile.timed_steps())
-    assert timeline["total_ns"] == durations[2]
-    assert [lane["name"] for lane in timeline["lanes"]] == ["host", "cpu0"]
-    kinds = timeline["kinds"]
-    assert kinds == ["operator", "wait", "dispatch", "phase", "engine call", "range"]
-    operators = [bar for lane in timeline["lanes"] for bar in lane["bars"] if bar[4] == 0]
-    assert len(operators) == len(profile.operators)
-    for lane in timeline["lanes"]:
-        for _, start, duration, _, _ in lane["bars"]:
-            assert 0 <= start < start + duration <= timeline["total_ns"]
+    steps = {step.number: step for step in profile.timed_steps()}
+    assert [each["step"] for each in timeline["iterations"]] == list(steps)
+    times = {number: step.duration_ns for number, step in steps.items()}
+    landmarks = timeline["landmarks"]
+    assert times[landmarks["median"]] == sorted(times.values())[2]
+    assert times[landmarks["slowest"]] == max(times.values())
+    assert times[landmarks["quickest"]] == min(times.values())
+    assert timeline["lanes"] == ["host", "cpu0"]
+    assert timeline["kinds"] == ["operator", "wait", "dispatch", "phase", "engine call", "range"]
+    for iteration in timeline["iterations"]:
+        number = iteration["step"]
+        assert iteration["total_ns"] == times[number]
+        bars = bars_in(timeline, number)
+        computed = {name: (start, length) for _, _, start, length, name, kind in bars
+                    if kind == "operator"}  # fmt: skip
+        own = [each for each in profile.executions if each.step == number]
+        assert len(computed) == len(own) == len(profile.operators)
+        for each in own:
+            start, length = computed[profile.operators[each.operator].name]
+            assert start == pytest.approx(each.computation[0] - steps[number].start_ns, abs=10)
+            assert length == pytest.approx(each.compute_ns, abs=10)
+        assert all(
+            0 <= start <= start + length <= times[number] for _, _, start, length, *_ in bars
+        )
     assert median_step_of([Step(0, 0, 5), Step(1, 0, 9), Step(2, 0, 7)]).number == 2
+
+
+def test_of_too_many_iterations_those_that_matter_have_a_timeline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lar.reports.styles.html.timeline.MOST_BARS_OF_PAGE", 700)
+    timeline = timelines_of(profile_of_layers(iterations=40))
+    assert timeline is not None
+    numbers = [each["step"] for each in timeline["iterations"]]
+    assert set(timeline["landmarks"].values()) <= set(numbers)
+    assert (timeline["timed"], numbers) == (40, sorted(numbers))
+    assert 5 <= len(numbers) <= 14
+
+
+def test_numbers_are_packed() -> None:
+    assert base64.b64decode(pack_numbers([0, 127, 128, 300])) == bytes([0, 127, 128, 1, 172, 2])
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), max_size=20))
@@ -262,9 +320,9 @@ def test_no_bar_covers_another(times: list[tuple[int, int]]) -> None:
 
 
 def test_a_stream_of_a_device_has_its_own_lane() -> None:
-    timeline = timeline_of(on_device())
+    timeline = timelines_of(on_device())
     assert timeline is not None
-    assert "device 0, stream 3" in [lane["name"] for lane in timeline["lanes"]]
+    assert "device 0, stream 3" in timeline["lanes"]
     assert figures_of(build(on_device(), {}))["kernels_reported"] is True
 
 
@@ -272,7 +330,7 @@ def test_nothing_on_a_cpu_is_called_a_device(page: Report) -> None:
     figures = figures_of(page)
     assert figures["kernels_reported"] is False
     assert "GPU" not in page.page
-    assert all("device" not in lane["name"] for lane in figures["timeline"]["lanes"])
+    assert all("device" not in lane for lane in figures["timeline"]["lanes"])
 
 
 def test_the_roofline_shows_what_is_known(page: Report) -> None:
@@ -317,7 +375,7 @@ def test_the_page_stays_small() -> None:
     assert len(build(profile, {}).page.encode()) < 1 << 20
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 @pytest.mark.parametrize(
     ("profile", "drawn"),
     [
@@ -343,16 +401,18 @@ def test_a_browser_draws_every_view(profile: Profile, drawn: set[str], tmp_path:
         assert re.search(r'<(svg|tbody|p class="note"|ul|p>|table)', section), name
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 def test_what_goes_wrong_in_a_browser_is_seen(page: Report, tmp_path: Path) -> None:
-    broken = page.page.replace("function drawRoofline(roofline) {", "function drawRoofline() {")
+    broken = page.page.replace(
+        "function drawRoofline(roofline, width) {", "function drawRoofline() {"
+    )
     dom, console = open_page(broken, tmp_path)
     assert len(console) == 1
     assert "This part cannot be drawn: TypeError" in dom
     assert 'class="timeline"' in dom  # the other parts are there
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 def test_a_browser_sorts_filters_and_zooms(page: Report, tmp_path: Path) -> None:
     dom, console = open_page(page.page.replace("</body>", f"{ACTIONS}</body>"), tmp_path)
     assert console == []

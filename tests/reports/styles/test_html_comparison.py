@@ -18,7 +18,7 @@ from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.report import Report
 from lar.reports.styles.html import VIEWS, build
-from tests.profiles.browser import CHROMIUM, open_page
+from tests.profiles.browser import NEEDS_BROWSER, open_page
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import profile_of_times
 
@@ -206,7 +206,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     )
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 @pytest.mark.parametrize(
     ("baseline", "experiment", "parts"),
     [
@@ -230,7 +230,7 @@ def test_a_browser_draws_it(
     assert "NaN" not in found[1]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@NEEDS_BROWSER
 def test_a_browser_sorts_and_filters_it(tmp_path: Path) -> None:
     report = compared(profile_of_layers(), other_layers())
     table = table_of(report, "compared operators")

@@ -13,13 +13,13 @@ from lar.records.profile import (
     Peak,
     ProfileFacts,
 )
-from lar.reports.styles.html import series
+from lar.reports.styles.html import memory, series
 from lar.reports.styles.html.facts import cards_of, describe_machine
+from lar.reports.styles.html.memory import memory_curves
 from lar.reports.styles.html.series import (
     bins_of,
     breakdowns_of,
     latency_of,
-    memory_curves,
     phases_of,
     roofline_of,
 )
@@ -163,7 +163,7 @@ def test_chunks_of_the_plan_that_share_memory_count_once() -> None:
 
 
 def test_of_too_many_samples_the_greatest_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "MOST_SAMPLES", 2)
+    monkeypatch.setattr(memory, "MOST_SAMPLES", 2)
     values = (5, 9, 1, 3, 7)
     counters = tuple(CounterSample("cpu", at * 10**9, value) for at, value in enumerate(values))
     (curve,) = memory_curves(profile_of([KNOWN], STEPS, counters=counters))

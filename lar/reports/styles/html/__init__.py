@@ -2,8 +2,8 @@
 
 Words are written here; `page.js` draws tables and plots from figures in the page, as JSON. With a
 baseline there is one view more, which compares the profile with it. What happened in all iterations
-is summed up here, so that the page stays small: only the iteration of the median duration is there
-with everything that happened in it.
+is summed up here, so that the page stays small; each iteration is there for its timeline, as
+long as there are not too many.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from lar.reports.pages.tables import PageTable
 from lar.reports.report import Report
 from lar.reports.styles.html.comparison import comparison_of
 from lar.reports.styles.html.facts import format_cards, format_overview, format_recommendations
-from lar.reports.styles.html.series import breakdowns_of, latency_of, memory_curves, roofline_of
+from lar.reports.styles.html.memory import memory_curves, peak_tables
+from lar.reports.styles.html.series import breakdowns_of, latency_of, roofline_of
 from lar.reports.styles.html.tables import kernel_table, operator_table, range_table, type_table
-from lar.reports.styles.html.timeline import timeline_of
+from lar.reports.styles.html.timeline import timelines_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
 # What draws the views, and what they need besides the shell's plots and tables.
@@ -76,7 +77,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     else:
         comparison = comparison_of(baseline, profile, top)
         tables |= comparison.tables
-    figures = {**figures_of(profile, tables), "comparison": comparison and comparison.figures}
+    figures = {**figures_of(profile, tables, top), "comparison": comparison and comparison.figures}
     title = title_of(profile)
     page = format_profile_page(profile, title, views, figures)
     size_kib = len(page.encode()) / 1024
@@ -103,13 +104,14 @@ def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
     }
 
 
-def figures_of(profile: Profile, tables: Mapping[str, PageTable]) -> dict[str, Any]:
+def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> dict[str, Any]:
     """Return all that is drawn."""
+    peaks = {f"peak of {title}": table for title, table in peak_tables(profile, top).items()}
     return {
-        "tables": {name: table.figures() for name, table in tables.items()},
+        "tables": {name: table.figures() for name, table in {**tables, **peaks}.items()},
         "latency": latency_of(profile),
         "breakdown": breakdowns_of(profile),
-        "timeline": timeline_of(profile),
+        "timeline": timelines_of(profile),
         "roofline": roofline_of(profile),
         "memory": memory_curves(profile),
         "kernels_reported": profile.on_device and bool(profile.spans_of("kernel")),

@@ -1,9 +1,8 @@
-"""The figures of the page's plots: iterations, where their time went, roofline, memory."""
+"""The figures of the page's plots: iterations, where their time went, the roofline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 from lar.measurement.statistics import statistics_of
@@ -49,6 +48,7 @@ def latency_of(profile: Profile) -> dict[str, Any] | None:
         "maximum": statistics.maximum,
         "deviation": statistics.standard_deviation,
         "percentiles": {f"p{rank}": value for rank, value in statistics.percentiles.items()},
+        "disturbed": [],
         "warmup": [rounded(s.duration_ns / 1e6) for s in profile.steps if s.warmup][:20],
     }
 
@@ -145,62 +145,3 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
             "threads": peak.threads,
         },
     }
-
-
-def memory_curves(profile: Profile) -> list[dict[str, Any]]:
-    """Return the curves of memory and CPU time that are known, each as `{"title", "x", "y", "step",
-    "points"}`; `step` says that a value holds until the next."""
-    curves = [
-        curve_of("Memory allocated", "time, s", "MiB", allocated_of(profile), step=True),
-        curve_of("Static memory plan", "operator", "MiB", planned_of(profile), step=True),
-    ]
-    for name, title, unit, scale in (
-        ("rss", "Resident memory of the process", "MiB", 2**20),
-        ("cpu", "CPU time of the process", "% of a core", 1),
-    ):
-        samples = [
-            (sample.at_ns / 1e9, sample.value / scale)
-            for sample in profile.counters
-            if sample.name == name
-        ]
-        curves.append(curve_of(title, "time, s", unit, samples))
-    return [curve for curve in curves if curve["points"]]
-
-
-def curve_of(
-    title: str, x: str, y: str, samples: Sequence[tuple[float, float]], step: bool = False
-) -> dict[str, Any]:
-    """Return a curve; of too many samples, the greatest of each bin."""
-    points = []
-    for part in bins_of(len(samples), MOST_SAMPLES):
-        greatest = max(samples[part.start : part.stop], key=lambda sample: sample[1])
-        points.append([rounded(value) for value in greatest])
-    return {"title": title, "x": x, "y": y, "step": step, "points": points}
-
-
-def allocated_of(profile: Profile) -> list[tuple[float, float]]:
-    """Return how much is allocated, in MiB above what was before the first that is known."""
-    events = sorted(profile.allocations, key=lambda each: each.at_ns)
-    sums = accumulate(each.size_bytes for each in events)
-    return [(each.at_ns / 1e9, size / 2**20) for each, size in zip(events, sums, strict=True)]
-
-
-def planned_of(profile: Profile) -> list[tuple[float, float]]:
-    """Return how much of the static plan each operator finds in use, in MiB.
-
-    Chunks may share memory, as those of an operator that works in place: it counts once.
-    """
-    chunks = [
-        (it.first_operator, it.last_operator + 1, (it.address, it.address + it.size_bytes))
-        for it in profile.memory_plan.chunks
-        if it.first_operator is not None and it.last_operator is not None
-    ]
-    places = sorted({place for first, after, _ in chunks for place in (first, after)})
-    return [
-        (
-            float(place),
-            total_of(merge_intervals(own for first, after, own in chunks if first <= place < after))
-            / 2**20,
-        )
-        for place in places
-    ]

@@ -1,14 +1,20 @@
-"""The timeline of one iteration: what every thread did, in rows of bars that do not overlap."""
+"""The timelines of iterations: what every thread did, in rows of bars that do not overlap."""
 
 from __future__ import annotations
 
+import base64
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from lar.records.profile import Profile, Span, Step
+from lar.profiles.totals import group_by
+from lar.records.profile import Execution, Profile, Span, Step
 
-# A browser draws so many without a delay; more than that, and the shortest are left out.
+# A browser draws so many without a delay; of more the shortest are left out.
 MOST_BARS = 6000
+# A page with so many is small enough to be sent around; then it has only some of the iterations.
+MOST_BARS_OF_PAGE = 80_000
 # In the order of the legend, after those of operators.
 KINDS = {
     "phase": "phase",
@@ -21,8 +27,7 @@ KINDS = {
     "osrt": "system call",
 }
 
-
-OPERATOR_KINDS = ("operator", "wait", "dispatch")
+ALL_KINDS = ("operator", "wait", "dispatch", *KINDS.values())
 
 
 class Bar(NamedTuple):
@@ -40,55 +45,145 @@ def median_step_of(steps: Sequence[Step]) -> Step:
     return sorted(steps, key=lambda step: step.duration_ns)[(len(steps) - 1) // 2]
 
 
-def timeline_of(profile: Profile) -> dict[str, Any] | None:
-    """Return the bars of the median step, by lane; None if the step took no time at all.
+def timelines_of(profile: Profile) -> dict[str, Any] | None:
+    """Return the bars of timed iterations: of all of them if they are not too many for a page, else
+    of the median, the slowest, the quickest and some between. None if none took any time.
 
-    A lane is `{"name": ..., "rows": N, "bars": [[row, start, duration, name, kind], ...]}` with
-    times in nanoseconds after the step's start, and names and kinds as places in the lists.
+    `iterations` has them in order as `{"step", "total_ns", "unit_ns", "left_out", "bars"}`; `bars`
+    are `pack_numbers` of what, the time since the start of the bar before, and the duration, in
+    units, where `whats` has `[lane, row, name, kind]`, all as places in the lists of those.
+    `landmarks` names some of them.
     """
-    steps = profile.timed_steps()
+    steps = [step for step in profile.timed_steps() if step.duration_ns > 0]
     if not steps:
         return None
-    step = median_step_of(steps)
-    if step.duration_ns <= 0:
-        return None
-    found = sorted(bars_of(profile, step), key=lambda bar: bar.start_ns - bar.end_ns)
-    bars = found[:MOST_BARS]
-    names = {name: place for place, name in enumerate(dict.fromkeys(bar.name for bar in bars))}
-    used = {bar.kind for bar in bars}
-    ordered = [kind for kind in (*OPERATOR_KINDS, *KINDS.values()) if kind in used]
-    kinds = {kind: place for place, kind in enumerate(ordered)}
-    lanes = []
-    for lane in sorted({bar.lane for bar in bars}, key=lambda lane: first_start(bars, lane)):
-        placed, rows = place_bars(bar for bar in bars if bar.lane == lane)
-        drawn = [
-            [
-                *(row, bar.start_ns - step.start_ns, bar.end_ns - bar.start_ns),
-                *(names[bar.name], kinds[bar.kind]),
-            ]
-            for row, bar in placed
-        ]
-        lanes.append({"name": lane, "rows": rows, "bars": drawn})
+    landmarks = {
+        "median": median_step_of(steps),
+        "slowest": max(steps, key=lambda step: step.duration_ns),
+        "quickest": min(steps, key=lambda step: step.duration_ns),
+    }
+    chosen = choose_steps(profile, steps, landmarks.values())
+    executions = group_by(profile.executions, lambda execution: execution.step)
+    spans = spans_within(profile, chosen)
+    places = Places()
+    iterations = [
+        iteration_of(
+            profile, step, executions.get(step.number, ()), spans.get(step.number, ()), places
+        )
+        for step in chosen
+    ]
     return {
-        "step": step.number,
-        "total_ns": step.duration_ns,
-        "names": list(names),
-        "kinds": list(kinds),
-        "lanes": lanes,
-        "left_out": len(found) - len(bars),
+        "iterations": iterations,
+        "landmarks": {name: step.number for name, step in landmarks.items()},
+        "timed": len(steps),
+        "names": list(places.names),
+        "kinds": [kind for kind in ALL_KINDS if kind in places.kinds],
+        "lanes": list(places.lanes),
+        "whats": [
+            [places.lanes[lane], row, places.names[name], places.kind(kind)]
+            for lane, row, name, kind in places.whats
+        ],
     }
 
 
-def first_start(bars: Iterable[Bar], lane: str) -> int:
-    return min(bar.start_ns for bar in bars if bar.lane == lane)
+class Places:
+    """The names, kinds and lanes of bars, each with its place in a list."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.lanes: dict[str, int] = {}
+        self.kinds: set[str] = set()
+        self.whats: dict[tuple[str, int, str, str], int] = {}
+
+    def place(self, row: int, bar: Bar) -> int:
+        """Return the place of what a bar in this row shows."""
+        what = (bar.lane, row, bar.name, bar.kind)
+        if (found := self.whats.get(what)) is not None:
+            return found
+        self.names.setdefault(bar.name, len(self.names))
+        self.lanes.setdefault(bar.lane, len(self.lanes))
+        self.kinds.add(bar.kind)
+        return self.whats.setdefault(what, len(self.whats))
+
+    def kind(self, kind: str) -> int:
+        return [each for each in ALL_KINDS if each in self.kinds].index(kind)
 
 
-def bars_of(profile: Profile, step: Step) -> list[Bar]:
+def choose_steps(profile: Profile, steps: Sequence[Step], landmarks: Iterable[Step]) -> list[Step]:
+    """Return the steps that the page has room for: the landmarks, then others at even distances."""
+    counts = Counter(execution.step for execution in profile.executions)
+    most = max(3 * counts[step.number] for step in steps) + len(profile.spans) // len(profile.steps)
+    room = max(1, MOST_BARS_OF_PAGE // max(1, min(most, MOST_BARS)))
+    if room >= len(steps):
+        return list(steps)
+    distance = -(-len(steps) // room)
+    numbers = {step.number for step in (*landmarks, *steps[::distance])}
+    return [step for step in steps if step.number in numbers]
+
+
+def iteration_of(
+    profile: Profile,
+    step: Step,
+    executions: Sequence[Execution],
+    spans: Sequence[Span],
+    places: Places,
+) -> dict[str, Any]:
+    """Return the timeline of one step."""
+    bars = bars_of(profile, step, executions, spans)
+    left_out = len(bars) - MOST_BARS
+    if left_out > 0:
+        bars = sorted(bars, key=lambda bar: bar.start_ns - bar.end_ns)[:MOST_BARS]
+    lanes = group_by(bars, lambda bar: bar.lane)
+    placed = [each for lane in lanes.values() for each in place_bars(lane)[0]]
+    # Nobody sees a hundredth of a microsecond in a millisecond, and short numbers keep it small.
+    unit_ns = 10 if step.duration_ns >= 1_000_000 else 1
+    numbers: list[int] = []
+    last = 0
+    for row, bar in sorted(placed, key=lambda each: each[1].start_ns):
+        start = (bar.start_ns - step.start_ns) // unit_ns
+        length = (bar.end_ns - bar.start_ns) // unit_ns
+        numbers += (places.place(row, bar), start - last, length)
+        last = start
+    return {
+        "step": step.number,
+        "total_ns": step.duration_ns,
+        "unit_ns": unit_ns,
+        "left_out": max(0, left_out),
+        "bars": pack_numbers(numbers),
+    }
+
+
+def pack_numbers(numbers: Iterable[int]) -> str:
+    """Return whole numbers, none below 0, as text: seven bits a byte, the lowest first, with the
+    eighth set where more of the number follow; in base64."""
+    packed = bytearray()
+    for number in numbers:
+        while number > 127:
+            packed.append(number & 127 | 128)
+            number >>= 7
+        packed.append(number)
+    return base64.b64encode(packed).decode()
+
+
+def spans_within(profile: Profile, steps: Sequence[Step]) -> dict[int, list[Span]]:
+    """Return the spans of which some lies within each step; steps come one after another."""
+    found: dict[int, list[Span]] = {step.number: [] for step in steps}
+    ordered = sorted(steps, key=lambda step: step.start_ns)
+    ends = [step.end_ns for step in ordered]
+    for span in profile.spans:
+        place = bisect_right(ends, span.start_ns)
+        while place < len(ordered) and ordered[place].start_ns < span.end_ns:
+            found[ordered[place].number].append(span)
+            place += 1
+    return found
+
+
+def bars_of(
+    profile: Profile, step: Step, executions: Iterable[Execution], spans: Iterable[Span]
+) -> list[Bar]:
     """Return what began or ended within a step, cut at its ends."""
     found = []
-    for execution in profile.executions:
-        if execution.step != step.number:
-            continue
+    for execution in executions:
         name = profile.operators[execution.operator].name
         lane = lane_of(profile, execution.thread)
         if execution.wait_ns:
@@ -100,8 +195,7 @@ def bars_of(profile: Profile, step: Step) -> list[Bar]:
             if host != lane:
                 found.append(Bar(host, *dispatch, name, "dispatch"))
     found += [
-        Bar(lane_of_span(profile, it), *it.interval, it.name, KINDS[it.category])
-        for it in profile.spans
+        Bar(lane_of_span(profile, it), *it.interval, it.name, KINDS[it.category]) for it in spans
     ]
     cut = (
         bar._replace(start_ns=max(bar.start_ns, step.start_ns), end_ns=min(bar.end_ns, step.end_ns))

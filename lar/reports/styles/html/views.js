@@ -2,10 +2,23 @@
 
 const { tables } = figures;
 const NOTHING_TIMED = "No iteration was timed.";
+let openIteration = null; // shows an iteration in the timeline
 
 const views = {
   comparison() {
     return drawComparison(figures.comparison);
+  },
+  timeline() {
+    const { timeline } = figures;
+    if (!timeline) return [makeNote(NOTHING_TIMED)];
+    const count = timeline.iterations.length;
+    const missing = count === timeline.timed ? ""
+      : ` The page has ${count} of the ${timeline.timed} iterations: the median one, the slowest, `
+        + "the quickest, and others at even distances.";
+    const [element, open] = drawTimeline(timeline);
+    openIteration = open;
+    return [makeNote(`Drag over a part to zoom in, double-click to see all. ${KEYS_HELP}${missing}`),
+            element];
   },
   latency() {
     const { latency } = figures;
@@ -17,16 +30,25 @@ const views = {
     if (latency.bins.some(([first, last]) => first !== last))
       notes.push("Each point is the mean of several iterations, the line from their least to their "
                  + "greatest.");
-    if (latency.warmup.length)
-      notes.push(`Not shown, the warm-up: `
-        + `${latency.warmup.map((time) => formatNumber(time, 3)).join(", ")} ms.`);
-    return [drawLatency(latency), makeNote(notes.join(" "))];
+    if (latency.disturbed.length)
+      notes.push("The hollow ones were disturbed: a thread stood ready without a CPU.");
+    if (openIteration) notes.push("A click on a point shows the iteration in the timeline.");
+    const choose = openIteration && ((number) => {
+      openIteration(number);
+      document.querySelector("#timeline").scrollIntoView();
+    });
+    return [makeFitted((width) => drawLatency(latency, width, choose)), makeNote(notes.join(" ")),
+            ...drawWarmup(latency.warmup),
+            makeDetails("the figures as a table", () => makeStaticTable({
+              columns: [["iteration", "", 0], ["to", "", 0], ["least", "ms", 3], ["mean", "ms", 3],
+                        ["greatest", "ms", 3]], rows: latency.bins }))];
   },
   breakdown() {
     const { breakdown } = figures;
     if (!breakdown.length) return [makeNote(NOTHING_TIMED)];
     return makeChoice(breakdown.map((figure) => [figure.name, () => [
-      makeNote(figure.about), makeElement("div", { class: "beside" }, ...drawBreakdown(figure)),
+      makeNote(figure.about), drawBreakdownLegend(figure),
+      makeFitted((width) => drawBreakdown(figure, width), 1400),
     ]]));
   },
   operators() {
@@ -44,15 +66,6 @@ const views = {
     return [makeNote(about), makeTable(tables.kernels, "kernels"),
             drawPie(tables.kernels, "Time by kernel")].filter(Boolean);
   },
-  timeline() {
-    const { timeline } = figures;
-    if (!timeline) return [makeNote(NOTHING_TIMED)];
-    const left = timeline.left_out
-      ? ` The ${timeline.left_out} shortest bars are left out.` : "";
-    return [makeNote(`Iteration ${timeline.step}, the one of the median duration: the other `
-      + `iterations are in this page as sums only.${left} Drag over a part to zoom in, double-click `
-      + "to see all; with the keyboard: + - 0 and arrows."), drawTimeline(timeline)];
-  },
   roofline() {
     const { roofline } = figures;
     const notes = [];
@@ -67,11 +80,12 @@ const views = {
                  + "take is not known, or none.");
     if (!roofline.points.length)
       return [makeNote("Of no operator both operations and bytes are known: nothing to draw.")];
-    return [drawRoofline(roofline), makeNote(notes.join(" "))];
+    return [drawRooflineLegend(roofline),
+            makeFitted((width) => drawRoofline(roofline, width), 1200), makeNote(notes.join(" "))];
   },
   memory() {
     if (!figures.memory.length) return [makeNote("Nothing is known of the memory over time.")];
-    return figures.memory.map(drawCurve);
+    return figures.memory.flatMap(drawMemory);
   },
   ranges() {
     if (!tables.ranges.rows.length) return [makeNote("The user has named no ranges.")];
@@ -79,5 +93,25 @@ const views = {
   },
 };
 
+function drawWarmup(times) {
+  if (!times.length) return [];
+  return [makeDetails(`the warm-up, not shown above`, () =>
+    makeNote(`${times.map((time) => formatNumber(time, 3)).join(", ")} ms`))];
+}
+
+function drawMemory(curve) {
+  const parts = [
+    makeElement("h3", {}, curve.title),
+    makeFitted((width) => drawCurve(curve, width)),
+    makeNote(`At most ${formatNumber(Math.max(...curve.points.map(([, y]) => y)), 2)} ${curve.y}.`
+      + (curve.about ? ` ${curve.about}` : "")),
+  ];
+  const table = tables[`peak of ${curve.title}`];
+  if (table) parts.push(makeElement("h3", {}, `Tensors at the peak: ${curve.title}`),
+                        makeTable(table, "tensors at the peak"));
+  return parts;
+}
+
+// The timeline first: a point of the iterations opens its iteration there.
 for (const [name, draw] of Object.entries(views)) drawSection(name, draw);
 finishPage();

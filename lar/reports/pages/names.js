@@ -1,0 +1,72 @@
+// Long names: the middle is left out where there is no room, the whole is shown on hover. What
+// distinguishes a name from another that begins and ends as it does stays.
+
+const HEAD = 8, TAIL = 14, PIECE = 10;
+
+function shownOf(name, pieces) {
+  return pieces.map(([from, to]) => name.slice(from, to)).join("\0");
+}
+
+function joinPieces(pieces) {
+  const joined = [];
+  for (const [from, to] of pieces.sort((a, b) => a[0] - b[0])) {
+    const last = joined.at(-1);
+    // A gap of two letters takes as much room as the dots that stand for it.
+    if (last && from <= last[1] + 2) last[1] = Math.max(last[1], to);
+    else joined.push([from, to]);
+  }
+  return joined;
+}
+
+function commonLength(names) {
+  const [first, ...rest] = names;
+  let length = 0;
+  while (length < first.length && rest.every((name) => name[length] === first[length])) length++;
+  return length;
+}
+
+// The pieces [from, to] of each name that are always shown, so that no two names read alike.
+function piecesOf(names, head = HEAD, tail = TAIL) {
+  const pieces = new Map();
+  for (const name of names)
+    pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
+      : [[0, head], [name.length - tail, name.length]]));
+  for (let round = 0; round < 8; round++) {
+    const groups = new Map();
+    for (const [name, own] of pieces) {
+      const shown = shownOf(name, own);
+      groups.set(shown, [...(groups.get(shown) || []), name]);
+    }
+    const alike = [...groups.values()].filter((group) => group.length > 1);
+    if (!alike.length) break;
+    for (const group of alike) {
+      const from = Math.max(0, commonLength(group) - 2);
+      for (const name of group)
+        pieces.set(name, joinPieces([...pieces.get(name),
+                                     [from, Math.min(from + PIECE, name.length)]]));
+    }
+  }
+  return pieces;
+}
+
+// An element with a whole name in it, which shows as much of it as its place has room for.
+function makeName(name, pieces) {
+  const element = makeElement("span", { class: "name", title: name });
+  let end = 0;
+  for (const [from, to] of pieces.get(name) || [[0, name.length]]) {
+    if (from > end)
+      element.append(makeElement("span", { class: "gap" }, name.slice(end, from)));
+    element.append(makeElement("span", {}, name.slice(from, to)));
+    end = to;
+  }
+  return element;
+}
+
+// A name as a text of about so many letters, for pictures.
+function shortenName(name, length, pieces) {
+  if (name.length <= length) return name;
+  const tail = Math.floor((length - 1) / 2);
+  const kept = pieces && pieces.get(name) || [];
+  const own = joinPieces([[0, length - 1 - tail], [name.length - tail, name.length], ...kept]);
+  return own.map(([from, to]) => name.slice(from, to)).join("…");
+}
