@@ -28,14 +28,17 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawFootprint(msgspec.Struct, frozen=True):
-    """The work of an operator: what it reads, writes and computes; a multiply-add counts as two."""
+    """The work of an operator: what it reads, writes and computes; a multiply-add counts as two.
+
+    What only the host reads has no layout. The parameters of what picks elements are a list.
+    """
 
     memory: Count | None = None
     computation: Count | None = None
     in_shapes: tuple[tuple[Count, ...], ...] = ()
     out_shapes: tuple[tuple[Count, ...], ...] = ()
-    in_layouts: tuple[tuple[int | str, ...], ...] | None = None
-    param: dict[str, Any] | None = None
+    in_layouts: tuple[tuple[int | str, ...] | None, ...] | None = None
+    param: dict[str, Any] | list[Any] | None = None
 
 
 class RawLayout(msgspec.Struct, frozen=True):

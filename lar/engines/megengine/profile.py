@@ -79,7 +79,7 @@ def operator_of(raw: RawProfile, key: str) -> ProfiledOperator:
         module=module_of([var.name for var in inputs], [var.name for var in outputs]),
         inputs=given,
         outputs=made,
-        parameters=known.param or {},
+        parameters={"items": known.param} if isinstance(known.param, list) else known.param or {},
         # The engine counts an operation for each element of a copied input.
         flops=0 if footprint and operator.type in MOVES else known.computation,
         size_bytes=moved_bytes_of(graph, operator, given, made, known.memory)
@@ -93,7 +93,7 @@ def operator_of(raw: RawProfile, key: str) -> ProfiledOperator:
 def facts_of(
     variables: Sequence[RawVariable],
     shapes: Sequence[tuple[int, ...]],
-    layouts: Sequence[tuple[int | str, ...]] = (),
+    layouts: Sequence[tuple[int | str, ...] | None] = (),
 ) -> tuple[TensorFact, ...]:
     """Return what is known of variables; the footprint alone knows shapes of those that only the
     host reads."""
@@ -104,7 +104,7 @@ def facts_of(
             TensorFact(
                 shapes[index] if index < len(shapes) else layout.shape,
                 dtype_of(layout.dtype),
-                ",".join(map(str, layouts[index])) if index < len(layouts) else "",
+                ",".join(map(str, layouts[index] or ())) if index < len(layouts) else "",
             )
         )
     return tuple(facts)

@@ -103,6 +103,17 @@ def test_layouts_of_inputs_are_kept() -> None:
     assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "9", "1"]
 
 
+def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> None:
+    def pick(document: Any) -> None:
+        footprint = document["profiler"]["opr_footprint"][CONVOLUTION]
+        footprint["in_layouts"] = [[1, 16, 8, 8], None, [1]]
+        footprint["param"] = [{"axis": 1, "begin": 1}]
+
+    (operator,) = (each for each in operators_of(changed(pick)) if each.id == CONVOLUTION)
+    assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "", "1"]
+    assert operator.parameters == {"items": [{"axis": 1, "begin": 1}]}
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "module"),
     [

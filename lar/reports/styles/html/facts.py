@@ -9,6 +9,7 @@ from lar.engines import recommendations_for
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
+from lar.profiles.roofline import describe_measurement
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
 
@@ -100,10 +101,11 @@ def describe_memory(profile: Profile) -> str:
 def describe_peak(facts: ProfileFacts) -> str:
     if facts.peak is None:
         return ""
+    measured = ", ".join(filter(None, (facts.peak.source, describe_measurement(facts.peak))))
     return (
         f"{facts.peak.flops_per_second / 1e9:.1f} GFLOP/s and "
         f"{facts.peak.bytes_per_second / 1e9:.1f} GB/s of the CPU, threads: {facts.peak.threads}"
-        f"{facts.peak.source and f' ({facts.peak.source})'}"
+        f"{measured and f' ({measured})'}"
     )
 
 

@@ -42,7 +42,7 @@ class Record:
     computation: float | None = None
     memory: float | None = None
     in_shapes: Shapes | None = None
-    in_layouts: Sequence[Sequence[int | str]] | None = None
+    in_layouts: Sequence[Sequence[int | str] | None] | None = None
     out_shapes: Shapes | None = None
     input_dtypes: frozenset[str] = frozenset()
     count: int | None = None

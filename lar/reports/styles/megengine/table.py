@@ -238,7 +238,7 @@ def format_shapes(
     record: Record,
     shapes: Shapes | None,
     separator: str,
-    layouts: Sequence[Sequence[int | str]] = (),
+    layouts: Sequence[Sequence[int | str] | None] = (),
 ) -> str:
     """Return shapes; operators that are put together have none."""
     if shapes is None:
