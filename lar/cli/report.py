@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lar.cli.screen import screen_of_output
@@ -40,6 +41,11 @@ def format_html(report: Report) -> str:
     return format_html(report)
 
 
+# How long the suggestions of --try are measured, all together with the run as it was profiled.
+TRY_SECONDS = 20.0
+# What two profiles that are compared are called.
+ROLES = ("baseline", "exp")
+
 RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
 
 
@@ -61,6 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{styles} (default megengine; diff with two profiles)",
     )
     add_report_options(parser)
+    group = parser.add_argument_group("what to try")
+    group.add_argument(
+        "--try",
+        dest="try_advice",
+        action="store_true",
+        help="instead of a report, run the first suggestions for a few seconds each, beside the "
+        "run as it was profiled, and print what they give",
+    )
+    group.add_argument(
+        "--budget",
+        type=parse_budget,
+        metavar="S",
+        help=f"with --try: measure for at most S seconds, or 2m (default {TRY_SECONDS:g})",
+    )
     group = parser.add_argument_group("where to")
     for kind in RENDERINGS:
         group.add_argument(
@@ -76,12 +96,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
+def parse_budget(text: str) -> float:
+    from lar.cli.bench import parse_budget  # its options are slow to import
+
+    return parse_budget(text)
+
+
 def styles_of_two() -> str:
     return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Make and print a report, or write an export; return the exit code."""
+    """Make and print a report, or write an export, or try what is suggested; return the
+    exit code."""
+    if arguments.try_advice:
+        return try_advice(arguments)
+    if arguments.budget is not None:
+        raise UsageError("goes with --try", "it says how long is measured", flag="--budget")
     # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
     # of a report's time.
     was_enabled = gc.isenabled()
@@ -118,12 +149,67 @@ def report(arguments: argparse.Namespace) -> int:
         files = open_files(arguments, asked, paths, stack)
         *baseline, profile = (open_profile(path, style) for path in paths)
         made = style.build(profile, options, *baseline)
+        made = replace(made, summary=summaries_of(*baseline, profile))
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
         for kind, file in zip(asked, files, strict=True):
             file.write(RENDERINGS[kind](made))
     return 0
+
+
+def summaries_of(*profiles: Profile) -> tuple[str, ...]:
+    """Return the paragraph about a profile, or those about two that are compared. An engine's own
+    file has none: its report is that of the engine's own tool."""
+    from lar.engines import recommendations_for
+    from lar.profiles.summary import summarize
+
+    texts = [
+        summarize(each, recommendations_for(each)) if each.facts.lar_version else ""
+        for each in profiles
+    ]
+    if len(texts) > 1:
+        texts = [f"{name}: {text}" if text else "" for name, text in zip(ROLES, texts, strict=True)]
+    return tuple(filter(None, texts))
+
+
+def try_advice(arguments: argparse.Namespace) -> int:
+    """Run the suggestions for a profile, and print what they give; return the exit code.
+
+    Raises:
+        LarError: it is asked for with what belongs to a report, or the run of the profile cannot be
+            made again here.
+    """
+    if arguments.other:
+        raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--try")
+    keys = ("style", *RENDERINGS, *BY_KEY, "export", "output")
+    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
+        raise UsageError(f"--try goes without {', '.join(refused)}", "leave that out")
+    from lar.cli.bench import describe_progress, exit_code_of
+    from lar.cli.progress_line import PacedLine
+    from lar.engines import recommendations_for
+    from lar.profiles.costs import correct
+    from lar.reports.tried_text import format_nothing_tried, format_tried
+    from lar.running.tried_advice import check_machine, settings_of, try_recommendations
+
+    profile = correct(open_profile(arguments.profile))
+    found = recommendations_for(profile)
+    check_machine(profile)
+    tried = settings_of(found)
+    if not tried:
+        print("\n".join(format_nothing_tried(profile, found, screen_of_output())))
+        return 0
+    with PacedLine(sys.stderr) as line:
+        bench = try_recommendations(
+            profile,
+            tried,
+            budget_seconds=TRY_SECONDS if arguments.budget is None else arguments.budget,
+            report=lambda progress: line.show(describe_progress(progress)),
+            show_search=lambda text, seconds: line.show(text),
+        )
+        line.end()
+    print("\n".join(format_tried(tried, bench, screen_of_output())), flush=True)
+    return exit_code_of(bench, fail_if_slower=False)
 
 
 def open_files(

@@ -98,12 +98,10 @@ def find_engine(name: str) -> Engine | None:
 
 
 def recommendations_for(profile: Profile) -> tuple[Recommendation, ...]:
-    """Return the recommendations for a profile, with the flags of its engine; no flags if the
-    engine is unknown."""
-    from lar.profiles.recommendations import Advice, recommendations_of  # few commands need it
+    """Return what to try next with the run of a profile; notes alone if its engine is unknown."""
+    from lar.engines.advice import recommendations_of  # few commands need it
 
-    engine = find_engine(profile.facts.engine)
-    return recommendations_of(profile, engine.advice if engine else Advice())
+    return recommendations_of(profile, find_engine(profile.facts.engine))
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import functools
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lar.measurement.listener import Listener
     from lar.options.option import Option
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Advice
+    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.profile import Profile, ProfiledOperator
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
@@ -384,12 +384,10 @@ class Engine(abc.ABC):
         """The files in which it keeps what it has found, None if it keeps nothing."""
         return None
 
-    @property
-    def advice(self) -> Advice:
-        """The flags that may help against what a profile shows."""
-        from lar.profiles.recommendations import Advice
-
-        return Advice()
+    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
+        """Return the settings that what a profile shows speaks for, out of those that can matter at
+        the site of its run; in any order."""
+        return ()
 
     @property
     def operator_kinds(self) -> OperatorKinds:

@@ -1,4 +1,7 @@
-"""Suggestions of what to try next, each with its figure and the flags to try.
+"""What a profile shows that a run can change: the figures, and suggestions that rest on them.
+
+A suggestion with a setting to try comes from an engine (`Engine.prospects`), which knows its own
+settings and defects. Those that concern every engine, such as its inputs, stand here.
 
 The thresholds of data input, device utilization and memory are those of the PyTorch profiler's
 TensorBoard plugin; the others speak of what an inference run can change.
@@ -6,21 +9,14 @@ TensorBoard plugin; the others speak of what an inference run can change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from lar.options.option import Option
-from lar.options.table import (
-    BATCH_SIZE,
-    INPUT,
-    LAYOUT_CHOICES,
-    MULTITHREAD,
-    OPTIONS,
-    THREAD,
-    WORKSPACE_LIMIT,
-    one_of,
-)
+from lar.options.table import BATCH_SIZE, INPUT, NO_ARENA, THREAD, WORKSPACE_LIMIT
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
 from lar.profiles.devices import device_kind
 from lar.profiles.intervals import (
@@ -30,35 +26,28 @@ from lar.profiles.intervals import (
     total_of,
 )
 from lar.profiles.operator_filter import only_moves
-from lar.profiles.totals import group_by_type
-from lar.records.profile import Interval, Profile
+from lar.profiles.totals import group_by_operator
+from lar.records.profile import Execution, Interval, Profile, ProfiledOperator
+from lar.records.settings import OptionValue
+from lar.records.tuning import Choice
 
-DOMINATING = "dominating type"
-
-# Flags that are set already and can be set otherwise.
-ADJUSTABLE = (INPUT, BATCH_SIZE, MULTITHREAD, THREAD, WORKSPACE_LIMIT)
-
-
-class Advice(NamedTuple):
-    """The options that an engine's run can change: for each rule those to try, the best first.
-
-    `of_cpus` are those that mean nothing on a device, `of_devices` those that mean nothing on a
-    CPU's; `values` are what to give the flags that need a value.
-    """
-
-    flags: Mapping[str, tuple[Option[Any], ...]] = {}
-    of_cpus: tuple[Option[Any], ...] = ()
-    of_devices: tuple[Option[Any], ...] = ()
-    values: Mapping[Option[Any], str] = {}
+# A setting that is not expected to save so much of an iteration is not suggested.
+LEAST_GAIN = 0.03
 
 
 @dataclass(frozen=True)
 class Recommendation:
     """One suggestion.
 
-    `rule` is a key of `Advice.flags`; `share` is the figure it rests on, from 0 to 1, beyond
-    `limit`; `text` is the whole sentence, figure included, for a person; `flags` are those of
-    `lar run`.
+    Attributes:
+        rule: its name.
+        share: the figure that it rests on, from 0 to 1, beyond `limit`.
+        text: the whole sentence, figure and flags included, for a person.
+        flags: those of `lar run`; all of them together.
+        gain: the part of an iteration that it is expected to save; None for a note, which names
+            no setting that could be tried against the run.
+        choice: the setting, None for a note.
+        without: the keys of options that the run has set and that the setting takes the place of.
     """
 
     rule: str
@@ -66,6 +55,14 @@ class Recommendation:
     limit: float
     text: str
     flags: tuple[str, ...]
+    gain: float | None = None
+    choice: Choice | None = None
+    without: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        """The options that it sets."""
+        return self.choice.options if self.choice else {}
 
 
 class Figure(NamedTuple):
@@ -75,54 +72,134 @@ class Figure(NamedTuple):
     text: str
 
 
-class Rule(NamedTuple):
-    """A rule applies if its figure is above `limit` or, if that `is_least`, below it; `figure` is
-    None for a profile that does not have it."""
+class Prospect(NamedTuple):
+    """A setting of an engine that a profile speaks for.
+
+    `gain` is the part of an iteration that it is expected to save; `advice` is what it does, in
+    words that the flags follow. `without` are the keys of options that it takes the place of. A
+    note has no choice.
+    """
+
+    rule: str
+    choice: Choice | None
+    gain: float
+    figure: Figure
+    limit: float
+    advice: str
+    without: tuple[str, ...] = ()
+
+
+class Note(NamedTuple):
+    """A rule of all engines: it applies if its figure is above `limit` or, if that `is_least`,
+    below it; `figure` is None for a profile that does not have it. `flags` are those that may
+    help, of which an engine honours some."""
 
     name: str
     figure: Callable[[Profile], Figure | None]
     limit: float
     advice: str
+    flags: tuple[Option[Any], ...] = ()
     is_least: bool = False
 
     def applies(self, share: float) -> bool:
         return share < self.limit if self.is_least else share > self.limit
 
 
-def recommendations_of(profile: Profile, advice: Advice) -> tuple[Recommendation, ...]:
-    """Return what fits a profile, in the order of the rules. The advice is that of the profile's
-    engine."""
+class Shown:
+    """Where the time of a profile's iterations goes; times are nanoseconds of one iteration."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    @cached_property
+    def step_ns(self) -> float:
+        """The median iteration, 0 if nothing was timed."""
+        durations = [step.duration_ns for step in steps_of(self.profile)]
+        return statistics.median(durations) if durations else 0.0
+
+    @cached_property
+    def unprofiled_ns(self) -> float:
+        """The median iteration without the profiler, as far as it was measured."""
+        cost = self.profile.facts.cost
+        return cost.unprofiled_seconds * 1e9 if cost else self.step_ns
+
+    @cached_property
+    def single_ns(self) -> Mapping[int, float]:
+        """The median time of a single execution of each operator, by its place."""
+        return {
+            place: statistics.median(each.compute_ns for each in executions)
+            for place, executions in self._executions.items()
+        }
+
+    @cached_property
+    def operator_ns(self) -> Mapping[int, float]:
+        """The time of each operator in an iteration, by its place: disturbed ones count little."""
+        steps = max(1, len(steps_of(self.profile)))
+        return {
+            place: self.single_ns[place] * len(executions) / steps
+            for place, executions in self._executions.items()
+        }
+
+    @cached_property
+    def whole_ns(self) -> float:
+        """An iteration, or all of its operators where several run at once."""
+        return max(self.step_ns, self.computing_ns)
+
+    @property
+    def computing_ns(self) -> float:
+        """The time of all operators together."""
+        return sum(self.operator_ns.values())
+
+    @cached_property
+    def is_float(self) -> bool:
+        """Whether an operator that takes most of the time computes in float32."""
+        return self.share(lambda it: any(each.dtype == "float32" for each in it.inputs)) > 0.5
+
+    def share(self, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0) -> float:
+        """Return the part of an iteration that some operators take, of which one execution takes
+        `least_ns` at least."""
+        operators = self.profile.operators
+        found = sum(
+            total
+            for place, total in self.operator_ns.items()
+            if self.single_ns[place] >= least_ns and accepts(operators[place])
+        )
+        return found / self.whole_ns if self.whole_ns else 0.0
+
+    @cached_property
+    def calls(self) -> float:
+        """The executions of operators in an iteration."""
+        steps = max(1, len(steps_of(self.profile)))
+        return sum(len(each) for each in self._executions.values()) / steps
+
+    @cached_property
+    def _executions(self) -> Mapping[int, list[Execution]]:
+        return group_by_operator(self.profile)
+
+    @property
+    def idle_cpus(self) -> float | None:
+        """How many CPUs of the machine stood idle on average, None if that was not measured."""
+        cpu = self.profile.facts.cpu
+        if cpu.system_percent is None or not cpu.count:
+            return None
+        return min(max(0.0, cpu.count * (100 - cpu.system_percent) / 100), cpu.count)
+
+
+def notes_of(profile: Profile, honoured: Collection[str]) -> tuple[Recommendation, ...]:
+    """Return what fits a profile of any engine, in the order of the rules; `honoured` are the keys
+    of the options that its engine takes."""
     found = []
-    for rule in RULES:
-        figure = rule.figure(profile)
-        if figure is None or not rule.applies(figure.share):
+    for note in NOTES:
+        figure = note.figure(profile)
+        if figure is None or not note.applies(figure.share):
             continue
-        flags = flags_for(profile, rule.name, advice)
-        # There is always an operator type that takes the most: without a flag to try, it says
-        # nothing.
-        if flags or rule.name != DOMINATING:
-            tries = f": {', '.join(flags)}" if flags else ""
-            text = f"{figure.text}; {rule.advice}{tries}"
-            found.append(Recommendation(rule.name, figure.share, rule.limit, text, flags))
+        flags = tuple(
+            each.flag for each in note.flags if not each.by_engine or each.key in honoured
+        )
+        tries = f": {', '.join(flags)}" if flags else ""
+        text = f"{figure.text}; {note.advice}{tries}"
+        found.append(Recommendation(note.name, figure.share, note.limit, text, flags))
     return tuple(found)
-
-
-def flags_for(profile: Profile, rule: str, advice: Advice) -> tuple[str, ...]:
-    """Return the flags of a rule that the engine honours and the run has not set. Left out are
-    other layouts if the run has chosen one, flags for a CPU on a device, and more threads than the
-    machine has cores."""
-    facts = profile.facts
-    chosen = {option for option in OPTIONS if option.is_given(facts.options)}
-    if one_of(LAYOUT_CHOICES, facts.options):
-        chosen |= set(LAYOUT_CHOICES)
-    unfit = {
-        *(advice.of_cpus if profile.on_device else advice.of_devices),
-        *(chosen - set(ADJUSTABLE)),
-    }
-    if rule == DOMINATING and (facts.threads or facts.cpu.count) >= facts.cpu.count:
-        unfit.add(MULTITHREAD)
-    options = (each for each in advice.flags.get(rule, ()) if each not in unfit)
-    return tuple(" ".join(filter(None, (each.flag, advice.values.get(each)))) for each in options)
 
 
 def figure_of_input(profile: Profile) -> Figure | None:
@@ -187,19 +264,6 @@ def figure_of_utilization(profile: Profile) -> Figure | None:
     return Figure(share, f"the device computes for {share:.1%} of the iterations")
 
 
-def figure_of_algorithms(profile: Profile) -> Figure | None:
-    times = {
-        name: sum(each.compute_ns for each in executions)
-        for name, executions in group_by_type(profile).items()
-    }
-    total = sum(times.values())
-    if len(times) < 2 or not total:
-        return None
-    name = max(times, key=lambda name: times[name])
-    share = times[name] / total
-    return Figure(share, f"operators of the type {name} take {share:.1%} of the operators' time")
-
-
 def figure_of_memory(profile: Profile) -> Figure | None:
     kind = device_kind(profile.facts.device)
     capacity = next((d.memory_bytes for d in profile.devices if d.kind == kind), None)
@@ -228,21 +292,35 @@ def share_of_steps(profile: Profile, intervals: Iterable[Interval]) -> float | N
     )
 
 
-RULES = (
-    Rule("data input", figure_of_input, 0.05, "feed arrays of the model's own type and layout"),
-    Rule(
-        "dispatch", figure_of_dispatch, 0.10, "make the dispatch cheaper, or each operator larger"
+NOTES = (
+    Note(
+        "data input",
+        figure_of_input,
+        0.05,
+        "feed arrays of the model's own type and layout",
+        (INPUT,),
     ),
-    Rule("copies", figure_of_copies, 0.10, "keep the operators in one layout"),
-    # Of what the threads could use.
-    Rule(
-        "threads",
-        figure_of_threads,
+    Note(
+        "dispatch",
+        figure_of_dispatch,
+        0.10,
+        "for more items in a second, make each operator larger",
+        (BATCH_SIZE,),
+    ),
+    Note("copies", figure_of_copies, 0.10, "keep the operators in one layout"),
+    Note(
+        "utilization",
+        figure_of_utilization,
         0.50,
-        "run on fewer threads, or bind them to cores",
+        "give it more at once",
+        (BATCH_SIZE, THREAD),
         is_least=True,
     ),
-    Rule("utilization", figure_of_utilization, 0.50, "give it more at once", is_least=True),
-    Rule(DOMINATING, figure_of_algorithms, 0.50, "try other algorithms, layouts or types for them"),
-    Rule("memory", figure_of_memory, 0.90, "make the batch or the algorithms' workspace smaller"),
+    Note(
+        "memory",
+        figure_of_memory,
+        0.90,
+        "make the batch or the algorithms' workspace smaller",
+        (WORKSPACE_LIMIT, NO_ARENA, BATCH_SIZE),
+    ),
 )

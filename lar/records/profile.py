@@ -396,7 +396,8 @@ class DeviceFacts(
 
 
 class Machine(TypedDict, total=False):
-    """The machine of a run, with the fields of `lar.records.run.MachineFacts`."""
+    """The machine of a run, with the fields of `lar.records.run.MachineFacts`; `instruction_sets`
+    are its vendor and what its processor can do, as `read_instruction_sets` returns them."""
 
     system: str
     processor: str
@@ -412,6 +413,7 @@ class Machine(TypedDict, total=False):
     cpu_limit: float | None
     variables: dict[str, str]
     architecture: str
+    instruction_sets: str
 
 
 class ProfileFacts(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from operator import itemgetter
 from typing import Any
 
+from lar.errors import printable
 from lar.reports.model import ANY_DIGITS, AnyTable, Column
 from lar.reports.pages import Section, format_page
 from lar.reports.pages.tables import page_table
@@ -30,7 +32,9 @@ def format_html(report: Report) -> str:
             for section, table in zip(sections, report.tables, strict=True)
         ]
     }
-    return format_page(title, title, sections, figures, [SCRIPT])
+    words = "".join(f"<p>{escape(printable(text))}</p>" for text in report.summary)
+    summary = [Section("summary", "Summary", words=words)] if words else []
+    return format_page(title, title, [*summary, *sections], figures, [SCRIPT])
 
 
 def figures_of(table: AnyTable) -> dict[str, Any]:

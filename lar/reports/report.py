@@ -17,6 +17,7 @@ class Report:
     it is not None, is what JSON is made of instead, and `page` a whole HTML page. `title` is the
     page's, where it is not that of a profile's report. On a terminal lines are wrapped, but those
     for another program are not.
+    `summary` are the paragraphs on top of the text and of the page, but not of a text for programs.
     """
 
     style: str
@@ -26,6 +27,7 @@ class Report:
     page: str = ""
     title: str = ""
     is_for_programs: bool = False
+    summary: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -37,6 +39,8 @@ class Report:
 
     def lines_for(self, screen: Screen) -> list[str]:
         lines: list[str] = []
+        for text in () if self.is_for_programs else self.summary:
+            lines += [*screen.wrap(printable_text(text)), ""]
         for part in self.body:
             if not isinstance(part, str):
                 lines += format_table(part, screen)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 from lar.errors import EXIT_CODES, error_of_write
 from lar.measurement.listener import Listener
+from lar.measurement.machine import read_instruction_sets
 from lar.measurement.rows import SampleRows
 from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
-    from lar.records.profile import Cost
+    from lar.records.profile import Cost, Machine
 
 PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "profile")
 # Enough for a median; a long profiled run should not take twice as long for it.
@@ -137,7 +138,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     trace.facts = msgspec.structs.replace(
         trace.facts,
         arguments=command_line(),
-        machine=asdict(result.machine) if result.machine else {},
+        machine=machine_of(result),
         peak_memory_bytes=result.peak_memory_bytes,
         cost=cost_of(result),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
@@ -145,6 +146,15 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     watch_open_ranges(place, t0_ns)
     ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
     write_with(trace, ranges, {PYTHON_THREAD: "python"} if ranges else {}, path)
+
+
+def machine_of(result: RunResult) -> Machine:
+    """Return the machine of a run, with what its processor can do."""
+    if result.machine is None:
+        return {}
+    known: Machine = {**asdict(result.machine)}  # type: ignore[typeddict-item]
+    known["instruction_sets"] = read_instruction_sets()
+    return known
 
 
 def command_line() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lar.engines.driver import Driver
     from lar.engines.engine import Isolation, Site
     from lar.engines.option_rows import OptionRow
+    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.run import ModelInfo, RunContext, RunSpec
     from lar.records.tuning import Dimension
 
@@ -55,6 +56,11 @@ class FakeEngine(Engine):
         from lar.engines.fake.script import read_script
 
         return read_script(model).dimensions
+
+    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
+        from lar.engines.fake.script import prospects_of
+
+        return prospects_of(Path(shown.profile.facts.model.path))
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)

@@ -38,7 +38,9 @@ The factors of all effects are multiplied with the times, the errors are added t
 file of `--fast-run-algo-policy`, with the values of the options in `search_depends`. That option
 has no effect where the file is missing or was written with other values. A fault may happen `at`
 search.
-`dimensions` are what a search for the fastest settings tries (`lar.records.tuning`).
+`dimensions` are what a search for the fastest settings tries (`lar.records.tuning`). A profile
+suggests those choices that `"gains": {"nchw44": 0.4}` names, with the part of an iteration that
+they are expected to save.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,6 +102,7 @@ from lar.records.tuning import Dimension, OptionValue
 if TYPE_CHECKING:
     import numpy as np
 
+    from lar.profiles.recommendations import Prospect
     from lar.records.profile import Execution, Step
 
 
@@ -238,6 +241,7 @@ class Script:
     search_seconds: float = 0.0
     search_depends: tuple[str, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
+    gains: dict[str, float] = field(default_factory=dict)
 
 
 class ScriptedProfiler:
@@ -305,6 +309,21 @@ def read_model(path: Path) -> ModelInfo:
         weight_bytes=0,
         flops=0,
     )
+
+
+def prospects_of(path: Path) -> Iterator[Prospect]:
+    """Yield the suggestions of a script, as far as there is one."""
+    from lar.profiles.recommendations import Figure, Prospect
+
+    try:
+        script = read_script(path)
+    except UsageError:
+        return
+    for choice in (each for dimension in script.dimensions for each in dimension.choices):
+        if choice.name in script.gains:
+            gain = script.gains[choice.name]
+            figure = Figure(gain, f"the script takes {gain:.1%} of an iteration")
+            yield Prospect("script", choice, gain, figure, 0.0, "have it take less")
 
 
 def describe_progress(spec: RunSpec) -> str:

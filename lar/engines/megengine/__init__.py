@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,23 +10,11 @@ from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, DriverEntry, Engine,
 from lar.engines.formats import MEGENGINE
 from lar.engines.megengine.lean_import import LITE_LIBRARY
 from lar.options.table import (
-    BATCH_SIZE,
-    ENABLE_FUSE_PREPROCESS,
-    ENABLE_IOC16,
-    ENABLE_NCHW44,
     FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     FULL_RUN,
-    INPUT,
-    LAYOUT_TRANSFORM,
-    MULTI_THREAD_CORE_IDS,
-    MULTITHREAD,
-    RECORD_COMP_SEQ,
     TENSORRT_CACHE,
-    THREAD,
-    WEIGHT_PREPROCESS,
     WINOGRAD_TRANSFORM,
-    WORKSPACE_LIMIT,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +27,7 @@ if TYPE_CHECKING:
     from lar.errors import LarError
     from lar.measurement.listener import Listener
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Advice
+    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
     from lar.records.testcase import Case
@@ -128,25 +116,10 @@ class MegEngine(Engine):
 
         return CACHES
 
-    @property
-    def advice(self) -> Advice:
-        from lar.profiles.recommendations import Advice
+    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
+        from lar.engines.megengine.advice import prospects_of
 
-        return Advice(
-            flags={
-                "data input": (ENABLE_FUSE_PREPROCESS, INPUT),
-                "dispatch": (RECORD_COMP_SEQ, BATCH_SIZE),
-                "copies": (ENABLE_NCHW44, LAYOUT_TRANSFORM),
-                "threads": (MULTITHREAD, MULTI_THREAD_CORE_IDS),
-                "utilization": (BATCH_SIZE, THREAD),
-                "dominating type": (
-                    *(FAST_RUN, ENABLE_NCHW44, MULTITHREAD),
-                    *(WEIGHT_PREPROCESS, ENABLE_IOC16),
-                ),
-                "memory": (WORKSPACE_LIMIT, BATCH_SIZE),
-            },
-            of_cpus=(ENABLE_NCHW44, MULTITHREAD),
-        )
+        return prospects_of(shown, site)
 
     @property
     def operator_kinds(self) -> OperatorKinds:

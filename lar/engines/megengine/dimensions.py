@@ -87,11 +87,17 @@ DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
-    """Return what can matter for a model at a site, in the order in which candidates name it; of
-    each dimension the most promising choice first, with which a search begins."""
-    on_cpu, traits = site.device == "cpu", known_traits_of(str(model))
-    if traits is None:  # any operators may be among them
-        traits = ALL_TRAITS
+    """Return what can matter for a model file at a site."""
+    traits = known_traits_of(str(model))
+    # Of a file that cannot be read, any operators may be among its own.
+    return dimensions_with(ALL_TRAITS if traits is None else traits, site)
+
+
+def dimensions_with(traits: frozenset[str], site: Site) -> tuple[Dimension, ...]:
+    """Return what can matter at a site for a model with these traits, in the order in which
+    candidates name it; of each dimension the most promising choice first, with which a search
+    begins."""
+    on_cpu = site.device == "cpu"
     table: dict[str, tuple[Choice, ...]] = {
         "layout": tuple(layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda()),
         "algorithms": (

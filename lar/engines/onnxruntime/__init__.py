@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +17,20 @@ from lar.engines.engine import (
 from lar.engines.formats import ONNX, ORT
 from lar.options.table import (
     ALLOW_EXTERNAL_DATA,
-    BATCH_SIZE,
     BIN_IO_DUMP,
     C_OPR_LIB,
     CPU,
     CUDA,
     DISABLE_OPTIMIZER,
     ENABLE_NCHW88,
-    FAST_RUN,
     FAST_RUN_ALGO_POLICY,
     GRAPH_OPTIMIZATION_LEVEL,
-    INPUT,
     IO_DUMP,
     IO_DUMP_STDERR,
     IO_DUMP_STDOUT,
     MODEL_DUMP,
-    MULTI_THREAD_CORE_IDS,
-    MULTITHREAD,
     PROVIDER,
     RANGE,
-    THREAD,
     WEIGHT_PREPROCESS,
 )
 
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
     from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
     from lar.engines.option_rows import OptionRow
     from lar.options.rules import Rule
-    from lar.profiles.recommendations import Advice
+    from lar.profiles.recommendations import Prospect, Shown
     from lar.records.profile import Profile
     from lar.records.run import ModelInfo, RunContext, RunSpec
     from lar.records.tuning import Dimension
@@ -106,26 +100,10 @@ class OnnxRuntime(Engine):
 
         return CACHES
 
-    @property
-    def advice(self) -> Advice:
-        from lar.profiles.recommendations import Advice
+    def prospects(self, shown: Shown, site: Site) -> Iterable[Prospect]:
+        from lar.engines.onnxruntime.advice import prospects_of
 
-        return Advice(
-            flags={
-                "data input": (INPUT,),
-                "dispatch": (BATCH_SIZE,),
-                "copies": (DISABLE_OPTIMIZER,),
-                "threads": (MULTITHREAD, MULTI_THREAD_CORE_IDS),
-                "utilization": (BATCH_SIZE, THREAD),
-                # Its blocked layout and its transformed weights are there unasked.
-                "dominating type": (FAST_RUN, MULTITHREAD),
-                "memory": (BATCH_SIZE,),
-            },
-            of_cpus=(DISABLE_OPTIMIZER, MULTITHREAD),
-            of_devices=(FAST_RUN,),
-            # Its layout in blocks is what makes it convert tensors on a CPU.
-            values={DISABLE_OPTIMIZER: "NchwcTransformer"},
-        )
+        return prospects_of(shown, site)
 
     @property
     def operator_kinds(self) -> OperatorKinds:

@@ -18,7 +18,12 @@ from lar.reports.pages import Section, format_page, read_resource
 from lar.reports.pages.tables import PageTable
 from lar.reports.report import Report
 from lar.reports.styles.html.comparison import comparison_of
-from lar.reports.styles.html.facts import format_cards, format_overview, format_recommendations
+from lar.reports.styles.html.facts import (
+    format_cards,
+    format_overview,
+    format_recommendations,
+    format_summary,
+)
 from lar.reports.styles.html.memory import memory_curves, peak_tables
 from lar.reports.styles.html.series import breakdowns_of, latency_of, roofline_of
 from lar.reports.styles.html.tables import kernel_table, operator_table, range_table, type_table
@@ -123,7 +128,7 @@ def format_profile_page(
 ) -> str:
     """Return the page; the figures are for its script."""
     words = {
-        "overview": f"{format_cards(profile)}{format_overview(profile)}",
+        "overview": f"{format_summary(profile)}{format_cards(profile)}{format_overview(profile)}",
         "recommendations": format_recommendations(profile),
     }
     sections = [view._replace(words=words.get(view.name, "")) for view in views]

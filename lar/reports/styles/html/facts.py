@@ -10,6 +10,7 @@ from lar.errors import printable
 from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
 from lar.profiles.roofline import describe_measurement
+from lar.profiles.summary import summarize
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
 
@@ -56,6 +57,8 @@ def text_of(value: object) -> str:
 def describe_machine(facts: ProfileFacts) -> str:
     parts = []
     for key, value in facts.machine.items():
+        if key == "instruction_sets":  # too many to be read
+            continue
         name = key.removesuffix("_bytes").replace("_", " ")
         if name != key.replace("_", " ") and isinstance(value, int):
             parts.append(f"{name} {value / 2**30:.1f} GiB")
@@ -140,6 +143,11 @@ def format_overview(profile: Profile) -> str:
     missing = format_list(map(printable, profile.facts.dropped))
     missing = missing or "<p>Nothing that it was asked for.</p>"
     return f"{facts}<h3>What the engine could not report</h3>{missing}"
+
+
+def format_summary(profile: Profile) -> str:
+    text = summarize(profile, recommendations_for(profile))
+    return f"<p>{escape(printable(text))}</p>" if text else ""
 
 
 def format_recommendations(profile: Profile) -> str:

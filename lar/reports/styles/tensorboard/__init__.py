@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from lar.engines import recommendations_for
@@ -143,4 +142,16 @@ def recommendations_view_of(profile: Profile) -> View:
         columns=RECOMMENDATION_COLUMNS,
         rows=tuple(found),
     )
-    return View([asdict(each) for each in found], (table,)) if found else View(None)
+    return View([*map(document_of, found)], (table,)) if found else View(None)
+
+
+def document_of(found: Recommendation) -> dict[str, Any]:
+    """Return a recommendation as it stands in the JSON."""
+    return {
+        "rule": found.rule,
+        "share": found.share,
+        "limit": found.limit,
+        "text": found.text,
+        "flags": list(found.flags),
+        "gain": found.gain,
+    }

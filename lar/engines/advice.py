@@ -1,0 +1,147 @@
+"""What to try next with the run of a profile, on the machine that made it.
+
+An engine says what its own settings may save (`Engine.prospects`), out of what a search for the
+fastest settings tries at that site. Here are left out those that the run has set or that save too
+little, and the others stand in the order of what they are expected to save.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lar.engines.engine import Engine, Site
+from lar.measurement.machine import read_instruction_sets, read_machine
+from lar.options.command_line import format_flags
+from lar.options.table import BY_KEY, ENGINE_ENV, ENGINE_FIX, LAYOUT_CHOICES
+from lar.profiles.recommendations import (
+    LEAST_GAIN,
+    Prospect,
+    Recommendation,
+    Shown,
+    notes_of,
+)
+from lar.records.profile import Machine, Profile
+
+# What distinguishes a machine from another: a profile is made on one, and read on any.
+DISTINGUISHING = ("processor", "architecture", "cores", "usable_cores", "cpu_limit")
+# Options of which several values go together.
+JOINED = frozenset({ENGINE_ENV.key, ENGINE_FIX.key})
+# A file may claim any number.
+MOST_CORES = 4096
+# What a file stands for that a search writes first.
+NEW_FILE = "FILE"
+
+
+def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recommendation, ...]:
+    """Return the suggestions for the run of a profile: settings to try, the most promising first,
+    then notes. Without an engine there are notes alone."""
+    shown = Shown(profile)
+    settings: list[Recommendation] = []
+    if engine is not None and shown.step_ns:
+        prospects = [
+            each
+            for each in engine.prospects(shown, site_of(profile))
+            if is_open(each, profile.facts.options)
+        ]
+        prospects.sort(key=lambda each: (each.choice is None, -each.gain))
+        settings = [recommendation_of(each) for each in prospects]
+    honoured = engine.rows.keys() if engine else ()
+    return (*settings, *notes_of(profile, honoured))
+
+
+def is_open(prospect: Prospect, given: Mapping[str, Any]) -> bool:
+    """Return whether a prospect is worth a try, and the run has not set what it sets, nor another
+    layout."""
+    choice = prospect.choice
+    if choice is None:
+        return True
+    if prospect.gain < LEAST_GAIN:
+        return False
+    keys = {*choice.options, *choice.search, choice.cache} - {""}
+    taken = {key for key, value in given.items() if value} - {*prospect.without}
+    layouts = {option.key for option in LAYOUT_CHOICES}
+    if keys & layouts and taken & layouts:
+        return False
+    return not (keys - JOINED) & taken
+
+
+def recommendation_of(prospect: Prospect) -> Recommendation:
+    """Return a prospect with its sentence."""
+    flags = tuple(flags_of(prospect))
+    tries = f": {' '.join(flags)}" if flags else ""
+    text = f"{prospect.figure.text}; {prospect.advice}{tries}"
+    return Recommendation(
+        prospect.rule,
+        prospect.figure.share,
+        prospect.limit,
+        text,
+        flags,
+        gain=prospect.gain if prospect.choice else None,
+        choice=prospect.choice,
+        without=prospect.without,
+    )
+
+
+def flags_of(prospect: Prospect) -> Iterator[str]:
+    """Yield the flags of a prospect, each with its value; of one that only leaves options out,
+    those, after a word that says so."""
+    choice = prospect.choice
+    if choice is None:
+        return
+    options = {**choice.options, **choice.search}
+    if choice.cache:
+        options[choice.cache] = NEW_FILE
+    for key, value in options.items():
+        if text := format_flags({key: value}):
+            yield text
+    if not options:
+        yield f"without {', '.join(BY_KEY[key].flag for key in prospect.without)}"
+
+
+def site_of(profile: Profile) -> Site:
+    """Return where the run of a profile took place, as far as the profile says it.
+
+    Older profiles lack its instruction sets: they are this machine's where it seems to be the same
+    one, and else none, so that nothing is suggested that needs them.
+    """
+    facts, machine = profile.facts, profile.facts.machine
+    count = machine.get("usable_cores") or facts.cpu.count or facts.threads or 1
+    cores = tuple(machine.get("affinity") or range(min(count, MOST_CORES)))
+    limit = machine.get("cpu_limit")
+    processor = machine.get("instruction_sets", "")
+    if not processor and not describe_other_machine(profile):
+        processor = read_instruction_sets()
+    return Site(
+        cores=cores[: max(1, math.ceil(min(limit, MOST_CORES)))] if limit else cores,
+        processor=processor or "unknown ",
+        device=facts.device if profile.on_device else "cpu",
+        environment={**machine.get("variables", {}), **dict(variables_of(facts.options))},
+    )
+
+
+def variables_of(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    texts = options.get(ENGINE_ENV.key) or ()
+    for text in [texts] if isinstance(texts, str) else texts:
+        name, _, value = str(text).partition("=")
+        yield name, value
+
+
+def describe_other_machine(profile: Profile) -> str:
+    """Return in what the machine of a profile is another than this one; empty if it is the same as
+    far as the profile says it."""
+    theirs: Machine = profile.facts.machine
+    if not theirs.get("processor"):
+        return "the profile does not say which machine it was made on"
+    here = read_machine()
+    found = []
+    for name in DISTINGUISHING:
+        its, mine = theirs.get(name), getattr(here, name)
+        if name in theirs and its != mine and (its or mine):
+            found.append(f"its {name.replace('_', ' ')} {describe(its)}, here {describe(mine)}")
+    return "; ".join(found)
+
+
+def describe(value: object) -> str:
+    return "unlimited" if value is None else str(value)

@@ -1,0 +1,130 @@
+"""The paragraph on top of a report: what takes the time, what limits it, what to try, the cost of
+profiling, how disturbed the run was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lar.profiles.costs import describe_cost
+from lar.profiles.recommendations import Recommendation, Shown
+from lar.profiles.roofline import (
+    Bound,
+    Work,
+    host_peak_of,
+    piece_of,
+    savings_of,
+    work_of,
+)
+from lar.profiles.totals import group_by
+from lar.records.profile import Profile
+
+# Types of operators that are named, and the part of the operators' time that is worth naming.
+MOST_TYPES = 2
+LEAST_SHARE = 0.10
+# Suggestions that are named.
+MOST_TRIES = 2
+
+# What binds the work of a type of operators, and how near to the machine's roofs it comes.
+BOUNDS: Mapping[Bound, str] = {
+    "compute": "{name} is bound by computing: {reached} of this machine",
+    "memory": "{name} is bound by memory: {reached} of this machine",
+    "cache": "{name} moves more than the main memory could, out of the caches",
+    "latency": "{name} is far from the roofs of this machine, at {reached}: it is bound by latency",
+}
+NOTHING = "nothing to try: no other setting of {engine} is expected to make it faster here"
+
+
+def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
+    """Return the paragraph about a profile, empty if nothing was timed.
+
+    `found` are the recommendations for it. The times of operators are those that the report has:
+    without what profiling cost, where that is much (`lar.profiles.costs`).
+    """
+    shown = Shown(profile)
+    if not shown.step_ns:
+        return ""
+    sentences = (
+        *sentences_of_time(shown),
+        *sentences_of_limit(shown),
+        *sentences_of_tries(profile, found),
+        describe_cost(profile).removesuffix("."),
+    )
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)
+
+
+def sentences_of_time(shown: Shown) -> Iterator[str]:
+    """Yield what an iteration takes, and which operators take most of it."""
+    profile = shown.profile
+    count = len(profile.timed_steps())
+    length = f"an iteration takes {format_ns(shown.step_ns)}"
+    yield f"{length} (median of {count})" if count > 1 else length
+    total = shown.computing_ns
+    if not total:
+        return
+    by_type = group_by(shown.operator_ns, lambda place: profile.operators[place].type)
+    times = {name: sum(shown.operator_ns[it] for it in its) for name, its in by_type.items()}
+    order = sorted(times, key=lambda name: -times[name])
+    named = [name for name in order[:MOST_TYPES] if times[name] >= LEAST_SHARE * total]
+    parts = [
+        f"{name} {times[name] / total:.0%} ({len(by_type[name])} operators)"
+        if len(by_type[name]) > 1
+        else f"{name} {times[name] / total:.0%}"
+        for name in named or order[:1]
+    ]
+    slowest = max(shown.operator_ns, key=lambda place: shown.operator_ns[place])
+    own = shown.operator_ns[slowest]
+    yield (
+        f"of the operators' time {' and '.join(parts)}; the slowest is "
+        f"{profile.operators[slowest].name} with {format_ns(own)} ({own / total:.1%})"
+    )
+
+
+def sentences_of_limit(shown: Shown) -> Iterator[str]:
+    """Yield what binds the type of operators that takes most time, and what roofs would save."""
+    profile = shown.profile
+    peak = host_peak_of(profile)
+    if peak is None or not shown.computing_ns:
+        return
+    name, work = busiest_type(shown)
+    computing, moving = work.compute_percent(peak), work.memory_percent(peak)
+    reached = " and ".join(
+        f"{percent:.0f}% of the {what}"
+        for percent, what in ((computing, "peak of operations"), (moving, "bandwidth"))
+        if percent is not None
+    )
+    if bound := work.bound(peak):
+        yield BOUNDS[bound].format(name=name, reached=reached)
+    savings = savings_of(profile)
+    place = max(savings, key=lambda each: savings[each], default=None)
+    if place is not None and sum(savings.values()) >= LEAST_SHARE * shown.step_ns:
+        yield (
+            f"at their roofs operators would save {format_ns(sum(savings.values()))} of it, first "
+            f"of all {profile.operators[place].name} ({format_ns(savings[place])})"
+        )
+
+
+def busiest_type(shown: Shown) -> tuple[str, Work]:
+    """Return the type of operators that takes most time, and its work in an iteration."""
+    operators = shown.profile.operators
+    by_type = group_by(shown.operator_ns, lambda place: operators[place].type)
+    name = max(by_type, key=lambda each: sum(shown.operator_ns[it] for it in by_type[each]))
+    pieces = (piece_of(operators[it], round(shown.operator_ns[it]), it) for it in by_type[name])
+    return name, work_of(pieces)
+
+
+def sentences_of_tries(profile: Profile, found: Sequence[Recommendation]) -> Iterator[str]:
+    """Yield what to try, or that nothing is expected to help."""
+    settings = [each for each in found if each.gain is not None]
+    if settings:
+        flags = [" ".join(each.flags) for each in settings[:MOST_TRIES]]
+        yield f"to try: {', or '.join(flags)}, since {settings[0].text.rpartition('; ')[0]}"
+    elif profile.facts.engine:
+        yield NOTHING.format(engine=profile.facts.engine)
+
+
+def format_ns(duration_ns: float) -> str:
+    """Return a time in the unit that fits it."""
+    for unit, length in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if duration_ns >= length:
+            return f"{duration_ns / length:.3g} {unit}"
+    return f"{duration_ns:.0f} ns"

@@ -1,0 +1,62 @@
+"""What suggestions for a profile gave when they were tried, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lar.errors import printable
+from lar.profiles.recommendations import Recommendation
+from lar.profiles.summary import NOTHING
+from lar.records.bench import BenchResult, VariantResult
+from lar.records.profile import Profile
+from lar.reports.bench_text import describe_outputs, format_bench
+from lar.reports.text import PAPER, Screen
+
+
+def format_nothing_tried(
+    profile: Profile, found: Sequence[Recommendation], screen: Screen = PAPER
+) -> list[str]:
+    """Return the lines for a profile that no setting is suggested for: that, and the notes."""
+    texts = [NOTHING.format(engine=profile.facts.engine), *(each.text for each in found)]
+    return [line for text in texts for line in screen.wrap(printable(text), "  ")]
+
+
+def format_tried(
+    tried: Sequence[Recommendation], bench: BenchResult, screen: Screen = PAPER
+) -> list[str]:
+    """Return the lines of suggestions that were tried: why, what they give, which is the best."""
+    texts = [f"{number}. {each.text}" for number, each in enumerate(tried, 1)]
+    lines = [line for text in texts for line in screen.wrap(printable(text), "   ")]
+    return [
+        *lines,
+        "",
+        *format_bench(bench, screen),
+        *screen.wrap(printable(describe_best(bench)), "  "),
+    ]
+
+
+def describe_best(bench: BenchResult) -> str:
+    """Return which setting is the fastest whose outputs are right, and the command that has it."""
+    best, ratio = None, 1.0
+    for variant in bench.variants:
+        found = ratio_of(variant)
+        if found is not None and found < ratio and is_right(variant):
+            best, ratio = variant, found
+    if best is None or best.spec is None:
+        return "best: none of them is shown to be faster than the run as it was profiled"
+    outputs = best.output_difference
+    checked = f", outputs {describe_outputs(outputs)}" if outputs else ""
+    return f"best: {best.name}, {1 / ratio:.2f} times as fast{checked}"
+
+
+def ratio_of(variant: VariantResult) -> float | None:
+    """Return the time of a variant over the profiled run's, if it is shown to be faster."""
+    difference = variant.difference
+    is_faster = difference is not None and difference.verdict == "faster"
+    return difference.ratio if difference is not None and is_faster else None
+
+
+def is_right(variant: VariantResult) -> bool:
+    """Return whether the outputs of a variant were compared and do not differ."""
+    outputs = variant.output_difference
+    return variant.status == "ok" and outputs is not None and outputs.agreement != "different"
