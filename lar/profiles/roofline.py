@@ -31,6 +31,9 @@ Bound = Literal["compute", "memory", "cache", "latency"]
 # latency is below the same figure.
 NEAR_PERCENT = 60.0
 
+# Engines record whole microseconds: of a shorter call the rate may be anything.
+SHORTEST_NS = 2000
+
 # Types of values that say where and how much, beside those that are computed with.
 INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
@@ -80,10 +83,14 @@ class Work:
     `flops` and `size_bytes` are of those pieces alone whose figures are known, None where no
     piece has them; the shares say of how much of the pieces' time that is. Below 1 each figure
     made of them is a lower bound. `parts` has the same by operator.
+
+    `typical_ns` is the time without disturbances, the median of each operator times its calls:
+    rates are by it.
     """
 
     calls: int
     total_ns: int
+    typical_ns: float
     flops: int | None = None
     size_bytes: int | None = None
     flops_share: float = 0.0
@@ -95,13 +102,18 @@ class Work:
         return self.total_ns / self.calls
 
     @property
+    def typical_call_ns(self) -> float:
+        """The median of one call; of several operators the mean of their medians."""
+        return self.typical_ns / self.calls if self.calls else 0.0
+
+    @property
     def flops_per_second(self) -> float | None:
-        return None if self.flops is None else quotient(self.flops * 1e9, self.total_ns)
+        return None if self.flops is None else quotient(self.flops * 1e9, self.typical_ns)
 
     @property
     def bytes_per_second(self) -> float | None:
         """The bandwidth; None also for what moves nothing."""
-        return quotient(self.size_bytes * 1e9, self.total_ns) if self.size_bytes else None
+        return quotient(self.size_bytes * 1e9, self.typical_ns) if self.size_bytes else None
 
     @property
     def is_float32(self) -> bool:
@@ -119,12 +131,21 @@ class Work:
     def compute_percent(self, peak: Peak | None) -> float | None:
         """Return the rate of operations in percent of the peak, which is one of float32: None for
         operations of another type."""
-        if not self.is_float32:
+        if peak is None or not self.is_float32:
             return None
-        return percent_of(self.flops_per_second, peak.flops_per_second if peak else None)
+        return self.believed(percent_of(self.flops_per_second, peak.flops_per_second))
 
     def memory_percent(self, peak: Peak | None) -> float | None:
-        return percent_of(self.bytes_per_second, peak.bytes_per_second if peak else None)
+        """Return the bandwidth in percent of the peak of the main memory."""
+        if peak is None:
+            return None
+        return self.believed(percent_of(self.bytes_per_second, peak.bytes_per_second))
+
+    def believed(self, percent: float | None) -> float | None:
+        """Return a percentage of a peak, None where it is above it only because the calls are too
+        short for the engine's clock."""
+        is_short = self.typical_call_ns < SHORTEST_NS
+        return None if percent is not None and percent > 100 and is_short else percent
 
     def bound(self, peak: Peak | None) -> Bound | None:
         """Return what limits this work: computing or memory, if it is near that roof.
@@ -139,6 +160,8 @@ class Work:
         if moving is not None and moving >= NEAR_PERCENT:
             return "memory" if moving <= 100 else "cache"
         if peak is None or not self.is_float32 or not any(it.has_roof for it in self.parts):
+            return None
+        if moving is None and self.bytes_per_second is not None:
             return None
         # What is not known may be at its roof all the time.
         most_computing = (computing or 0) + 100 * (1 - self.flops_share)
@@ -217,14 +240,17 @@ def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | N
     listed = list(pieces)
     known_flops = [piece for piece in listed if piece.flops is not None]
     known_bytes = [piece for piece in listed if piece.size_bytes is not None]
+    parts = tuple(map(part_of, group_by(listed, lambda piece: piece[1:]).values()))
+    typical_ns = sum(part.calls * part.median_ns for part in parts)
     return Work(
         calls=len(listed) if calls is None else calls,
         total_ns=sum(piece.duration_ns for piece in listed) if total_ns is None else total_ns,
+        typical_ns=typical_ns if total_ns is None else total_ns,
         flops=sum(piece.flops or 0 for piece in known_flops) if known_flops else None,
         size_bytes=sum(piece.size_bytes or 0 for piece in known_bytes) if known_bytes else None,
         flops_share=share_of(known_flops, listed),
         bytes_share=share_of(known_bytes, listed),
-        parts=tuple(map(part_of, group_by(listed, lambda piece: piece[1:]).values())),
+        parts=parts,
     )
 
 

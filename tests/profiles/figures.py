@@ -97,7 +97,9 @@ def ncu_figures(profile: Profile) -> Told:
     for name, metrics in told.items():
         calls, time_ns = metrics[f"{side}__launch_count"], metrics[f"{side}__time_duration.sum"]
         rate, known = metrics[f"{side}__flops.sum.per_second"], f"{side}__flops_known"
-        flops = None if rate is None else rate * calls * time_ns
+        # A rate is that of the median call.
+        typical_ns = metrics[f"{side}__time_duration.median"]
+        flops = None if rate is None else rate * calls * typical_ns
         is_part = any(metric.startswith(known) for metric in metrics)
         figures[name] = Figures(calls, calls * time_ns, None if is_part else flops)
     return figures

@@ -78,14 +78,32 @@ def test_figures_of_a_part_say_of_how_much() -> None:
     ],
 )
 def test_work_is_bound_by_a_roof_only_near_it(piece: Piece, bound: str | None) -> None:
-    assert work_of([piece]).bound(PEAK) == bound
-    assert work_of([piece]).bound(None) is None
+    flops, size_bytes = (each and 10 * each for each in (piece.flops, piece.size_bytes))
+    work = work_of([Piece(10 * piece.duration_ns, flops, size_bytes, piece.is_float32)])
+    assert work.bound(PEAK) == bound
+    assert work.bound(None) is None
 
 
 def test_what_is_far_from_its_roofs_is_so_whatever_is_not_known_of_a_part() -> None:
     known = Piece(900, 30_000, 100)
     assert work_of([known, Piece(100, None, None)]).bound(PEAK) == "latency"
     assert work_of([known, Piece(900, None, 100)]).bound(PEAK) is None
+
+
+def test_a_percentage_above_100_is_withheld_of_calls_too_short_for_the_clock() -> None:
+    for ns, percent, bound in ((500, None, None), (4000, 500, "cache")):
+        work = work_of([Piece(ns, 10, 50 * ns)])
+        assert work.memory_percent(PEAK) == percent
+        assert work.bound(PEAK) == bound
+    assert work_of([Piece(500, 10, 4000)]).memory_percent(PEAK) == 80
+
+
+def test_rates_are_those_of_the_median_call() -> None:
+    calm = [Piece(1000, 50_000, 100, operator=3) for _ in range(9)]
+    disturbed = work_of([*calm, Piece(10**6, 50_000, 100, operator=3)])
+    assert disturbed.compute_percent(PEAK) == 50
+    assert disturbed.typical_call_ns == 1000
+    assert disturbed.average_ns > 100_000
 
 
 def test_a_forwarded_pointer_has_no_bandwidth() -> None:

@@ -77,7 +77,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def sort_launches(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
     """Sort by a figure, ranges before the others."""
     keys: dict[str, Callable[[Row], float | None]] = {
-        "duration": lambda row: row.work.total_ns,
+        "duration": lambda row: row.work.typical_ns,
         "average": lambda row: row.work.average_ns,
         "calls": lambda row: row.work.calls,
         "flops": lambda row: row.work.flops_per_second,

@@ -61,6 +61,9 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
         metrics.append(Metric("cpu__memory_throughput.pct_of_measured_peak", "%", memory))
     saving = row.saving_ns(peak)
     flops, size = giga(work.flops_per_second), giga(work.bytes_per_second)
+    if row.kind != "range":
+        typical = in_unit(work.typical_call_ns, unit)
+        metrics.append(Metric(f"{side}__time_duration.median", unit, typical))
     metrics += [
         Metric(f"{side}__flops.sum.per_second", "Gflop/s", flops),
         Metric(f"{side}__bytes.sum.per_second", "Gbyte/s", size),

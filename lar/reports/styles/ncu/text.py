@@ -83,7 +83,7 @@ def describe_peak(profile: Profile, peak: Peak | None) -> str:
 
 def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
     """Return the notes that the figures shown need."""
-    notes = ["Duration is the mean of one call; a range's is its own, from begin to end."]
+    notes = ["Duration is the median of one call; a range's is its own, from begin to end."]
     if any(0 < share < 1 for row in rows for share in (row.work.flops_share, row.work.bytes_share)):
         notes.append(">= leaves out operators whose FLOPs or bytes are not known.")
     if peak is not None and any(row.saving_ns(peak) is not None for row in rows):
@@ -116,7 +116,7 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
     """Return the table of the rows."""
 
     def duration(it: NumberedRow) -> str:
-        time, chosen = scale_time(it.row.work.average_ns, unit)
+        time, chosen = scale_time(it.row.work.typical_call_ns, unit)
         return f"{format_number(time)} {chosen}"
 
     def of_flops(it: NumberedRow, value: float | None) -> str:
