@@ -124,6 +124,16 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     return take_in_turn(runners)
 
 
+def calm_median(samples: Samples) -> float | None:
+    """Return the median of the iterations that nothing disturbed, None where they are too few; of
+    a run that nothing disturbed it is that of all, however few."""
+    causes = causes_of(samples)
+    calm = in_turn(samples, set(chain.from_iterable(causes.values())))
+    if causes and len(calm) < FEWEST_UNDISTURBED:
+        return None
+    return percentile_of(sorted(calm), 50) if calm else None
+
+
 def median_of_known(values: Sequence[float | None]) -> float | None:
     """Return the median of what is known, None without any."""
     known = sorted(value for value in values if value is not None)

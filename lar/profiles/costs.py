@@ -2,16 +2,19 @@
 
 To record an operator takes an engine a few microseconds, part of them within the time that it
 records. A profiled run is preceded by a plain one, so that the cost of an iteration is known, but
-not how much of it lies in which operator. The estimate here is the least that must: the operators
-of an iteration, one after the other, must fit into what is left of their time without the cost.
+not how much of it lies in which operator. What is sure is that the operators of a plain iteration
+take no more than it does. The estimate here:
 
-    cost of one record = (profiled iteration - plain iteration - time between operators) / records
+    - operators have the part of a plain iteration that they, with the time between them, have of a
+      profiled one;
+    - so much of their recorded time as does not fit into that is the cost. Each record cost the
+      same, but no more than the shortest operator was recorded to take: those with more tensors
+      really cost more, and no operator can have cost more than it took;
+    - if that is not enough, what is left is shortened in proportion: after each record caches are
+      colder, and a machine may have been slower in one run than in the other.
 
-Each record costs the same in this estimate; those of operators with more tensors really cost more.
-An operator cannot have cost more than the shortest takes as recorded, which keeps the estimate
-small where it is another program that made the profiled run slower.
-
-Up to `LIMIT` of a plain iteration the times of operators stay as they were recorded.
+Up to `LIMIT` of a plain iteration the times of operators stay as they were recorded. They also stay
+where too few iterations were calm: then it is not known what the cost is.
 """
 
 from __future__ import annotations
@@ -22,35 +25,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 
-from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.intervals import merge_intervals
 from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
 from lar.profiles.totals import group_by
-from lar.records.profile import Correction, Execution, Interval, Profile, Span
+from lar.records.profile import Correction, Execution, Interval, Profile, Shortening, Span
 
 # A higher cost, as a part of a plain iteration, is taken out of the times of operators.
 LIMIT = 0.10
 
-# Engines record whole microseconds: the shortest operator may take so much more than recorded.
-RESOLUTION_NS = 1000
+# What is left is shortened in proportion where a part of it that is not negligible is too much.
+LEAST_PART = 0.995
 
 
-class StepLoad(NamedTuple):
-    """The records of one iteration: how many, when they are busy in all, and the time between."""
-
-    records: int
-    between_ns: int
+def seconds_of(profile: Profile) -> tuple[float, float] | None:
+    """Return the median iteration with profiling and without, None where the cost is not known."""
+    cost = profile.facts.cost
+    if cost is None or cost.disturbed or not cost.calm[1]:
+        return None
+    return cost.calm
 
 
 def extra_share(profile: Profile) -> float | None:
     """Return the cost of profiling as a part of a plain iteration: 0.1 is 10 %; None if unknown."""
-    cost = profile.facts.cost
-    if cost is None or not cost.unprofiled_seconds:
-        return None
-    return cost.ratio - 1
+    seconds = seconds_of(profile)
+    return None if seconds is None else seconds[0] / seconds[1] - 1
 
 
 def is_high(profile: Profile) -> bool:
@@ -68,17 +69,16 @@ def correct(profile: Profile) -> Profile:
     """
     if not is_high(profile) or profile.correction is not None or not profile.executions:
         return profile
-    on_host = not profile.on_device
-    compute_ns = event_cost_ns(profile, dispatch=False) if on_host else 0
-    dispatch_ns = event_cost_ns(profile, dispatch=True)
-    correction = Correction(compute_ns=compute_ns, dispatch_ns=dispatch_ns)
-    if not compute_ns and not dispatch_ns:
+    compute = Shortening() if profile.on_device else shortening_of(profile, dispatch=False)
+    dispatch = shortening_of(profile, dispatch=True)
+    correction = Correction(compute=compute, dispatch=dispatch)
+    if compute == dispatch == Shortening():
         return replace(profile, correction=correction)
     executions = [*profile.executions]
-    if compute_ns:
-        shorten_computations(executions, compute_ns)
-    if dispatch_ns:
-        executions = [shorten_dispatch(each, dispatch_ns) for each in executions]
+    if compute != Shortening():
+        shorten_computations(executions, compute)
+    if dispatch != Shortening():
+        executions = [shorten_dispatch(each, dispatch) for each in executions]
     corrected = replace(profile, executions=tuple(executions))
     return replace(
         corrected,
@@ -102,101 +102,97 @@ def spans_with(recorded: Profile, corrected: Profile) -> tuple[Span, ...]:
     for span in recorded.spans:
         if patterns and span.category == "user_annotation" and span.style == OPERATOR_RANGE:
             continue
+        times = None
         if span.operator is not None:
             times = places.get((span.operator, span.thread, span.start_ns, span.end_ns))
-            start_ns, end_ns = times or span.interval
-            span = msgspec.structs.replace(span, start_ns=start_ns, end_ns=end_ns)
-        spans.append(span)
+        if times is None:
+            spans.append(span)
+        else:
+            spans.append(msgspec.structs.replace(span, start_ns=times[0], end_ns=times[1]))
     spans += spans_of_patterns(corrected, patterns)
     return tuple(sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)))
 
 
-def event_cost_ns(profile: Profile, *, dispatch: bool) -> int:
-    """Return the estimate of what one record costs within the time that it records, of operators'
-    computations or of their dispatches; 0 where the cost may lie between them."""
-    cost = profile.facts.cost
-    assert cost is not None
-    recorded: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by step
+def shortening_of(profile: Profile, *, dispatch: bool) -> Shortening:
+    """Return how the times of operators' computations, or of their dispatches, are shortened."""
+    seconds = seconds_of(profile)
+    assert seconds is not None
+    recorded: dict[int, list[Interval]] = defaultdict(list)  # by step
     lengths: dict[int, list[int]] = defaultdict(list)  # by operator
-    for each in profile.executions:
-        if each.warmup:
+    for each, own_ns in zip(profile.executions, own_times(profile.executions), strict=True):
+        times = each.dispatch if dispatch else each.computation
+        if each.warmup or times is None:
             continue
-        times, length = each.interval, each.compute_ns
-        if dispatch:
-            if each.dispatch is None:
-                continue
-            times, length = each.dispatch, each.dispatch[1] - each.dispatch[0]
         recorded[each.step].append(times)
-        lengths[each.operator].append(length)
-    typical = [middle for values in lengths.values() if (middle := median(values)) > 0]
-    if not typical:
-        return 0
-    extra_ns = (cost.profiled_seconds - cost.unprofiled_seconds) * 1e9
-    loads = [load_of(intervals) for intervals in recorded.values()]
-    between_ns = median(load.between_ns for load in loads)
-    records = median(load.records for load in loads)
-    least = (extra_ns - between_ns) / records
-    return max(0, round(min(least, min(typical) + RESOLUTION_NS)))
+        lengths[each.operator].append(times[1] - times[0] if dispatch else own_ns)
+    if not recorded:
+        return Shortening()
+    # The operators of a typical iteration: how often each is executed, and how long.
+    typical = [(len(each) / len(recorded), median(each)) for each in lengths.values()]
+    busy_ns = sum(times * length for times, length in typical)
+    spans_ns = [
+        max(end for _, end in own) - min(start for start, _ in own) for own in recorded.values()
+    ]
+    part = min(1.0, median(spans_ns) / (seconds[0] * 1e9))
+    room_ns = seconds[1] * 1e9 * part
+    if busy_ns <= room_ns:
+        return Shortening()
+    shortest = min((length for _, length in typical if length), default=0.0)
+    by_ns = round(min(shortest, (busy_ns - room_ns) / sum(times for times, _ in typical)))
+    left_ns = sum(times * max(0, length - by_ns) for times, length in typical)
+    to_part = room_ns / left_ns if left_ns else 1.0
+    return Shortening(by_ns, to_part if to_part < LEAST_PART else 1.0)
 
 
-def load_of(intervals: Iterable[Interval]) -> StepLoad:
-    listed = list(intervals)
-    merged = merge_intervals(listed)
-    whole_ns = merged[-1][1] - merged[0][0] if merged else 0
-    return StepLoad(len(listed), whole_ns - total_of(merged))
-
-
-def shorten_computations(executions: list[Execution], by_ns: int) -> None:
-    """Take so much off each execution, in place: its wait stays, and it takes no less than 0.
-
-    What lies within another, as the body of a loop does, still lies within it: the other ends
-    earlier by what was taken off all of these.
-    """
+def nested_groups(executions: Sequence[Execution]) -> Iterator[list[int]]:
+    """Yield the places of each execution and of those that begin within it on its thread, as the
+    body of a loop does; nearly all are alone."""
     threads = group_by(range(len(executions)), lambda index: executions[index].thread)
     for places in threads.values():
         places.sort(key=lambda index: (executions[index].start_ns, -executions[index].end_ns))
-        group: list[int] = []  # one execution, and those within it
-        until = -1
-        for index in places:
-            if group and executions[index].start_ns >= until:
-                shorten_group(executions, group, by_ns)
+        group, until = places[:1], executions[places[0]].end_ns
+        for index in places[1:]:
+            if executions[index].start_ns >= until:
+                yield group
                 group = []
+                until = executions[index].end_ns
             group.append(index)
-            until = (
-                max(until, executions[index].end_ns)
-                if len(group) > 1
-                else (executions[index].end_ns)
-            )
-        if group:
-            shorten_group(executions, group, by_ns)
+            until = max(until, executions[index].end_ns)
+        yield group
 
 
-def shorten_group(executions: list[Execution], group: Sequence[int], by_ns: int) -> None:
-    """Shorten an execution and those within it, which begin earlier by what was taken off those
-    before them."""
-    if len(group) == 1:
-        each = executions[group[0]]
-        executions[group[0]] = moved(each, 0, min(by_ns, each.compute_ns))
-        return
-    own = {index: executions[index].compute_ns for index in group}
-    is_open: list[int] = []
-    for index in group:
-        each = executions[index]
-        while is_open and executions[is_open[-1]].end_ns <= each.start_ns:
-            is_open.pop()
-        if is_open:
-            own[is_open[-1]] -= each.duration_ns
-        is_open.append(index)
-    ended = sorted((executions[index].end_ns, max(0, min(by_ns, own[index]))) for index in group)
-    ends = [end for end, _ in ended]
-    taken = [0, *accumulate(taken for _, taken in ended)]
-    for index in group:
-        each = executions[index]
-        executions[index] = moved(
-            each,
-            taken[bisect_right(ends, each.start_ns)],
-            taken[bisect_right(ends, each.end_ns)],
-        )
+def own_times(executions: Sequence[Execution]) -> list[int]:
+    """Return how long each computed, without what others within it took."""
+    own = [each.compute_ns for each in executions]
+    for group in nested_groups(executions):
+        is_open: list[int] = []
+        for index in group:
+            each = executions[index]
+            while is_open and executions[is_open[-1]].end_ns <= each.start_ns:
+                is_open.pop()
+            if is_open:
+                own[is_open[-1]] -= each.duration_ns
+            is_open.append(index)
+    return [max(0, each) for each in own]
+
+
+def shorten_computations(executions: list[Execution], shortening: Shortening) -> None:
+    """Shorten each execution, in place; its wait stays.
+
+    What lies within another, as the body of a loop does, still lies within it: the other ends
+    earlier by what was taken off all of these, which begin earlier by what was taken off those
+    before them.
+    """
+    removed = [shortening.removed_of(own_ns) for own_ns in own_times(executions)]
+    for group in nested_groups(executions):
+        ended = sorted((executions[index].end_ns, removed[index]) for index in group)
+        ends = [end for end, _ in ended]
+        taken = [0, *accumulate(taken for _, taken in ended)]
+        for index in group:
+            each = executions[index]
+            before_start = taken[bisect_right(ends, each.start_ns)]
+            before_end = taken[bisect_right(ends, each.end_ns)]
+            executions[index] = moved(each, before_start, before_end)
 
 
 def moved(each: Execution, start_by: int, end_by: int) -> Execution:
@@ -206,11 +202,12 @@ def moved(each: Execution, start_by: int, end_by: int) -> Execution:
     )
 
 
-def shorten_dispatch(each: Execution, by_ns: int) -> Execution:
-    """Return an execution whose dispatch takes so much less, and no less than 0."""
+def shorten_dispatch(each: Execution, shortening: Shortening) -> Execution:
+    """Return an execution whose dispatch is shortened."""
     if each.dispatch_start_ns is None or each.dispatch_end_ns is None:
         return each
-    end_ns = max(each.dispatch_start_ns, each.dispatch_end_ns - by_ns)
+    removed_ns = shortening.removed_of(each.dispatch_end_ns - each.dispatch_start_ns)
+    end_ns = each.dispatch_end_ns - removed_ns
     return msgspec.structs.replace(each, dispatch_end_ns=end_ns)
 
 
@@ -234,42 +231,49 @@ def count_emptied(profile: Profile, executions: Sequence[Execution]) -> int:
 
 
 def describe_cost(profile: Profile) -> str:
-    """Return what profiling cost, and what that means for the times of operators; empty where it is
-    not known. `profile` is as `correct` returns it."""
-    cost, share = profile.facts.cost, extra_share(profile)
-    if cost is None or share is None:
+    """Return what profiling cost, and what that means for the times of operators; empty where there
+    was no plain run. `profile` is as `correct` returns it."""
+    cost, seconds, share = profile.facts.cost, seconds_of(profile), extra_share(profile)
+    if cost is None or not cost.unprofiled_seconds:
         return ""
+    if seconds is None or share is None:
+        return (
+            "What profiling cost is not known, as other work disturbed the runs: a median "
+            f"iteration took {milliseconds(cost.profiled_seconds)} ms with it, "
+            f"{milliseconds(cost.unprofiled_seconds)} ms without."
+        )
     text = (
         f"Profiling cost {100 * share:+.1f} %: a median iteration took "
-        f"{milliseconds(cost.profiled_seconds)} ms with it, "
-        f"{milliseconds(cost.unprofiled_seconds)} ms without."
+        f"{milliseconds(seconds[0])} ms with it, {milliseconds(seconds[1])} ms without."
     )
     correction = profile.correction
     if correction is None:
         return text
-    parts = []
-    if correction.compute_ns:
-        parts.append(f"each execution is {microseconds(correction.compute_ns)} us shorter")
-    if correction.dispatch_ns:
-        parts.append(f"each dispatch is {microseconds(correction.dispatch_ns)} us shorter")
+    parts = [
+        *describe_shortening("execution", correction.compute),
+        *describe_shortening("dispatch", correction.dispatch),
+    ]
     if not parts:
-        return f"{text} It lies between operators, whose times are as recorded."
+        return f"{text} It lies outside of operators, whose times are as recorded."
     emptied = correction.emptied
-    none_left = (
-        f" {emptied} operator{' takes' if emptied == 1 else 's take'} less than that and "
-        f"stand{'s' * (emptied == 1)} as 0."
-        if emptied
-        else ""
-    )
+    none_left = f" Of {emptied} operator{'s' * (emptied > 1)} nothing is left." if emptied else ""
     return (
-        f"{text} The times of operators are estimates without it: "
-        f"{' and '.join(parts)} than recorded.{none_left}"
+        f"{text} The times of operators are estimates without it: {' and '.join(parts)} than "
+        f"recorded.{none_left}"
     )
+
+
+def describe_shortening(what: str, shortening: Shortening) -> Iterator[str]:
+    """Yield how much shorter each is than recorded; nothing where it is not."""
+    amounts = []
+    if shortening.by_ns:
+        amounts.append(f"{shortening.by_ns / 1e3:.2f} us")
+    if shortening.to_part < 1:
+        share = f"{100 * (1 - shortening.to_part):.0f} %"
+        amounts.append(f"{share} of the rest" if amounts else share)
+    if amounts:
+        yield f"each {what} is {' and '.join(amounts)} shorter"
 
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3f}"
-
-
-def microseconds(nanoseconds: int) -> str:
-    return f"{nanoseconds / 1e3:.1f}"

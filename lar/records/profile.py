@@ -279,16 +279,43 @@ class CpuUse(
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The cost of profiling: the median iteration with it and without."""
+    """The cost of profiling: the median iteration with it and without.
+
+    Where iterations were disturbed the calm ones have medians of their own. `disturbed` says that
+    too few of one run were calm, so that the medians say nothing of the cost.
+    """
 
     profiled_seconds: float
     unprofiled_seconds: float
     profiled_iterations: int = 0
     unprofiled_iterations: int = 0
+    calm_profiled_seconds: float | None = None
+    calm_unprofiled_seconds: float | None = None
+    disturbed: bool = False
 
     @property
     def ratio(self) -> float:
         return self.profiled_seconds / self.unprofiled_seconds
+
+    @property
+    def calm(self) -> tuple[float, float]:
+        """The seconds with profiling and without, of calm iterations where some were not."""
+        with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
+        return (
+            self.profiled_seconds if with_it is None else with_it,
+            self.unprofiled_seconds if without is None else without,
+        )
+
+
+class Shortening(msgspec.Struct, frozen=True):
+    """How recorded times are made shorter: by so many nanoseconds, and what is left to a part."""
+
+    by_ns: int = 0
+    to_part: float = 1.0
+
+    def removed_of(self, length_ns: int) -> int:
+        """Return what is taken off a time."""
+        return length_ns - round(max(0, length_ns - self.by_ns) * self.to_part)
 
 
 class Correction(msgspec.Struct, frozen=True):
@@ -298,8 +325,8 @@ class Correction(msgspec.Struct, frozen=True):
     `removed` is the times themselves, merged; `emptied` counts operators of which nothing is left.
     """
 
-    compute_ns: int = 0
-    dispatch_ns: int = 0
+    compute: Shortening = Shortening()
+    dispatch: Shortening = Shortening()
     removed: tuple[Interval, ...] = ()
     emptied: int = 0
 

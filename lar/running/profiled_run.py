@@ -113,12 +113,22 @@ def plain_spec(spec: RunSpec) -> RunSpec:
 
 def cost_of(result: RunResult) -> Cost | None:
     """Return what profiling costs: the medians of the timed iterations with it and without."""
+    from lar.measurement.summary import calm_median
     from lar.records.profile import Cost
 
     times, plain = result.samples.end_to_end, result.unprofiled.end_to_end
     if not times or not plain:
         return None
-    return Cost(statistics.median(times), statistics.median(plain), len(times), len(plain))
+    calm, calm_plain = calm_median(result.samples), calm_median(result.unprofiled)
+    return Cost(
+        statistics.median(times),
+        statistics.median(plain),
+        len(times),
+        len(plain),
+        calm,
+        calm_plain,
+        disturbed=calm is None or calm_plain is None,
+    )
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 import lar
 from lar.profiles.breakdown import breakdown_of
+from lar.profiles.costs import correct, describe_cost, is_high
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.totals import group_by_operator
@@ -82,6 +84,19 @@ def test_the_run_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> N
     assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
     assert "ms with the profiler, " in printed
     assert f"median {cost.profiled_seconds * 1e3:.3f}ms with the profiler" in printed
+
+
+def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile: Profile) -> None:
+    """Where the cost is known to be high; as recorded those of a small model take longer."""
+    cost = profile.facts.cost
+    assert cost is not None
+    found = correct(profile)
+    lengths = [[each.compute_ns for each in own] for own in group_by_operator(found).values()]
+    assert is_high(profile) == (found.correction is not None)
+    if is_high(profile):
+        assert sum(map(median, lengths)) <= 1.001e9 * cost.calm[1]
+    said = "is not known" if cost.disturbed else "Profiling cost"
+    assert said in describe_cost(found)
 
 
 @pytest.mark.parametrize(

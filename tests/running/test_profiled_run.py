@@ -275,8 +275,25 @@ def test_the_cost_is_that_of_the_medians() -> None:
     assert cost is not None
     assert (cost.profiled_seconds, cost.unprofiled_seconds) == (2.0, 1.25)
     assert cost.ratio == 1.6
+    assert (cost.calm, cost.disturbed) == ((2.0, 1.25), False)
     assert cost_of(result_of(spec, 1.0)) is None
     assert cost_of(replace(result_of(spec), unprofiled=result_of(spec, 1.0).samples)) is None
+
+
+@pytest.mark.parametrize(
+    ("calm", "disturbed", "known"),
+    [(6, 6, True), (5, 6, False), (3, 0, True)],  # of three that nothing disturbed all count
+)
+def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: bool) -> None:
+    spec = spec_with({"profile": "p.json"})
+    result = result_of(spec, *[1.0] * calm, *[9.0] * disturbed)
+    delays = (0.0,) * calm + (5.0,) * disturbed
+    result = replace(result, samples=replace(result.samples, queue_delay=delays))
+    cost = cost_of(replace(result, unprofiled=result_of(spec, 0.5).samples))
+    assert cost is not None
+    assert cost.disturbed != known
+    if known:
+        assert cost.calm == (1.0, 0.5)
 
 
 @pytest.mark.parametrize(
