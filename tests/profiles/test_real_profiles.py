@@ -94,7 +94,7 @@ def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile
     lengths = [[each.compute_ns for each in own] for own in group_by_operator(found).values()]
     assert is_high(profile) == (found.correction is not None)
     if is_high(profile):
-        assert sum(map(median, lengths)) <= 1.001e9 * cost.calm[1]
+        assert sum(median(each) for each in lengths) <= 1.001e9 * cost.calm[1]
     said = "is not known" if cost.disturbed else "Profiling cost"
     assert said in describe_cost(found)
 
