@@ -22,6 +22,14 @@ from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import correct, describe_cost, is_high
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
+from lar.profiles.roofline import (
+    NEAR_PERCENT,
+    host_peak_of,
+    moves_nothing,
+    piece_of,
+    saving_ns,
+    work_of,
+)
 from lar.profiles.totals import group_by_operator
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
@@ -178,6 +186,32 @@ def test_what_is_not_known_is_said_and_not_zero(profile: Profile) -> None:
     assert profile.facts.peak is not None
     seconds = sum(step.duration_ns for step in profile.timed_steps()) / 1e9
     assert profile.facts.cpu.process_percent or seconds < 2 * SHORTEST_CPU_SECONDS
+
+
+# What holds or shows values that are there, under the engines' names.
+UNMOVED = re.compile(r"ImmutableTensor|Host2DeviceCopy|Reshape|Flatten|Identity")
+
+
+def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profile) -> None:
+    """The copy of an input that is handed on was at 3,336 % of the memory's peak."""
+    peak = host_peak_of(profile)
+    assert peak is not None
+    unmoved = 0
+    for place, executions in group_by_operator(profile).items():
+        operator = profile.operators[place]
+        work = work_of(piece_of(operator, each.compute_ns) for each in executions)
+        if UNMOVED.match(operator.type):
+            unmoved += 1
+            assert moves_nothing(operator), operator
+            assert work.memory_percent(peak) is None
+            assert (work.bound(peak), saving_ns(work, peak)) == (None, None)
+        elif (percent := work.memory_percent(peak)) is not None:
+            assert percent <= 100 or work.bound(peak) in ("cache", "compute"), operator
+            assert percent >= NEAR_PERCENT or work.bound(peak) in ("latency", "compute", None)
+    assert unmoved
+    assert profile.facts.peak is not None
+    assert profile.facts.peak.rounds
+    assert profile.facts.peak.measured_at
 
 
 def test_memory_is_taken_and_given_back(profile: Profile) -> None:
