@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from functools import cache
 from itertools import chain
 from math import prod
@@ -27,6 +27,7 @@ from lar.comparison.operator_kinds import (
 )
 from lar.comparison.quantities import is_dequantizing, is_quantized, names_of, steps_to
 from lar.comparison.signatures import NEAR, UNSCALED, Samples, Signature, Values, signatures_of
+from lar.dumps.dump import DumpedTensor
 from lar.dumps.origins import PART, SEPARATORS
 from lar.records.comparison import MatchedBy
 
@@ -105,7 +106,7 @@ class Matching:
         self.near_enough = NEAR_QUANTIZED if any(map(is_quantized, chain(*present))) else NEAR
         for side, nodes in enumerate(present):
             tensors = [node.tensor for node in nodes if node.tensor]
-            found = signatures_of(values[side], tensors, shapes[1 - side])
+            found = self.read_signatures(values[side], tensors, shapes[1 - side])
             self.signatures |= {node: found[node.key] for node in nodes}
         self.copies: dict[Node, list[Node]] = defaultdict(list)
         self.originals: dict[Node, Node] = {}
@@ -121,6 +122,15 @@ class Matching:
         self.places = {node: place for place, node in enumerate(self.expected)}
         self.given = self.find_given(present, name_map)
         self.twins: dict[Node, Node] = {}  # both ways
+
+    def read_signatures(
+        self,
+        values: Values,
+        tensors: Collection[DumpedTensor],
+        other_shapes: Collection[tuple[int, ...]],
+    ) -> dict[str, Signature]:
+        """Return what twins must have in common, by the keys of one side's tensors."""
+        return signatures_of(values, tensors, other_shapes)
 
     def match(self) -> list[Pair]:
         """Find the twins; return them in the order of the actual side."""

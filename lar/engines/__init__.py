@@ -115,6 +115,13 @@ def operator_kinds_of(name: str) -> OperatorKinds:
     return OperatorKinds.union(engine.operator_kinds for engine in ENGINES)
 
 
+def operator_kinds_of_both(
+    baseline: Profile, experiment: Profile
+) -> tuple[OperatorKinds, OperatorKinds]:
+    """Return the kinds of operators of the engines of two profiles."""
+    return operator_kinds_of(baseline.facts.engine), operator_kinds_of(experiment.facts.engine)
+
+
 def engines_for(model_format: Format) -> list[Engine]:
     """Return the engines that read a format, the default first."""
     own = [engine for engine in ENGINES if model_format in engine.formats]

@@ -1,7 +1,8 @@
 """Two runs joined on their operators: what each took in an iteration, and whether the difference
-is more than the iterations scatter.
+is more than runs of one command differ by.
 
-All figures are means over the timed iterations, so that runs of different length compare.
+Times are medians over the timed iterations, so that runs of different length compare and an
+iteration that something disturbed does not count for more than it is.
 """
 
 from __future__ import annotations
@@ -9,27 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace as replace_in
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from lar.errors import UsageError
 from lar.profiles.activities import device_times_of, host_activities_of
-from lar.profiles.differences import Difference, difference_of
-from lar.records.profile import Profile
+from lar.profiles.differences import Difference
+from lar.profiles.operator_noise import RunNoise, judge_runs, noise_of
+from lar.profiles.run_contrast import are_of_one_command, contrasts_of
+from lar.records.profile import Profile, ProfiledOperator
+
+if TYPE_CHECKING:
+    from lar.comparison.operator_kinds import OperatorKinds
+    from lar.profiles.pairing import OperatorPair
 
 Metric = Literal["calls", "host", "self_host", "device", "self_device"]
 Side = Literal["both", "baseline", "experiment"]
 METRICS: tuple[Metric, ...] = ("calls", "host", "self_host", "device", "self_device")
 CONFIDENCE = 0.95
+MOST_NAMES = 3
 
 # An operator's part in one run: of each metric a value for each iteration, durations in
 # nanoseconds; None where the run has no such figure.
 Samples = Mapping[Metric, Sequence[float] | None]
+Kinds = tuple["OperatorKinds", "OperatorKinds"]
 
 
 @dataclass(frozen=True)
 class DiffRow:
-    """An operator or a type, and the runs that have it (`side`). The difference of a metric is None
-    if one run lacks the metric; a run without the operator took 0 calls and 0 time."""
+    """Operators that do the same work, or those of a type or layer, and the runs that have them
+    (`side`). The difference of a metric is None if one run lacks the metric; a run without the
+    operators took 0 calls and 0 time."""
 
     name: str
     type: str
@@ -39,11 +53,16 @@ class DiffRow:
 
 @dataclass(frozen=True)
 class Diff:
-    """The rows in the order of the graphs, their sum, and the iterations' own durations."""
+    """The rows in the order of the graphs, their sum, and the iterations' own durations.
+
+    `factor` is that of the whole run, which is taken out before operators are judged; None where
+    it is not known, or the runs are not of one command."""
 
     rows: tuple[DiffRow, ...]
     total: DiffRow
     iteration: Difference
+    factor: float | None
+    of_one_command: bool
 
 
 def check_timed(baseline: Profile, experiment: Profile) -> None:
@@ -65,13 +84,15 @@ def main_metric_of(baseline: Profile, experiment: Profile) -> Metric:
     return "device" if baseline.on_device and experiment.on_device else "host"
 
 
-def describe_run(profile: Profile) -> str:
-    facts, count = profile.facts, len(profile.timed_steps())
-    engine = " ".join(part for part in (facts.engine, facts.engine_version, facts.device) if part)
-    return f"{facts.model.path or 'unnamed model'} on {engine}, {count} iterations"
+def describe_contrasts(baseline: Profile, experiment: Profile) -> list[str]:
+    """Return what differs between two runs besides their times, a line each."""
+    found = contrasts_of(baseline, experiment)
+    if not found:
+        return ["model, options, versions and machine are the same"]
+    return [f"{each.what}: {each.baseline} -> {each.experiment}" for each in found]
 
 
-def caveats_of(baseline: Profile, experiment: Profile) -> list[str]:
+def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
     """Return what the figures leave open, a line each."""
     lines = []
     if baseline.on_device != experiment.on_device:
@@ -79,9 +100,21 @@ def caveats_of(baseline: Profile, experiment: Profile) -> list[str]:
             "one run was on a device and the other was not: the host's durations are of "
             "dispatching in the one and of computing in the other"
         )
-    lines.append(
-        "the machine may have been in another state during the other run, which no interval tells"
-    )
+    if diff.factor is not None:
+        lines.append(
+            f"what all operators share is the whole run's, as the state of the machine: x"
+            f"{diff.factor:.3f}, by which no operator is judged"
+        )
+    elif diff.of_one_command:
+        lines.append(
+            "there are too few operators or iterations to see what the runs have in common: "
+            "operators are taken to differ by a tenth between processes"
+        )
+    else:
+        lines.append(
+            "the commands differ, and each profile is one process: operators are taken to differ "
+            "by a tenth between processes; lar bench measures more of them"
+        )
     return lines
 
 
@@ -90,45 +123,34 @@ def diff_of(
     experiment: Profile,
     group_by: str = "name",
     accepts: Callable[[str, str], bool] = lambda name, type: True,
+    kinds: Kinds | None = None,
 ) -> Diff:
-    """Compare the operators of two runs, or their types; both must have timed iterations.
+    """Compare the operators of two runs, or their types or layers; both must have timed iterations.
 
-    `accepts` takes an operator's name and type.
+    `accepts` takes an operator's name and type; `kinds` are those of the two engines.
     """
     first, second = samples_of(baseline), samples_of(experiment)
-    if group_by == "type":
-        pairs = pairs_of_types(baseline, experiment)
-    else:
-        pairs = pairs_of_operators(baseline, experiment)
-    chosen: list[Pair] = []
-    for name, type, left, right in pairs:
-        left = [n for n in left if n in first and accepts(baseline.operators[n].name, type)]
-        right = [n for n in right if n in second and accepts(experiment.operators[n].name, type)]
-        if left or right:
-            chosen.append((name, type, left, right))
-    # The interval of each row is as wide as lets all of them hold together with the confidence.
-    confidence = 1 - (1 - CONFIDENCE) / max(1, len(chosen))
-
-    def row_of(pair: Pair, confidence: float) -> DiffRow:
-        name, type, left, right = pair
-        one = sum_of_samples([first[number] for number in left], baseline)
-        two = sum_of_samples([second[number] for number in right], experiment)
-        side: Side = "both" if left and right else "baseline" if left else "experiment"
-        values = {metric: difference_of(one[metric], two[metric], confidence) for metric in METRICS}
-        return DiffRow(name, type, side, values)
-
-    everything: Pair = (
-        "Total",
-        "",
-        [number for _, _, left, _ in chosen for number in left],
-        [number for _, _, _, right in chosen for number in right],
+    main = main_metric_of(baseline, experiment)
+    joined = [
+        JoinedOperators.of(pair, baseline, experiment, first, second)
+        for pair in pairs_of(baseline, experiment, kinds)
+    ]
+    joined = [each for each in joined if each.left or each.right]
+    of_one_command = are_of_one_command(baseline, experiment)
+    noise = noise_of(
+        [each.times(main, baseline, experiment) for each in joined if each.side == "both"],
+        (len(baseline.timed_steps()), len(experiment.timed_steps())),
+        same_command=of_one_command,
     )
-    iteration = difference_of(durations_of(baseline), durations_of(experiment), CONFIDENCE)
-    assert iteration is not None, "checked by the caller"
+    chosen = group_operators([each for each in joined if each.is_any(accepts)], group_by)
+    alpha = (1 - CONFIDENCE) / max(1, sum(each.side == "both" for each in chosen))
+    rows = tuple(each.row(baseline, experiment, main, noise, alpha) for each in chosen)
     return Diff(
-        tuple(row_of(pair, confidence) for pair in chosen),
-        row_of(everything, CONFIDENCE),
-        iteration,
+        rows,
+        total_of(rows),
+        judge_runs(durations_of(baseline), durations_of(experiment), 1 - CONFIDENCE),
+        math.exp(noise.common) if noise.is_measured else None,
+        of_one_command,
     )
 
 
@@ -136,49 +158,177 @@ def durations_of(profile: Profile) -> list[float]:
     return [step.duration_ns for step in profile.timed_steps()]
 
 
-Pair = tuple[str, str, list[int], list[int]]  # name, type, operators of either run
+def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> list[OperatorPair]:
+    # Not before: it imports NumPy, and most reports are of one run.
+    from lar.profiles.pairing import pair_operators
+
+    return pair_operators(baseline, experiment, *([kinds] if kinds else []))
 
 
-def pairs_of_types(baseline: Profile, experiment: Profile) -> list[Pair]:
-    """Put the operators of each type together."""
-    pairs: dict[str, Pair] = {}
-    for side, profile in enumerate((baseline, experiment)):
-        for number, operator in enumerate(profile.operators):
-            pair = pairs.setdefault(operator.type, (operator.type, operator.type, [], []))
-            (pair[2], pair[3])[side].append(number)
-    return list(pairs.values())
+@dataclass(frozen=True)
+class JoinedOperators:
+    """Operators that make a row: its name, type and layer, and the operators and samples of either
+    run."""
+
+    name: str
+    type: str
+    module: str
+    left: tuple[ProfiledOperator, ...]
+    right: tuple[ProfiledOperator, ...]
+    samples: tuple[tuple[Samples, ...], tuple[Samples, ...]]
+
+    @classmethod
+    def of(
+        cls,
+        pair: OperatorPair,
+        baseline: Profile,
+        experiment: Profile,
+        first: Mapping[int, Samples],
+        second: Mapping[int, Samples],
+    ) -> JoinedOperators:
+        """Put the operators of a pair together, as far as they were executed."""
+        places = (
+            [place for place in pair.baseline if place in first],
+            [place for place in pair.experiment if place in second],
+        )
+        left = tuple(baseline.operators[place] for place in places[0])
+        right = tuple(experiment.operators[place] for place in places[1])
+        heads = [head_of(side) for side in (left, right)]
+        return cls(
+            join_titles(name_of(left), name_of(right)),
+            join_titles(*(head.type if head else "" for head in heads)),
+            next((head.module for head in heads if head and head.module), ""),
+            left,
+            right,
+            (tuple(first[it] for it in places[0]), tuple(second[it] for it in places[1])),
+        )
+
+    @property
+    def side(self) -> Side:
+        return "both" if self.left and self.right else "baseline" if self.left else "experiment"
+
+    def is_any(self, accepts: Callable[[str, str], bool]) -> bool:
+        return any(accepts(each.name, each.type) for each in (*self.left, *self.right))
+
+    def sums(self, *profiles: Profile) -> list[Samples]:
+        return [
+            sum_of_samples(parts, profile)
+            for parts, profile in zip(self.samples, profiles, strict=True)
+        ]
+
+    def times(self, metric: Metric, *profiles: Profile) -> tuple[Sequence[float], Sequence[float]]:
+        """Return what they took in each iteration of either run."""
+        one, two = (each[metric] or [] for each in self.sums(*profiles))
+        return one, two
+
+    def row(
+        self,
+        baseline: Profile,
+        experiment: Profile,
+        main: Metric,
+        noise: RunNoise,
+        alpha: float,
+    ) -> DiffRow:
+        """Return the row; one that both runs have is judged by the durations that matter."""
+        one, two = self.sums(baseline, experiment)
+        values: dict[Metric, Difference | None] = {}
+        for metric in METRICS:
+            left, right = one[metric], two[metric]
+            if left is None or right is None:
+                values[metric] = None
+                continue
+            centre = mean_of if metric == "calls" else median
+            values[metric] = Difference(centre(left), centre(right))
+            if metric == main and self.side == "both":
+                values[metric] = noise.difference_of((left, right), alpha)
+        return DiffRow(self.name, self.type, self.side, values)
 
 
-def pairs_of_operators(baseline: Profile, experiment: Profile) -> list[Pair]:
-    """Join operators by name, and those left over by type and position among those of the type."""
-    names = {operator.name: n for n, operator in reversed([*enumerate(experiment.operators)])}
-    twins: dict[int, int] = {}
-    taken: set[int] = set()
-    for number, operator in enumerate(baseline.operators):
-        twin = names.get(operator.name)
-        if twin is not None and twin not in taken:
-            twins[number] = twin
-            taken.add(twin)
-    left_over: dict[str, list[int]] = {}
-    for number, operator in enumerate(experiment.operators):
-        if number not in taken:
-            left_over.setdefault(operator.type, []).append(number)
-    pairs: list[Pair] = []
-    for number, operator in enumerate(baseline.operators):
-        waiting = left_over.get(operator.type)
-        if number not in twins and waiting:
-            twins[number] = waiting.pop(0)
-        twin = twins.get(number)
-        right = [] if twin is None else [twin]
-        name = operator.name
-        if twin is not None and experiment.operators[twin].name != name:
-            name = f"{name} = {experiment.operators[twin].name}"
-        pairs.append((name, operator.type, [number], right))
-    for waiting in left_over.values():
-        for number in waiting:
-            operator = experiment.operators[number]
-            pairs.append((operator.name, operator.type, [], [number]))
-    return pairs
+def mean_of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def head_of(operators: Sequence[ProfiledOperator]) -> ProfiledOperator | None:
+    """Return the operator that does most of what several do together."""
+    return max(operators, key=lambda each: (each.flops or 0, each.size_bytes or 0), default=None)
+
+
+def name_of(operators: Sequence[ProfiledOperator]) -> str:
+    """Return the names of operators, of many the first."""
+    names = [*dict.fromkeys(each.name for each in operators)]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
+    return " + ".join(names)
+
+
+def join_titles(one: str, other: str) -> str:
+    return f"{one} = {other}" if one and other and one != other else one or other
+
+
+def group_operators(joined: Sequence[JoinedOperators], group_by: str) -> Sequence[JoinedOperators]:
+    """Put the operators of each type or layer together; of each of their own by name."""
+    if group_by == "name":
+        return joined
+    groups: dict[str, list[JoinedOperators]] = {}
+    for each in joined:
+        groups.setdefault(each.type if group_by == "type" else each.module, []).append(each)
+    return [
+        JoinedOperators(
+            title or "(no layer)",
+            title if group_by == "type" else "",
+            title if group_by == "module" else "",
+            tuple(it for each in group for it in each.left),
+            tuple(it for each in group for it in each.right),
+            (
+                tuple(it for each in group for it in each.samples[0]),
+                tuple(it for each in group for it in each.samples[1]),
+            ),
+        )
+        for title, group in groups.items()
+    ]
+
+
+def total_of(rows: Sequence[DiffRow]) -> DiffRow:
+    """Return the sum of all rows, which is not judged: the iterations are."""
+    values: dict[Metric, Difference | None] = {}
+    for metric in METRICS:
+        known = [found for row in rows if (found := row.values[metric]) is not None]
+        values[metric] = (
+            Difference(
+                math.fsum(each.baseline for each in known),
+                math.fsum(each.experiment for each in known),
+            )
+            if len(known) == len(rows) and (known or metric in ("calls", "host", "self_host"))
+            else None
+        )
+    return DiffRow("Total", "", "both", values)
+
+
+def with_joined_names(
+    baseline: Profile, experiment: Profile, kinds: Kinds | None = None
+) -> tuple[Profile, Profile]:
+    """Return two profiles in which operators that do the same work have the same names, types and
+    shapes, and others have not."""
+    pairs = [each for each in pairs_of(baseline, experiment, kinds) if each.is_joined]
+    sides = [[*profile.operators] for profile in (baseline, experiment)]
+    for pair in pairs:
+        left = [baseline.operators[place] for place in pair.baseline]
+        right = [experiment.operators[place] for place in pair.experiment]
+        heads = head_of(left), head_of(right)
+        assert heads[0] is not None
+        assert heads[1] is not None
+        for side, places in zip(sides, (pair.baseline, pair.experiment), strict=True):
+            for place in places:
+                side[place] = msgspec.structs.replace(
+                    side[place],
+                    name=join_titles(name_of(left), name_of(right)),
+                    type=join_titles(heads[0].type, heads[1].type),
+                    inputs=heads[0].inputs,
+                )
+    return (
+        replace_in(baseline, operators=tuple(sides[0])),
+        replace_in(experiment, operators=tuple(sides[1])),
+    )
 
 
 def samples_of(profile: Profile) -> dict[int, Samples]:

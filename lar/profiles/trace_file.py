@@ -13,7 +13,8 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
     lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
                    operators that move nothing have 0 bytes; operators have their use of threads,
                    copies have steps on threads 1000, 2000 and so on; hardware counters;
-                   a machine has instruction_sets
+                   a machine has instruction_sets; operators have the tensors that they read and
+                   write
 """
 
 from __future__ import annotations

@@ -77,6 +77,11 @@ class ProfiledOperator(
     path of the layer it belongs to, where names show it. `algorithm` is what the engine has chosen
     or, where it reports the type alone, the kind of its kernel. `threads` is there where an engine
     reports it.
+
+    `reads` and `writes` are the tensors of the graph that it takes and gives, in order, by keys
+    that are unique there: names, or names with numbers; empty where not known. `weights` are those
+    of `reads` that are not computed from what is fed. `names` has what the model file calls some of
+    them, where that is another name.
     """
 
     id: str
@@ -93,6 +98,10 @@ class ProfiledOperator(
     provider: str = ""
     source: Literal["measured", "derived", "none"] = "none"
     threads: ThreadUse | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    names: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):

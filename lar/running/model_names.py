@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
 from lar.dumps.graph import CONSTANT
 from lar.dumps.origins import SEPARATORS, ModelOperator, name_origins
@@ -16,6 +18,8 @@ from lar.dumps.quantizations import with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
+from lar.profiles.operator_graph import graph_of
+from lar.records.profile import ProfiledOperator
 
 Side = TypeVar("Side")
 
@@ -201,3 +205,17 @@ def type_in(kinds: Mapping[str, str], kind: str) -> str:
     """Return the type of a file's operator as engines' dumps have it."""
     plain = VERSION.sub("", kind)
     return next((each for each in (kind, plain, f"{plain}Forward") if each.lower() in kinds), plain)
+
+
+def name_operators(
+    operators: Sequence[ProfiledOperator], *, model: Path, engine: str
+) -> tuple[ProfiledOperator, ...]:
+    """Return a profile's operators with the model's names of the tensors that they give."""
+    index = name_by_model(graph_of(operators, engine).dump_index, model=model, engine=engine)
+    origins = {tensor.key: tensor.origin for tensor in index.tensors if tensor.origin}
+    return tuple(
+        msgspec.structs.replace(
+            operator, names={key: origins[key] for key in operator.writes if key in origins}
+        )
+        for operator in operators
+    )

@@ -142,6 +142,8 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     from lar.measurement.kept_peaks import find_peak
     from lar.profiles.file_additions import read_unread, write_with
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
+    from lar.records.profile import ProfiledOperator
+    from lar.running.model_names import name_operators
 
     trace = read_unread(path)
     on_host, t0_ns = trace.facts.device.startswith("cpu"), trace.facts.clock.t0_ns
@@ -153,6 +155,10 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         cost=cost_of(result),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
     )
+    operators = msgspec.json.decode(trace.ops, type=tuple[ProfiledOperator, ...])
+    model = Path(result.spec.model)
+    operators = name_operators(operators, model=model, engine=trace.facts.engine)
+    trace.ops = msgspec.Raw(msgspec.json.encode(operators))
     watch_open_ranges(place, t0_ns)
     ranges = spans_of_ranges(ranges_during(t0_ns), t0_ns)
     write_with(trace, ranges, {PYTHON_THREAD: "python"} if ranges else {}, path)

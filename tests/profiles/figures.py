@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lar.records.profile import Profile
@@ -76,14 +77,19 @@ def tensorboard_figures(profile: Profile, where: str) -> Told:
 
 
 def diff_figures(profile: Profile, where: str) -> Told:
-    steps = len(profile.timed_steps())
-    return {
-        row["Operator"]: Figures(
-            row["Baseline Calls"] * steps, row[f"Baseline {where} Duration (ns)"] * steps
-        )
-        for row in table_of(profile, "diff", "operators", group_by="type", time_unit="ns")
-        if row["Operator"] != "Total"
-    }
+    """Return the sums of what it says of each iteration alone: of several it has the median."""
+    told: dict[str, Figures] = {}
+    for step in profile.timed_steps():
+        own = tuple(each for each in profile.executions if each.step == step.number)
+        alone = replace(profile, steps=(step,), executions=own)
+        for row in table_of(alone, "diff", "operators", group_by="type", time_unit="ns"):
+            before = told.get(row["Operator"], Figures(0, 0))
+            told[row["Operator"]] = Figures(
+                before.calls + row["Baseline Calls"],
+                before.time_ns + row[f"Baseline {where} Duration (ns)"],
+            )
+    told.pop("Total", None)
+    return told
 
 
 def ncu_figures(profile: Profile) -> Told:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from lar.dumps.facts import Kernel
+from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
@@ -57,37 +59,66 @@ MODULE_PATH = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 
 def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
     """Return the executed operators in the order of execution, those without a footprint too."""
-    return tuple(operator_of(raw, key) for key in raw.graph_exec.comp_seq)
+    names = variable_names_of(raw.graph_exec)
+    return tuple(operator_of(raw, key, names) for key in raw.graph_exec.comp_seq)
 
 
-def operator_of(raw: RawProfile, key: str) -> ProfiledOperator:
+class VariableNames(NamedTuple):
+    """A key for each variable, by its number, and the numbers of those that are computed in a run
+    or fed, not constant."""
+
+    keys: Mapping[str, str]
+    computed: frozenset[str]
+
+
+def variable_names_of(graph: RawGraph) -> VariableNames:
+    """Return the variables' names, with their numbers where several have one name."""
+    counts = Counter(var.name for var in graph.var.values())
+    keys = {
+        number: var.name if counts[var.name] == 1 else f"{var.name}#{number}"
+        for number, var in graph.var.items()
+    }
+    made = (graph.operator[key] for key in graph.comp_seq)
+    computed = {it for each in made if not CONSTANT.fullmatch(each.type) for it in each.output}
+    return VariableNames(keys, frozenset(computed))
+
+
+def operator_of(raw: RawProfile, key: str, names: VariableNames) -> ProfiledOperator:
     graph, footprint = raw.graph_exec, raw.profiler.opr_footprint.get(key)
     operator = graph.operator[key]
     inputs = [graph.var[number] for number in operator.input]
     written = [graph.var[number] for number in operator.output]
-    outputs = [var for var in written if not var.name.endswith(":workspace")]
-    workspaces = [var for var in written if var.name.endswith(":workspace")]
+    given = [number for number in operator.output if not is_workspace(graph.var[number])]
+    workspaces = [var for var in written if is_workspace(var)]
     known = footprint or RawFootprint()
     if footprint:
-        outputs = outputs[: len(footprint.out_shapes)]
-    given = facts_of(inputs, known.in_shapes, known.in_layouts or ())
+        given = given[: len(footprint.out_shapes)]
+    outputs = [graph.var[number] for number in given]
+    taken = facts_of(inputs, known.in_shapes, known.in_layouts or ())
     made = facts_of(outputs, known.out_shapes)
     return ProfiledOperator(
         id=key,
         type=operator.type,
         name=operator.name,
         module=module_of([var.name for var in inputs], [var.name for var in outputs]),
-        inputs=given,
+        inputs=taken,
         outputs=made,
         parameters={"items": known.param} if isinstance(known.param, list) else known.param or {},
         # The engine counts an operation for each element of a copied input.
         flops=0 if footprint and operator.type in MOVES else known.computation,
-        size_bytes=moved_bytes_of(graph, operator, given, made, known.memory)
+        size_bytes=moved_bytes_of(graph, operator, taken, made, known.memory)
         if footprint
         else None,
         workspace_bytes=workspace_bytes_of(workspaces),
         source="measured" if footprint else "none",
+        reads=tuple(names.keys[number] for number in operator.input),
+        writes=tuple(names.keys[number] for number in given),
+        weights=tuple(names.keys[it] for it in operator.input if it not in names.computed),
     )
+
+
+def is_workspace(variable: RawVariable) -> bool:
+    return variable.name.endswith(":workspace")
 
 
 def facts_of(

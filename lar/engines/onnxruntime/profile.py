@@ -431,6 +431,11 @@ class OperatorTable:
             algorithm=kind,
             provider=args.provider,
             source="none" if flops is None and size_bytes is None else "derived",
+            reads=node.inputs if node else (),
+            writes=node.outputs if node else (),
+            weights=tuple(each for each in node.inputs if each in self.graph.constants)
+            if node
+            else (),
         )
 
 

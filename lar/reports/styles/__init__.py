@@ -206,10 +206,10 @@ STYLES: Mapping[str, Style] = {
     ),
     "diff": Style(
         build_diff,
-        "two runs, and which differences exceed the noise",
+        "two runs, and which operators differ by more than noise",
         options=frozenset({"top", "sort", "group_by", "filter", "view", "time_unit"}),
         sorts=("delta", "percent", "baseline", "exp", "calls", "name"),
-        groups=("name", "type"),
+        groups=("name", "type", "module"),
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
     ),

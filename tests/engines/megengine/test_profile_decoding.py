@@ -97,10 +97,10 @@ def test_an_operator_without_footprint_has_the_shapes_of_its_variables(raw: RawP
 def test_layouts_of_inputs_are_kept() -> None:
     def lay_out(document: Any) -> None:
         footprint = document["profiler"]["opr_footprint"][CONVOLUTION]
-        footprint["in_layouts"] = [[1, 16, 8, 8], [9], [1]]
+        footprint["in_layouts"] = [[1, 16, 8, 8], None, [1]]  # as of an input of one element
 
     (operator,) = (each for each in operators_of(changed(lay_out)) if each.id == CONVOLUTION)
-    assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "9", "1"]
+    assert [fact.layout for fact in operator.inputs] == ["1,16,8,8", "", "1"]
 
 
 def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> None:
@@ -260,3 +260,12 @@ def test_a_profile_without_operators_is_one_without_steps() -> None:
     profile = profile_of_raw(msgspec.json.encode(empty), "empty.json")
     assert (profile.steps, profile.executions, profile.operators) == ((), (), ())
     assert profile.memory_plan.static_bytes is None
+
+
+def test_the_graph_is_recorded(raw: RawProfile) -> None:
+    operators = {each.name: each for each in operators_of(raw)}
+    (conv,) = (each for each in operators.values() if each.id == CONVOLUTION)
+    data, *weights = conv.reads
+    assert conv.weights == tuple(weights)
+    assert [each.type for each in operators.values() if data in each.writes]
+    assert len({key for each in operators.values() for key in each.writes}) >= 20

@@ -35,7 +35,7 @@ const names = () => [...view.querySelectorAll(".data tbody tr")].map((row) => ro
 const seen = { first: names()[0], bars: view.querySelectorAll(".difference").length };
 view.querySelectorAll(".data th button")[4].click();
 seen.sorted = names()[0];
-view.querySelector("input").value = "this run only";
+view.querySelector("input").value = "added";
 view.querySelector("input").dispatchEvent(new Event("input"));
 seen.filtered = names();
 document.title = JSON.stringify(seen);
@@ -98,8 +98,7 @@ def test_the_page_is_that_of_the_second_profile() -> None:
     ours, theirs = figures_of(report), figures_of(alone)
     assert theirs.pop("comparison") is None
     assert ours.pop("comparison")["about"] == [
-        "Baseline: model.mge on megengine cpu, 6 iterations.",
-        "This run: model.mge on megengine cpu, 6 iterations.",
+        "Baseline, then this run: model, options, versions and machine are the same.",
     ]
     added = {"compared iterations", "compared operators"}
     assert ours["tables"].keys() - theirs["tables"].keys() == added
@@ -107,7 +106,7 @@ def test_the_page_is_that_of_the_second_profile() -> None:
     assert ours == theirs
 
 
-def test_the_iterations_median_and_mean() -> None:
+def test_the_median_iteration() -> None:
     table = table_of(compared(run_of(), run_of(SECOND, step_us=70)), "compared iterations")
     assert table["median"] == {
         "of an iteration": "median",
@@ -115,10 +114,10 @@ def test_the_iterations_median_and_mean() -> None:
         "this run ms": 0.07,
         "delta ms": -0.03,
         "delta %": -30,
-        "± ms": 0,
+        "± ms": pytest.approx(0.0263, abs=1e-3),
         "noise": "exceeds",
     }
-    assert table["mean"] == {**table["median"], "of an iteration": "mean"}
+    assert list(table) == ["median"]
 
 
 def test_operators_with_the_largest_difference_first() -> None:
@@ -130,18 +129,18 @@ def test_operators_with_the_largest_difference_first() -> None:
     assert {name: row["noise"] for name, row in table.items()} == {
         "a": "exceeds",
         "b": "within",
-        "c": "exceeds",
+        "c": "within",
     }
-    assert 0 < table["b"]["± µs"] < 4
+    assert 0 < table["b"]["± µs"] < 40
 
 
 def test_operators_of_one_run_alone() -> None:
     two = run_of([{"a": 60, "new": 9}] * 3, {"a": "Conv", "new": "Softmax"})
     table = table_of(compared(run_of(), two), "compared operators")
     assert {name: row["in"] for name, row in table.items()} == {
-        "b": "baseline only",
-        "new": "this run only",
-        "c": "baseline only",
+        "b": "removed",
+        "new": "added",
+        "c": "removed",
         "a": "both",
     }
     assert (table["new"]["baseline µs"], table["new"]["delta %"]) == (0, None)
@@ -162,17 +161,14 @@ def test_of_one_iteration_the_noise_is_not_known() -> None:
     report = compared(run_of(FIRST[:1]), run_of(SECOND[:2]))
     table = figures_of(report)["tables"]["compared operators"]
     assert table["missing"] == ["± (µs)", "noise"]
-    assert (
-        "± takes 2 timed iterations of each run, that of the median 5."
-        in (figures_of(report)["comparison"]["notes"])
-    )
+    assert "± takes 5 timed iterations of each run." in figures_of(report)["comparison"]["notes"]
 
 
 def test_on_devices_the_devices_times_are_compared() -> None:
     given: dict[str, Any] = {"device": "cuda0", "dispatch_us": 5}
     report = compared(run_of(**given), run_of(SECOND, **given))
     assert table_of(report, "compared operators")["a"]["baseline µs"] == 62
-    assert ", on the device;" in figures_of(report)["comparison"]["notes"][0]
+    assert ", on the device." in figures_of(report)["comparison"]["notes"][0]
     mixed = figures_of(compared(run_of(), run_of(SECOND, **given)))["comparison"]["notes"]
     assert any(note.startswith("One run was on a device and the other was not") for note in mixed)
 

@@ -1,8 +1,10 @@
-"""Two runs side by side, as the Diff view of the TensorBoard plugin has them, and whether what
-differs is more than the iterations scatter.
+"""Two runs side by side, as the Diff view of the TensorBoard plugin has them, and which operators
+differ by more than operators of two runs of one command do.
 
-Calls and durations are those of one iteration on the average. The text shows the calls and the
-durations that matter, those of the device where both runs have one; CSV, JSON and HTML have all.
+Operators of both runs are joined by what they compute (`lar.profiles.pairing`); one without a
+partner was added or removed, and is not judged. Calls are means, durations medians of the
+iterations. The text shows the calls and the durations that matter, those of the device where both
+runs have one; CSV, JSON and HTML have all.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lar.engines import operator_kinds_of_both
 from lar.profiles.differences import Difference
+from lar.profiles.operator_noise import FEWEST_ITERATIONS
+from lar.profiles.run_contrast import Contrast, contrasts_of
 from lar.profiles.run_differences import (
     CONFIDENCE,
     METRICS,
@@ -20,7 +25,7 @@ from lar.profiles.run_differences import (
     Metric,
     caveats_of,
     check_timed,
-    describe_run,
+    describe_contrasts,
     diff_of,
     main_metric_of,
 )
@@ -37,7 +42,7 @@ TITLES: dict[Metric, str] = {
     "device": "Device Duration",
     "self_device": "Self Device Duration",
 }
-SIDES = {"both": "", "baseline": "baseline only", "experiment": "exp only"}
+SIDES = {"both": "", "baseline": "removed", "experiment": "added"}
 JUDGED = {True: "yes", False: "no", None: None}
 RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
@@ -58,6 +63,7 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
         lambda name, type: (
             pattern is None or bool(re.search(pattern, name) or re.search(pattern, type))
         ),
+        operator_kinds_of_both(baseline, experiment),
     )
     main = main_metric_of(baseline, experiment)
     rows = sort_operators(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
@@ -68,7 +74,7 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
     return Report(
         style="diff",
         body=body_of(baseline, experiment, diff, table, main, unit),
-        tables=(table, iteration_table(diff, unit)),
+        tables=(table, iteration_table(diff, unit), contrast_table(baseline, experiment)),
     )
 
 
@@ -112,8 +118,8 @@ def body_of(
     """Return the text: the two runs, the difference of their iterations, the table, and how certain
     it is."""
     lines: list[str | AnyTable] = [
-        f"baseline: {describe_run(baseline)}",
-        f"exp:      {describe_run(experiment)}",
+        "baseline -> exp",
+        *(f"  {line}" for line in describe_contrasts(baseline, experiment)),
         f"iteration: {format_change(diff.iteration, unit)}",
         "",
         table,
@@ -123,13 +129,15 @@ def body_of(
     judged = [each.exceeds_noise for each in known if each and each.exceeds_noise is not None]
     if judged:
         lines.append(
-            f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} exceed the "
-            f"noise of the iterations: the intervals (+-) hold all of them together with "
-            f"{CONFIDENCE:.0%} confidence; that of the total and of the iteration each on its own"
+            f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} are more "
+            "than operators differ by between runs: +- is how far that goes, for all rows "
+            f"together with {CONFIDENCE:.0%} confidence"
         )
     else:
-        lines.append("noise: not known, which takes two timed iterations of each run")
-    lines += caveats_of(baseline, experiment)
+        lines.append(
+            f"noise: not known, which takes {FEWEST_ITERATIONS} timed iterations of each run"
+        )
+    lines += caveats_of(baseline, experiment, diff)
     return tuple(lines)
 
 
@@ -159,7 +167,7 @@ def operator_table(
     noise = noise_columns(main, unit)
     return Table(
         name="operators",
-        title="Operators, mean of an iteration",
+        title="Operators, median of an iteration",
         columns=(
             operator,
             Column("Type", lambda row: row.type),
@@ -169,7 +177,7 @@ def operator_table(
         ),
         shown=(operator, *(column for metric in shown for column in columns[metric]), *noise),
         rows=(*rows, diff.total),
-        notes=(f"+-: all rows together with {CONFIDENCE:.0%} confidence, the total on its own",),
+        notes=(f"+-: all rows together with {CONFIDENCE:.0%} confidence",),
         layout=LAYOUT,
     )
 
@@ -277,4 +285,21 @@ def iteration_table(diff: Diff, unit: str) -> Table[Difference]:
             Column("Exceeds noise", lambda it: JUDGED[it.exceeds_noise]),
         ),
         rows=(diff.iteration,),
+    )
+
+
+CONTRAST_COLUMNS: tuple[Column[Contrast], ...] = (
+    Column("What", lambda it: it.what),
+    Column("Baseline", lambda it: it.baseline),
+    Column("Exp", lambda it: it.experiment),
+)
+
+
+def contrast_table(baseline: Profile, experiment: Profile) -> Table[Contrast]:
+    """Return what differs between the runs besides their times."""
+    return Table(
+        name="differs",
+        title="What differs",
+        columns=CONTRAST_COLUMNS,
+        rows=tuple(contrasts_of(baseline, experiment)),
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from lar.engines import operator_kinds_of_both
 from lar.errors import printable
-from lar.profiles.differences import FEWEST_FOR_MEDIANS, Difference, median_difference_of
+from lar.profiles.differences import Difference
+from lar.profiles.operator_noise import FEWEST_ITERATIONS
 from lar.profiles.run_differences import (
     CONFIDENCE,
     Diff,
@@ -14,9 +16,8 @@ from lar.profiles.run_differences import (
     Metric,
     caveats_of,
     check_timed,
-    describe_run,
+    describe_contrasts,
     diff_of,
-    durations_of,
     main_metric_of,
 )
 from lar.records.profile import Profile
@@ -26,7 +27,7 @@ from lar.reports.pages.tables import PageTable, page_table, rounded
 Row = TypeVar("Row")
 
 MOST_BARS = 15
-SIDES = {"both": "both", "baseline": "baseline only", "experiment": "this run only"}
+SIDES = {"both": "both", "baseline": "removed", "experiment": "added"}
 JUDGEMENTS = {True: "exceeds", False: "within", None: None}
 
 
@@ -82,7 +83,8 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
         UsageError: one of them has no timed iterations.
     """
     check_timed(baseline, experiment)
-    diff = diff_of(baseline, experiment)
+    kinds = operator_kinds_of_both(baseline, experiment)
+    diff = diff_of(baseline, experiment, kinds=kinds)
     main = main_metric_of(baseline, experiment)
     rows = known_rows(diff, main)
     bars = [
@@ -97,17 +99,17 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
         if change.delta
     ]
     about = [
-        f"Baseline: {printable(describe_run(baseline))}.",
-        f"This run: {printable(describe_run(experiment))}.",
+        f"Baseline, then this run: {printable(line)}."
+        for line in describe_contrasts(baseline, experiment)
     ]
     return Comparison(
         tables={
-            "compared iterations": iteration_table(baseline, experiment, diff),
+            "compared iterations": iteration_table(diff),
             "compared operators": page_table(
                 "compared operators", OPERATOR_COLUMNS, rows, top, "difference"
             ),
         },
-        figures={"about": about, "bars": bars, "notes": notes_of(baseline, experiment, main)},
+        figures={"about": about, "bars": bars, "notes": notes_of(baseline, experiment, main, diff)},
     )
 
 
@@ -117,24 +119,22 @@ def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:
     return sorted(rows, key=lambda each: -abs(each[1].delta))
 
 
-def notes_of(baseline: Profile, experiment: Profile, main: Metric) -> list[str]:
+def notes_of(baseline: Profile, experiment: Profile, main: Metric, diff: Diff) -> list[str]:
     """Return notes on what the figures are and what they leave open."""
     where = "the device" if main == "device" else "the host, dispatch, wait and computation"
     notes = [
-        f"Times of operators are means of an iteration, on {where}; an operator that one run does "
-        f"not have took 0 there. A difference that exceeds the noise is larger than ±, half the "
-        f"width of its interval; the intervals of the operators hold all together with "
-        f"{CONFIDENCE:.0%} confidence, those of the iterations each on its own."
+        f"Times of operators are medians of the iterations, on {where}. Operators of both runs are "
+        f"joined by what they compute; one that was added or removed has no partner and is not "
+        f"judged. ± is how far operators of two runs differ by chance, for all of them together "
+        f"with {CONFIDENCE:.0%} confidence."
     ]
-    if min(len(each.timed_steps()) for each in (baseline, experiment)) < FEWEST_FOR_MEDIANS:
-        notes.append(
-            f"± takes 2 timed iterations of each run, that of the median {FEWEST_FOR_MEDIANS}."
-        )
-    return notes + [f"{each[0].upper()}{each[1:]}." for each in caveats_of(baseline, experiment)]
+    if min(len(each.timed_steps()) for each in (baseline, experiment)) < FEWEST_ITERATIONS:
+        notes.append(f"± takes {FEWEST_ITERATIONS} timed iterations of each run.")
+    lines = caveats_of(baseline, experiment, diff)
+    return notes + [f"{each[0].upper()}{each[1:]}." for each in lines]
 
 
-def iteration_table(baseline: Profile, experiment: Profile, diff: Diff) -> PageTable:
-    """Return how the median and the mean iteration differ."""
-    medians = median_difference_of(durations_of(baseline), durations_of(experiment), CONFIDENCE)
-    rows = [("median", medians), ("mean", diff.iteration)]
+def iteration_table(diff: Diff) -> PageTable:
+    """Return how the median iteration differs."""
+    rows = [("median", diff.iteration)]
     return page_table("compared iterations", ITERATION_COLUMNS, rows)

@@ -128,6 +128,7 @@ def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
         if found:
             times[place, "end"] = max(each.end - each.start for each in found.values())
             times[place, "kern"] = max(each.kern - each.start for each in found.values())
+    layouts = known.in_layouts
     plans = (raw.graph_exec.var[number].mem_plan for number in operator.input)
     return Record(
         info={"name": operator.name, "type": operator.type, "id": operator.id},
@@ -135,7 +136,7 @@ def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
         computation=known.computation or None,
         memory=known.memory,
         in_shapes=known.in_shapes if footprint else None,
-        in_layouts=known.in_layouts,
+        in_layouts=layouts and [each or () for each in layouts],
         out_shapes=known.out_shapes if footprint else None,
         input_dtypes=frozenset(plan.layout.dtype.lower() for plan in plans if plan),
     )

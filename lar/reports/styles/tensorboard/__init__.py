@@ -14,14 +14,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lar.engines import recommendations_for
+from lar.engines import operator_kinds_of_both, recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.export import chrome_trace_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.recommendations import Recommendation
-from lar.profiles.run_differences import check_timed
+from lar.profiles.run_differences import check_timed, with_joined_names
 from lar.records.profile import Profile
 from lar.reports.model import Column, Table
 from lar.reports.report import Report
@@ -73,8 +73,10 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     side = side_of(profile, options)
     views = views_of(side, options, [name for name in names if name != "diff"])
     if baseline is not None and "diff" in names:
-        other = side_of(baseline, options)
-        views["diff"] = diff_view_of(other, side, options.get("sort"), options.get("top"))
+        kinds = operator_kinds_of_both(baseline, profile)
+        joined = with_joined_names(baseline, profile, kinds)
+        first, second = (side_of(each, options) for each in joined)
+        views["diff"] = diff_view_of(first, second, options.get("sort"), options.get("top"))
     answers = {name: view.answer for name, view in views.items()}
     printed = VIEWS if asked else (*LINES, "diff")
     return Report(

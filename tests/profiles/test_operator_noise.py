@@ -1,0 +1,108 @@
+"""Which operators of two runs are called slower or faster."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from lar.profiles.operator_noise import (
+    BETWEEN_COMMANDS,
+    RunNoise,
+    deviation_beyond,
+    factors_of,
+    judge_runs,
+    noise_of,
+)
+
+OPERATORS, ITERATIONS, ALPHA = 60, 40, 0.05 / 60
+Run = list[list[float]]
+
+
+def run_of(
+    draw: random.Random, *, machine: float = 1.0, slower: Sequence[int] = (), bursts: float = 0.05
+) -> Run:
+    """Times of operators by iteration: of a process that differs from others in all operators by
+    its machine, in each by some per cent, and from one iteration to the next."""
+    own = [draw.gauss(1, 0.008) for _ in range(OPERATORS)]
+    factors = [
+        draw.gauss(1, 0.05) * (3 if draw.random() < bursts else 1) for _ in range(ITERATIONS)
+    ]
+    return [
+        [
+            (20_000 + 3_000 * place)
+            * (1.1 if place in slower else 1)
+            * machine
+            * own[place]
+            * factor
+            * draw.gauss(1, 0.03)
+            for factor in factors
+        ]
+        for place in range(OPERATORS)
+    ]
+
+
+def called(one: Run, two: Run, *, same_command: bool = True) -> list[int]:
+    pairs = [*zip(one, two, strict=True)]
+    noise = noise_of(pairs, (ITERATIONS, ITERATIONS), same_command=same_command)
+    return [
+        place for place, pair in enumerate(pairs) if noise.difference_of(pair, ALPHA).exceeds_noise
+    ]
+
+
+def test_runs_of_one_command_differ_in_no_operator() -> None:
+    draw = random.Random(1)
+    wrong = sum(
+        bool(called(run_of(draw), run_of(draw, machine=draw.choice((0.7, 1.0, 2.0)))))
+        for _ in range(10)
+    )
+    assert wrong <= 1
+
+
+def test_one_slower_operator_is_the_only_one_that_is_named() -> None:
+    draw = random.Random(2)
+    found = [called(run_of(draw), run_of(draw, machine=1.3, slower=[17])) for _ in range(8)]
+    assert found.count([17]) >= 7
+
+
+def test_a_run_that_is_slower_as_a_whole_has_a_factor_and_no_slower_operator() -> None:
+    draw = random.Random(3)
+    one, two = run_of(draw), run_of(draw, machine=2.0)
+    noise = noise_of([*zip(one, two, strict=True)], (ITERATIONS, ITERATIONS), same_command=True)
+    assert noise.common == pytest.approx(0.693, abs=0.03)
+    assert not called(one, two)
+
+
+def test_another_command_may_change_any_operator() -> None:
+    draw = random.Random(4)
+    one = run_of(draw)
+    half = [[time / 2 for time in times] for times in run_of(draw)]
+    assert called(one, half, same_command=False) == [*range(OPERATORS)]
+    assert called(one, run_of(draw, machine=1.15), same_command=False) == []
+
+
+def test_iterations_of_one_process_say_little_of_another() -> None:
+    steady = [1e6 + 1000 * (place % 3) for place in range(100)]
+    slower = [time * 1.1 for time in steady]
+    twice = [time * 2 for time in steady]
+    assert judge_runs(steady, slower, 0.05).exceeds_noise is False
+    assert judge_runs(steady, twice, 0.05).exceeds_noise is True
+
+
+@pytest.mark.parametrize("times", [[], [5000.0] * 4, [0.0] * 50])
+def test_what_is_too_short_or_too_few_is_not_judged(times: list[float]) -> None:
+    noise = RunNoise(0.0, ([0.0] * len(times), [0.0] * len(times)), BETWEEN_COMMANDS)
+    assert noise.judge((times, times), 0.05) is None
+
+
+def test_factors_are_what_operators_share_in_an_iteration() -> None:
+    factors = factors_of([[100e3, 200e3, 100e3], [50e3, 100e3, 50e3], [70e3, 140e3, 700e3]])
+    assert [round(each, 2) for each in factors] == [0.0, 0.69, 0.0]
+
+
+def test_known_errors_are_no_scatter_between_runs() -> None:
+    draw = random.Random(5)
+    values = [draw.gauss(0, 0.05) for _ in range(400)]
+    assert deviation_beyond(values, [0.0] * 400) == pytest.approx(0.05, rel=0.15)
+    assert deviation_beyond(values, [0.05**2] * 400) < 0.025

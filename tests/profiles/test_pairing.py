@@ -1,0 +1,193 @@
+"""Which operators of two profiles are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lar.engines import operator_kinds_of_both
+from lar.profiles.pairing import pair_operators
+from lar.records.profile import Profile, ProfiledOperator, ProfileFacts, TensorFact
+
+Shape = tuple[int, ...]
+
+
+def operator_of(
+    type: str,
+    reads: Sequence[str],
+    gives: str,
+    shape: Shape,
+    *,
+    weights: Sequence[str] = (),
+    **fields: Any,
+) -> ProfiledOperator:
+    """An operator that reads tensors and weights and gives a tensor of that shape."""
+    return ProfiledOperator(
+        **{
+            "id": gives,
+            "type": type,
+            "name": gives,
+            "inputs": tuple(TensorFact(shape, "float32") for _ in (*reads, *weights)),
+            "outputs": (TensorFact(shape, "float32"),),
+            "reads": (*reads, *weights),
+            "weights": tuple(weights),
+            "writes": (gives,),
+            **fields,
+        }
+    )
+
+
+def profile_of(*operators: ProfiledOperator, engine: str = "megengine") -> Profile:
+    return Profile(facts=ProfileFacts(engine=engine), operators=operators)
+
+
+def titles_of(first: Profile, second: Profile) -> dict[str, str]:
+    """By the names of the first run's operators those of the second's; `-` for none."""
+    found = {}
+    for pair in pair_operators(first, second, operator_kinds_of_both(first, second)):
+        names = [
+            " + ".join(side.operators[place].name for place in places) or "-"
+            for side, places in ((first, pair.baseline), (second, pair.experiment))
+        ]
+        found[names[0] if names[0] != "-" else f"- {names[1]}"] = names[1]
+    return found
+
+
+IMAGE, SMALL = (1, 16, 8, 8), (1, 16, 4, 4)
+
+
+def plain_network(*, shift: int = 0, hidden: bool = False) -> Profile:
+    """Two convolutions with biases and activations, the second with a shortcut, in MegEngine."""
+
+    def name(text: str, number: int) -> str:
+        return f"{text}(var)[{number + shift}]" if hidden else text
+
+    a, b, c = name("conv1", 1), name("bias1", 2), name("relu1", 3)
+    d, e, f = name("conv2", 4), name("sum", 5), name("relu2", 6)
+    add: dict[str, Any] = {"parameters": {"mode": "ADD"}}
+    relu: dict[str, Any] = {"parameters": {"mode": "RELU"}}
+    return profile_of(
+        operator_of("Host2DeviceCopy", (), "data", IMAGE),
+        operator_of("ConvolutionForward", ["data"], a, IMAGE, weights=["conv1.weight"], flops=9000),
+        operator_of("Elemwise", [a], b, IMAGE, weights=["conv1.bias"], **add),
+        operator_of("Elemwise", [b], c, IMAGE, **relu),
+        operator_of("ConvolutionForward", [c], d, IMAGE, weights=["conv2.weight"], flops=9000),
+        operator_of("Elemwise", [d, c], e, IMAGE, **add),
+        operator_of("Elemwise", [e], f, IMAGE, **relu),
+    )
+
+
+def fused_network() -> Profile:
+    """The same, in blocks of eight channels, each convolution with all that follows it."""
+    blocked = (1, 2, 8, 8, 8)
+    relu: dict[str, Any] = {
+        "parameters": {"format": "NCHW88", "nonlineMode": "RELU"},
+        "flops": 9500,
+    }
+    weights = ["conv1.weight#7", "conv1.bias"], ["conv2.weight#9"]
+    return profile_of(
+        operator_of("Host2DeviceCopy", (), "data", IMAGE),
+        operator_of("RelayoutFormat", ["data"], "relayout[1]", blocked),
+        operator_of(
+            "ConvBiasForward", ["relayout[1]"], "fused(a)[2]", blocked, weights=weights[0], **relu
+        ),
+        operator_of(
+            "ConvBiasForward",
+            ["fused(a)[2]"],
+            "fused(b)[3]",
+            blocked,
+            **relu,
+            weights=weights[1],
+        ),
+        operator_of("RelayoutFormat", ["fused(b)[3]"], "relayout[4]", IMAGE),
+    )
+
+
+def test_the_same_graph_is_joined_step_by_step() -> None:
+    first, second = plain_network(hidden=True), plain_network(hidden=True, shift=40)
+    pairs = pair_operators(first, second)
+    assert [(each.baseline, each.experiment) for each in pairs] == [
+        ((place,), (place,)) for place in range(7)
+    ]
+
+
+def test_what_is_fused_is_joined_with_its_parts_and_relayouts_are_added() -> None:
+    without_shortcut = [each for each in plain_network().operators if each.name != "sum"]
+    relu = without_shortcut[-1]
+    without_shortcut[-1] = operator_of(
+        "Elemwise", ["conv2"], relu.name, IMAGE, parameters={"mode": "RELU"}
+    )
+    assert titles_of(profile_of(*without_shortcut), fused_network()) == {
+        "data": "data",
+        "conv1 + bias1 + relu1": "fused(a)[2]",
+        "conv2 + relu2": "fused(b)[3]",
+        "- relayout[1]": "relayout[1]",
+        "- relayout[4]": "relayout[4]",
+    }
+
+
+def test_between_engines_names_and_kinds_join() -> None:
+    onnx = profile_of(
+        operator_of("Conv", ["data"], "conv1", IMAGE, weights=["conv1.weight", "conv1.bias"]),
+        operator_of("Relu", ["conv1"], "relu1", IMAGE),
+        operator_of("Conv", ["relu1"], "conv2", IMAGE, weights=["conv2.weight"]),
+        operator_of("Add", ["conv2", "relu1"], "sum", IMAGE),
+        operator_of("Relu", ["sum"], "relu2", IMAGE),
+        engine="onnxruntime",
+    )
+    found = titles_of(plain_network(), onnx)
+    assert found["relu1"] == "relu1" or found["conv1 + bias1 + relu1"] == "conv1 + relu1"
+    assert found["sum"] == "sum"
+    assert found["conv2"] == "conv2"
+    assert found["data"] == "-"
+
+
+def test_without_names_likeness_is_no_proof() -> None:
+    """Three convolutions of one input that nothing distinguishes: none is joined alone."""
+
+    def branches(order: Sequence[int], shift: int) -> Profile:
+        names = [f"(x)[{number + shift}]" for number in order]
+        return profile_of(
+            operator_of("Host2DeviceCopy", (), "data", IMAGE),
+            *(operator_of("ConvolutionForward", ["data"], name, IMAGE) for name in names),
+            operator_of("Concat", sorted(names), f"(all)[{shift}]", (1, 48, 8, 8)),
+        )
+
+    found = titles_of(branches((1, 2, 3), 0), branches((3, 1, 2), 50))
+    joined = {left: right for left, right in found.items() if "-" not in (left[0], right)}
+    assert all(left.count("(x)") in (0, 3) for left in joined)
+
+
+def test_another_shape_or_amount_of_work_is_another_operator() -> None:
+    first = profile_of(operator_of("Conv", ["x"], "a(1)", IMAGE, flops=1000), engine="onnxruntime")
+    for fields in ({"shape": SMALL}, {"shape": IMAGE, "flops": 5000}):
+        second = profile_of(operator_of("Conv", ["x"], "b(1)", **fields), engine="onnxruntime")
+        assert titles_of(first, second) == {"a(1)": "-", "- b(1)": "b(1)"}
+
+
+def test_old_profiles_are_joined_by_names_of_one_type_alone() -> None:
+    def old(*named: tuple[str, str]) -> Profile:
+        return profile_of(
+            *(ProfiledOperator(id=name, type=type, name=name) for type, name in named)
+        )
+
+    first = old(("Conv", "a"), ("Relu", "b"), ("Relu", "c"), ("Pool", "d"))
+    second = old(("Relu", "b"), ("Conv", "e"), ("Relu", "f"), ("Softmax", "d"))
+    assert titles_of(first, second) == {
+        "a": "-",
+        "b": "b",
+        "c": "-",
+        "d": "-",
+        "- e": "e",
+        "- f": "f",
+        "- d": "d",
+    }
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_profiles_without_operators(count: int) -> None:
+    one = profile_of(*[operator_of("Relu", ["x"], "y", (4,))] * count)
+    assert [each.is_joined for each in pair_operators(one, one)] == [True] * count
+    assert [each.is_joined for each in pair_operators(one, profile_of())] == [False] * count

@@ -1,0 +1,341 @@
+"""What `lar report A B` says of pairs of profiles whose truth is known.
+
+Operators are joined: between layouts, levels of optimisation and engines. The truth are the names
+of the model's nodes: those of the weights that an operator reads, and of what it gives.
+
+Operators are called slower or faster: never between two runs of one command, and where one of them
+was made a tenth slower in the record of one run, that one alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from bench import LAR, PYTHON, ROOT, run_quietly
+from disturbance import disturbed
+from network import Network, Node
+
+from lar.comparison.matching import is_generic
+from lar.engines import operator_kinds_of_both
+from lar.profiles.operator_graph import COPY
+from lar.profiles.pairing import OperatorPair, pair_operators
+from lar.profiles.run_differences import diff_of
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Profile
+
+SLOWER = 1.1
+SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
+BLOCKED = re.compile("_nchwc$")
+OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
+
+# Of each model, how it is profiled: the file's suffix and the flags.
+WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "pictures": (
+        ("mge",),
+        ("mge", "--enable-nchw44"),
+        ("mge", "--enable-nchw88"),
+        ("mge", "--enable-fuse-conv-bias-nonlinearity"),
+        ("onnx", "--graph-optimization-level", "disable"),
+        ("onnx", "--graph-optimization-level", "basic"),
+        ("onnx",),
+    ),
+    "texts": (
+        ("mge",),
+        ("mge", "--optimize-for-inference"),
+        ("onnx", "--graph-optimization-level", "disable"),
+        ("onnx", "--graph-optimization-level", "basic"),
+        ("onnx",),
+    ),
+}
+
+
+def describe_encoder(layers: int = 4, tokens: int = 64, width: int = 256) -> Network:
+    """A BERT-like encoder: attention, normalisation and two products with Gelu in each layer."""
+    network = Network("encoder", seed=3)
+    x = network.add_input("data", (tokens, width))
+    for name in (f"layer{layer}" for layer in range(layers)):
+        query, key, value = (
+            network.add_linear(f"{name}.{part}", x, (width, width))
+            for part in ("query", "key", "value")
+        )
+        turned = network.add("transpose", f"{name}.turned", key, axes=(1, 0))
+        scores = network.add("matmul", f"{name}.scores", query, turned)
+        scaled = network.add("affine", f"{name}.scaled", scores, scale=width**-0.5, shift=0.0)
+        weights = network.add("softmax", f"{name}.weights", scaled, axis=1)
+        mixed = network.add("matmul", f"{name}.mixed", weights, value)
+        mixed = network.add_linear(f"{name}.projected", mixed, (width, width))
+        x = add_norm(network, f"{name}.norm1", network.add("add", f"{name}.sum1", mixed, x), width)
+        y = network.add_linear(f"{name}.wide", x, (width, 4 * width))
+        y = network.add("gelu", f"{name}.gelu", y)
+        y = network.add_linear(f"{name}.narrow", y, (4 * width, width))
+        x = add_norm(network, f"{name}.norm2", network.add("add", f"{name}.sum2", y, x), width)
+    network.outputs = [network.add_linear("logits", x, (width, 16))]
+    return network
+
+
+def add_norm(network: Network, name: str, source: str, width: int) -> str:
+    weights = {"weight": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
+    return network.add("layer_norm", name, source, weights=weights, epsilon=1e-5)
+
+
+def make_encoder(folder: Path) -> Path:
+    """Write the encoder in both formats; return the path without a suffix."""
+    path = folder / "encoder"
+    if not path.with_suffix(".onnx").exists():
+        code = (
+            "import sys; from pathlib import Path; import report_differences as it;"
+            "it.write_encoder(Path(sys.argv[1]))"
+        )
+        code = f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); {code}"
+        done = run_quietly([PYTHON, "-c", code, str(path)])
+        if done.returncode:
+            raise SystemExit(done.stderr)
+    return path
+
+
+def write_encoder(path: Path) -> None:
+    """Write the encoder with MegEngine and onnx, in a process of its own."""
+    import megengine_twin
+    import onnx_twin
+    from megengine import functional
+    from megengine_twin import dump_megengine
+    from onnx_twin import OnnxGraph, onnx_of
+
+    import tests.comparison.planted_twins  # noqa: F401 - its operators are added
+
+    def add_gelu(graph: OnnxGraph, node: Node) -> None:
+        (x,) = node.inputs
+        name = node.name
+        root, one, half = (
+            graph.add_constant(f"{name}.{word}", np.float32(value))
+            for word, value in (("root", 2**0.5), ("one", 1), ("half", 0.5))
+        )
+        y = graph.add("Div", [x, root], f"{name}.divided")
+        y = graph.add("Add", [graph.add("Erf", [y], f"{name}.erf"), one], f"{name}.shifted")
+        graph.add("Mul", [graph.add("Mul", [x, y], f"{name}.product"), half], name)
+
+    onnx_twin.OPERATORS["gelu"] = add_gelu
+    megengine_twin.OPERATORS["gelu"] = lambda node, weights, x: functional.gelu(x)
+    network = describe_encoder()
+    dump_megengine(network, path.with_suffix(".mge"))
+    path.with_suffix(".onnx").write_bytes(onnx_of(network).SerializeToString())
+
+
+class Joined(NamedTuple):
+    """How well the operators of two profiles were joined: the share of the time of those that have
+    a partner, what was joined wrongly, and what was not."""
+
+    share: float
+    wrong: list[str]
+    missed: list[str]
+
+
+def make_profile(model: Path, flags: Sequence[str], place: Path, iterations: int) -> Profile:
+    """Profile a run; a file that is there is read again.
+
+    Raises:
+        SystemExit: the run did not end well.
+    """
+    if not place.exists():
+        words = ["--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place)]
+        done = run_quietly([LAR, str(model), *flags, *words])
+        if done.returncode:
+            raise SystemExit(f"lar {model} {' '.join(flags)}: {done.stderr}")
+    return read_profile(place)
+
+
+def labels_of(profile: Profile) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Return the names of the model's nodes that each operator stands for, as far as names say it:
+    those whose weights it reads, and those whose results it gives."""
+    makers = {key: each for each in profile.operators for key in each.writes}
+
+    def weights_in(key: str, depth: int = 0) -> Iterator[str]:
+        if found := OF_WEIGHT.fullmatch(COPY.sub("", key)):
+            yield found[1]
+        elif key in makers and depth < 4:
+            for each in makers[key].reads:
+                yield from weights_in(each, depth + 1)
+
+    labels = []
+    for operator in profile.operators:
+        weights = {name for key in operator.weights for name in weights_in(key)}
+        if operator.weights and not weights and BLOCKED.search(operator.name):
+            # Weights that were filled up have new names.
+            weights = {re.sub("(_relu)?_nchwc$", "", operator.name)}
+        given = {operator.names.get(key, COPY.sub("", key)) for key in operator.writes}
+        labels.append(
+            (frozenset(weights), frozenset(name for name in given if not is_generic(name)))
+        )
+    return labels
+
+
+def times_of(profile: Profile) -> list[float]:
+    """Return what each operator takes: the median of the iterations, in nanoseconds."""
+    found: list[list[int]] = [[] for _ in profile.operators]
+    for each in profile.timed_executions():
+        found[each.operator].append(profile.host_ns(each))
+    return [median(times) if times else 0.0 for times in found]
+
+
+def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> Joined:
+    """Join two profiles and compare with the truth; with `hidden` names, the second profile's are
+    unknown to what joins them."""
+    labels, times = [*map(labels_of, profiles)], [*map(times_of, profiles)]
+    given = (profiles[0], without_names(profiles[1])) if hidden else profiles
+    pairs = pair_operators(*given, operator_kinds_of_both(*profiles))
+    wrong, missed, right = [], [], 0.0
+    for pair in pairs:
+        if not pair.is_joined:
+            continue
+        if problem := problem_of(pair, labels):
+            names = [
+                " + ".join(profile.operators[place].name for place in places)
+                for profile, places in zip(profiles, (pair.baseline, pair.experiment), strict=True)
+            ]
+            wrong.append(f"{names[0]} = {names[1]}: {problem}")
+        else:
+            right += sum(times[0][it] for it in pair.baseline)
+            right += sum(times[1][it] for it in pair.experiment)
+    total = right
+    known = [{name for each in side for names in each for name in names} for side in labels]
+    for pair in pairs:
+        for side, places in enumerate((pair.baseline, pair.experiment)):
+            for place in places if not pair.is_joined else ():
+                # What only one run has, as conversions of layouts, has no partner; weights are no
+                # operators of the model.
+                if not profiles[side].operators[place].reads:
+                    continue
+                if known[1 - side].isdisjoint(labels[side][place][0] | labels[side][place][1]):
+                    continue
+                total += times[side][place]
+                missed.append(
+                    f"{times[side][place] / 1e3:.0f} us {'AB'[side]} "
+                    f"{profiles[side].operators[place].name}"
+                )
+    missed.sort(key=lambda line: -float(line.split()[0]))
+    return Joined(right / total if total else 1.0, wrong, missed)
+
+
+def problem_of(
+    pair: OperatorPair, labels: Sequence[Sequence[tuple[frozenset[str], frozenset[str]]]]
+) -> str:
+    """Return what names say against a pair, empty if they say nothing against it."""
+    sides = [
+        [labels[side][place] for place in places]
+        for side, places in enumerate((pair.baseline, pair.experiment))
+    ]
+    weights = [frozenset().union(*(each[0] for each in side)) for side in sides]
+    given = [frozenset().union(*(each[1] for each in side)) for side in sides]
+    if all(weights) and weights[0] != weights[1]:
+        return f"weights of {sorted(weights[0])} and {sorted(weights[1])}"
+    if (
+        not any(weights)
+        and all(given)
+        and not any(itertools.starmap(is_part, itertools.product(*given)))
+    ):
+        return f"{sorted(given[0])} and {sorted(given[1])}"
+    return ""
+
+
+def is_part(one: str, other: str) -> bool:
+    """Return whether a name is another one or that of a part of it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def without_names(profile: Profile) -> Profile:
+    """Return a profile whose names say nothing of the model, as an engine without names has it."""
+    numbers = itertools.count()
+    keys: dict[str, str] = {}
+
+    def hide(key: str) -> str:
+        return keys.setdefault(key, f"var_{next(numbers)}")
+
+    operators = tuple(
+        msgspec.structs.replace(
+            each,
+            name=f"{each.type}_{place}",
+            module="",
+            reads=tuple(map(hide, each.reads)),
+            writes=tuple(map(hide, each.writes)),
+            weights=tuple(map(hide, each.weights)),
+            names={},
+        )
+        for place, each in enumerate(profile.operators)
+    )
+    return replace(profile, operators=operators)
+
+
+def called_different(baseline: Profile, experiment: Profile) -> list[str]:
+    """Return the operators that are called slower or faster."""
+    diff = diff_of(baseline, experiment, kinds=operator_kinds_of_both(baseline, experiment))
+    return [
+        row.name
+        for row in diff.rows
+        if any(change and change.exceeds_noise for change in row.values.values())
+    ]
+
+
+def slow_down(profile: Profile, operator: int, factor: float) -> Profile:
+    """Return a profile in which every execution of an operator took longer, and what followed in
+    that iteration came later."""
+    later = 0
+    executions, before = [], -1
+    for each in profile.executions:
+        later = later if each.step == before else 0
+        before = each.step
+        more = round(each.duration_ns * (factor - 1)) if each.operator == operator else 0
+        executions.append(
+            msgspec.structs.replace(
+                each,
+                start_ns=each.start_ns + later,
+                end_ns=each.end_ns + later + more,
+                dispatch_start_ns=None,
+                dispatch_end_ns=None,
+            )
+        )
+        later += more
+    return replace(profile, executions=tuple(executions))
+
+
+def operators_to_slow(profile: Profile) -> list[int]:
+    """Return the operators that take more than a small part of an iteration."""
+    times = times_of(profile)
+    least = SHORTEST_SHARE * sum(times)
+    return [place for place, time in enumerate(times) if time >= least]
+
+
+def profile_pairs(
+    model: Path, folder: Path, count: int, iterations: int, seed: int, *, disturb: bool
+) -> Iterator[tuple[Profile, Profile]]:
+    """Yield pairs of profiles of one command, each of a process of its own."""
+    word = "disturbed" if disturb else "quiet"
+    for number in range(count):
+        places = [folder / f"{model.name}.{word}.{number}.{side}.json" for side in "ab"]
+        if disturb and not all(place.exists() for place in places):
+            with disturbed(seed + number):
+                pair = [make_profile(model, (), place, iterations) for place in places]
+        else:
+            pair = [make_profile(model, (), place, iterations) for place in places]
+        yield pair[0], pair[1]
+
+
+def main() -> None:
+    """Print how two profiles are joined, for who looks into it."""
+    import sys
+
+    profiles = read_profile(sys.argv[1]), read_profile(sys.argv[2])
+    joined = judge_joined(profiles, hidden="--hidden" in sys.argv)
+    print(json.dumps(joined._asdict(), indent=1))
+
+
+if __name__ == "__main__":
+    main()
