@@ -7,9 +7,10 @@ MACHINE stands for all that a peak depends on: the processor, the CPUs that may 
 library that multiplies. Where one of them differs, it is another file, and measured anew.
 
 A whole measurement may have been disturbed, and then it is too low. So the first runs measure
-again, each for a moment, until the best of the measurements agree. A file is replaced whole: of
-processes that write at the same time one's measurement is lost, and the next run makes up for it.
-What cannot be kept, as on a full disk, is measured each time.
+again, each for a moment, until the best of the measurements agree; and, in case all of them were
+disturbed alike, the first run of each later day. A file is replaced whole: of processes that
+write at the same time one's measurement is lost, and the next run makes up for it. What cannot be
+kept, as on a full disk, is measured each time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any
 
 import msgspec
@@ -34,8 +36,9 @@ from lar.records.profile import Peak
 
 FOLDER = "peaks"
 SCHEMA = "lar.peaks/1"
-# So many measurements are enough, whether they agree or not.
+# So many measurements are enough, whether they agree or not; of more, the oldest become one.
 MOST_MEASUREMENTS = 20
+ONE_DAY = timedelta(days=1)
 # Facts of a machine that a peak depends on; its load and its name are none of them.
 FACTS = (
     *("processor", "architecture", "cores", "affinity", "threads_per_core", "smt"),
@@ -66,7 +69,7 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     path = path_of(machine, threads)
     known = read_measurements(path, machine, threads)
     if not is_settled(known) and (measured := peak.measure_peak(threads, deadline)) is not None:
-        known = (*known, measured)
+        known = shorten((*known, measured))
         keep(path, KeptPeaks(SCHEMA, machine, threads, known))
     return best_of(known) if known else None
 
@@ -107,9 +110,26 @@ def is_possible(measured: Peak, threads: int) -> bool:
 
 
 def is_settled(known: Sequence[Peak]) -> bool:
-    """Return whether another measurement would hardly find a better peak."""
+    """Return whether another measurement would hardly find a better peak today."""
+    if not known or not is_recent(known[-1]):
+        return False
     flops, sizes = speeds_of(known)
     return len(known) >= MOST_MEASUREMENTS or (peak.agree(flops) and peak.agree(sizes))
+
+
+def is_recent(measured: Peak) -> bool:
+    """Return whether a peak was measured in the last day; a clock may have been set back."""
+    try:
+        when = datetime.fromisoformat(measured.measured_at)
+        return abs(datetime.now(timezone.utc) - when) < ONE_DAY
+    except (ValueError, TypeError):  # no time, or one without a zone
+        return False
+
+
+def shorten(known: tuple[Peak, ...]) -> tuple[Peak, ...]:
+    """Return no more measurements than are kept, with the best of the oldest as one."""
+    beyond = len(known) - MOST_MEASUREMENTS
+    return known if beyond <= 0 else (best_of(known[: beyond + 1]), *known[beyond + 1 :])
 
 
 def best_of(known: Sequence[Peak]) -> Peak:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lar.measurement import kept_peaks, peak
 from lar.measurement.kept_peaks import facts_of_machine, find_peak, path_of
 from lar.records.profile import Peak
 
+NOW = datetime.now(timezone.utc).isoformat()
 Speeds = Callable[..., list[int]]
 
 
@@ -39,9 +41,7 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Speeds:
             speed = next(left)
             if speed is None:
                 return None
-            return Peak(
-                speed * 1e9, 20e9, threads, "x", spread=0.5, measured_at="2026-01-02", rounds=3
-            )
+            return Peak(speed * 1e9, 20e9, threads, "x", spread=0.5, measured_at=NOW, rounds=3)
 
         monkeypatch.setattr(peak, "measure_peak", measure)
         return asked
@@ -67,7 +67,7 @@ def test_a_peak_has_its_spread_and_its_date(measures: Speeds) -> None:
     measures(100.0, 80.0, 90.0)
     first = find_peak(1)
     assert first is not None
-    assert (first.spread, first.rounds, first.measured_at) == (0.5, 3, "2026-01-02")
+    assert (first.spread, first.rounds, first.measured_at) == (0.5, 3, NOW)
     find_peak(1)
     found = find_peak(1)
     assert found is not None
@@ -115,6 +115,30 @@ def test_a_machine_on_which_nothing_agrees_is_measured_a_limited_number_of_times
         gflops()
     assert len(asked) == kept_peaks.MOST_MEASUREMENTS
     assert gflops() == 2.0 ** (kept_peaks.MOST_MEASUREMENTS - 1)
+
+
+def test_a_peak_of_another_day_is_measured_once_more(
+    measures: Speeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measurements of one day may all have been disturbed alike."""
+    asked = measures(*[50.0] * 3, *[100.0] * 9)
+    assert [gflops() for _ in range(4)] == [50.0] * 4
+    monkeypatch.setattr(kept_peaks, "ONE_DAY", timedelta(0))
+    assert [gflops() for _ in range(2)] == [100.0] * 2
+    assert len(asked) == 5
+    for text in ("", "yesterday", "2026-01-02"):
+        assert not kept_peaks.is_recent(Peak(1, 1, 1, measured_at=text))
+
+
+def test_old_measurements_become_one(measures: Speeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_peaks, "ONE_DAY", timedelta(0))
+    measures(70.0, 90.0, *[60.0] * 40)
+    for _ in range(30):
+        gflops()
+    document = msgspec.json.decode(kept_file().read_bytes(), type=kept_peaks.KeptPeaks)
+    assert len(document.measurements) == kept_peaks.MOST_MEASUREMENTS
+    assert sum(each.rounds or 0 for each in document.measurements) == 3 * 30
+    assert gflops() == 90.0
 
 
 def test_what_is_kept_stands_in_where_nothing_can_be_measured(measures: Speeds) -> None:

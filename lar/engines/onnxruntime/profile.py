@@ -563,6 +563,9 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 # Operators whose output is their first input, seen in another shape.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
+# Operators that run others, of which each has its own bytes.
+RUNNING_OTHERS = frozenset({"If", "Loop", "Scan"})
+
 # The inputs of which an operator reads no more than it gives: tables to pick from, and tensors of
 # which it asks for the shape alone.
 PICKED_FROM = {
@@ -583,10 +586,11 @@ def moved_bytes_of(
     """Return how many bytes a node reads and writes, each tensor once; None where the size of an
     element is unknown.
 
-    A view moves nothing, unless it is an output of the model: that has a place of its own.
+    A view moves nothing, unless it is an output of the model: that has a place of its own. What
+    runs other operators leaves moving to these.
     """
     kind = node.proto.op_type
-    if kind in VIEWS and graph.outputs.isdisjoint(outputs):
+    if kind in RUNNING_OTHERS or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
     written = bytes_of(outputs.values())
     if written is None:

@@ -231,6 +231,7 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
         ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"y": "float32 2x4"}, 0),
         ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"out": "float32 2x4"}, 80),
         ("Identity", {"a": "float32 8"}, {"y": "float32 8"}, 0),
+        ("Loop", {"a": "float32 8"}, {"y": "float32 8"}, 0),
         ("Shape", {"a": "float32 1000x1000"}, {"y": "int64 2"}, 32),
         ("Gather", {"a": "float32 9999x8", "i": "int64 2"}, {"y": "float32 2x8"}, 144),
         ("Slice", {"a": "float32 99", "i": "int64 1"}, {"y": "float32 3"}, 32),
