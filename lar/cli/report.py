@@ -240,10 +240,12 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     data = sys.stdin.buffer.read() if path == "-" else read_input(path)
     # Not before: a file that is missing needs nothing that is slow to import.
     from lar.profiles.costs import correct
+    from lar.profiles.packed_file import unpack
     from lar.profiles.trace_file import PROFILE_SCHEMA, decode_profile
     from lar.reports.printable_names import with_printable_names
 
     name = "standard input" if path == "-" else path
+    data = unpack(data, name)
     # A profile that another program has written anew may have its schema anywhere.
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
     read = style.raw if style and style.raw and is_foreign else decode_profile
@@ -259,6 +261,7 @@ def export(arguments: argparse.Namespace) -> int:
         UsageError: --output is missing, or the file cannot be written.
     """
     from lar.files.report_file import OutputFile, check_places
+    from lar.profiles.packed_file import is_packed_name, pack
 
     if arguments.other:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
@@ -269,7 +272,9 @@ def export(arguments: argparse.Namespace) -> int:
         raise UsageError("where to is not said", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
-        file.write(EXPORTS[arguments.export][0](open_profile(arguments.profile)))
+        trace = EXPORTS[arguments.export][0](open_profile(arguments.profile))
+        is_file = not file.to_stdout and (not file.path.exists() or file.path.is_file())
+        file.write(pack(trace) if is_file and is_packed_name(file.path) else trace)
     if not file.to_stdout:
         print(f"wrote {os.fspath(file.path)}")
     return 0

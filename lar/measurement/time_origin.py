@@ -6,26 +6,37 @@ before that. Trace viewers drop events before 0, so the zero of a file is the ea
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
-from lar.records.profile import Profile, ProfileFacts
+from lar.records.profile import Execution, Profile, ProfileFacts, Span, Step
 
 R = TypeVar("R", bound=msgspec.Struct)
 
 
 def earliest_ns(profile: Profile) -> int:
     """Return the earliest time of a profile if that is before its zero, else 0."""
-    times = [0]
-    times += [step.start_ns for step in profile.steps]
-    times += [span.start_ns for span in profile.spans]
+    return min(times_of(profile))
+
+
+def times_of(profile: Profile) -> Iterator[int]:
+    """Yield 0, and when each record begins: a profile has too many for a list of them."""
+    yield 0
+    parts: tuple[Sequence[Step | Span | Execution], ...]
+    parts = profile.steps, profile.spans, profile.executions
+    for part in parts:
+        for each in part:
+            yield each.start_ns
     for execution in profile.executions:
-        times += execution.start_ns, execution.dispatch_start_ns or 0
-    times += [sample.at_ns for sample in profile.counters]
-    times += [allocation.at_ns for allocation in profile.allocations]
-    return min(times)
+        if execution.dispatch_start_ns is not None:
+            yield execution.dispatch_start_ns
+    for sample in profile.counters:
+        yield sample.at_ns
+    for allocation in profile.allocations:
+        yield allocation.at_ns
 
 
 def with_zero_at(profile: Profile, zero_ns: int) -> Profile:

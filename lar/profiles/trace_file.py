@@ -1,8 +1,12 @@
 """The file of a profile: a Chrome trace in the object format, which trace viewers open.
 
-    {"schema": "lar.profile/1", "displayTimeUnit": "ms", "traceEvents": [...],
-     "otherData": facts, "deviceProperties": [...], "ops": [...], "memPlan": {...},
-     "engineRaw": the engine's own profile, "zeroNs": 0}
+    {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [...], "ops": [...],
+     "memPlan": {...}, "engineRaw": the engine's own profile, "displayTimeUnit": "ms",
+     "zeroNs": 0, "traceEvents": [...]}
+
+The events come last, so that they are read, and more of them written, some at a time: those of
+thousands of iterations take much memory at once. A large file is in gzip
+(`lar.profiles.packed_file`).
 
 Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
 clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
@@ -14,13 +18,13 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
                    operators that move nothing have 0 bytes; operators have their use of threads,
                    copies have steps on threads 1000, 2000 and so on; hardware counters;
                    a machine has instruction_sets; operators have the tensors that they read and
-                   write
+                   write; the events stand last, a large file is in gzip
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -30,6 +34,7 @@ import msgspec
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
+from lar.profiles.packed_file import is_packed_name, unpack, write_pieces
 from lar.profiles.trace_events import SPAN_FACTS, TraceArgs, TraceEvent, events_of, facts_of
 from lar.records.profile import (
     THREADS_OF_A_COPY,
@@ -48,17 +53,23 @@ from lar.records.profile import (
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
-EVENTS_AT_ONCE = 10_000
+EVENTS_AT_ONCE = 1000
+# Where the events begin, and where one ends and the next begins: a quotation mark within a text
+# has a backslash before it, so that neither is part of one.
+EVENTS_BEGIN = b'"traceEvents":['
+BETWEEN_EVENTS = b'},{"ph":'
+BYTES_AT_ONCE = 1 << 20
 LATEST_NS = 1 << 62  # nearly 150 years
 FOREIGN_HINT = (
     "make one with --profile; of an engine's own file, as of --profile-raw, use --style megengine"
 )
 
 
-class TraceFile(msgspec.Struct, rename={"events": "traceEvents", "facts": "otherData"}):
-    # Named as in the file, but for the three.
+class TraceFile(
+    msgspec.Struct, kw_only=True, rename={"events": "traceEvents", "facts": "otherData"}
+):
+    # Named as in the file, but for the two.
     schema: str
-    events: list[TraceEvent]
     facts: ProfileFacts
     deviceProperties: list[DeviceFacts] = msgspec.field(default_factory=list)
     ops: list[ProfiledOperator] = msgspec.field(default_factory=list)
@@ -66,10 +77,14 @@ class TraceFile(msgspec.Struct, rename={"events": "traceEvents", "facts": "other
     engineRaw: msgspec.Raw = msgspec.Raw(b"null")
     displayTimeUnit: str = "ms"
     zeroNs: Annotated[int, msgspec.Meta(ge=-LATEST_NS, le=0)] = 0
+    events: list[TraceEvent]
 
 
 class SchemaOnly(msgspec.Struct):
     schema: str = ""
+
+
+EVENTS = msgspec.json.Decoder(list[TraceEvent])
 
 
 def write_profile(profile: Profile, path: str | Path) -> None:
@@ -79,7 +94,7 @@ def write_profile(profile: Profile, path: str | Path) -> None:
         OSError: the file cannot be written.
     """
     with open(path, "wb") as file:
-        file.writelines(pieces_of(profile))
+        write_pieces(file, pieces_of(profile), packed=is_packed_name(path))
 
 
 def encode_profile(profile: Profile) -> bytes:
@@ -113,7 +128,7 @@ def pieces_of(profile: Profile) -> Iterator[bytes]:
 
 def around_events(file: msgspec.Struct) -> tuple[bytes, bytes]:
     """Return what stands before and after the events in the file, which has none yet."""
-    head, opening, tail = msgspec.json.encode(file).partition(b'"traceEvents":[')
+    head, opening, tail = msgspec.json.encode(file).rpartition(EVENTS_BEGIN)
     return head + opening, tail
 
 
@@ -133,6 +148,10 @@ def decode_profile(data: bytes, name: str) -> Profile:
     Raises:
         UsageError: it is truncated, foreign, empty or of a later schema.
     """
+    data = unpack(data, name)
+    if (found := decode_pieces(data)) is not None:
+        return found
+    # As another program or an earlier lar has written it, or damaged.
     again = "make it again with --profile"
     if not data.strip():
         raise UsageError("the profile is empty", again, subject=name)
@@ -173,6 +192,145 @@ def schema_in(data: bytes) -> str:
         return ""
 
 
+def decode_pieces(data: bytes) -> Profile | None:
+    """Return the profile in content that is written as lar writes it, whose events are decoded some
+    at a time; None if it is not, or is damaged."""
+    head = head_in(data)
+    if head is None or not data.endswith(b"]}"):
+        return None
+    end = len(data) - len(b"]}")
+    try:
+        file = msgspec.json.decode(head + b"]}", type=TraceFile)
+        if file.schema != PROFILE_SCHEMA:
+            return None
+        found = EventRecords()
+        for piece in split_events(data, len(head), end):
+            found.add(EVENTS.decode(piece))
+        return found.profile_of(file)
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, OverflowError):
+        return None
+
+
+def head_in(data: bytes) -> bytes | None:
+    """Return what stands before the events in the begin of content, None if they do not come last
+    or the begin is too short."""
+    at = -1
+    while (at := data.find(EVENTS_BEGIN, at + 1)) >= 0:
+        head = data[: at + len(EVENTS_BEGIN)]
+        try:
+            msgspec.json.decode(head + b"]}", type=SchemaOnly)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue  # those of an engine's own profile
+        return head
+    return None
+
+
+def split_events(data: bytes, start: int, end: int) -> Iterator[bytes]:
+    """Yield JSON lists of some events each, of those that stand from `start` to `end`."""
+    while start < end:
+        cut = data.find(BETWEEN_EVENTS, start + BYTES_AT_ONCE, end)
+        stop = end if cut < 0 else cut + 1
+        yield b"[" + data[start:stop] + b"]"
+        start = stop + 1
+
+
+class EventRecords:
+    """The records that events stand for."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.executions: list[Execution] = []
+        self.spans: list[Span] = []
+        self.counters: list[CounterSample] = []
+        self.allocations: list[Allocation] = []
+        self.threads: dict[int, str] = {}
+        self._names: dict[str, str] = {}  # one text for all that are equal
+        # The places of executions whose dispatch has not come yet, and dispatches whose execution
+        # has not, by the number of the execution.
+        self._places: dict[int, int] = {}
+        self._dispatches: dict[int, tuple[int, int, int]] = {}
+
+    def add(self, events: Iterable[TraceEvent]) -> None:
+        """Add the records of events.
+
+        Raises:
+            ValueError: one names no operator or has impossible times.
+        """
+        nothing = TraceArgs()
+        for event in events:
+            args = event.args or nothing
+            if event.cat == "cpu_op":
+                if args.id is not None:
+                    self._places[args.id] = len(self.executions)
+                self.executions.append(execution_of(event, args))
+            elif event.cat == "op_inner":
+                if event.name == "dispatch" and args.parent is not None:
+                    self._dispatches[args.parent] = *times_of(event), event.tid
+            elif event.cat == "profiler_step":
+                start, end = times_of(event)
+                copy = event.tid // THREADS_OF_A_COPY
+                self.steps.append(Step(args.step or 0, start, end, args.warmup, copy))
+            elif event.cat in CATEGORIES:
+                event.name = self._names.setdefault(event.name, event.name)
+                self.spans.append(span_of(event, args))
+            elif event.cat == "counter" and args.value is not None:
+                name = self._names.setdefault(event.name, event.name)
+                self.counters.append(CounterSample(name, nanoseconds(event.ts), args.value))
+            elif event.cat == "memory" and args.size_bytes is not None:
+                self.allocations.append(allocation_of(event, args))
+            elif event.ph == "M" and event.name == "thread_name":
+                self.threads[event.tid] = args.name or ""
+        self._add_dispatches()
+
+    def _add_dispatches(self) -> None:
+        """Add the dispatches that have come to their executions."""
+        for number in [*self._dispatches]:
+            place = self._places.pop(number, None)
+            if place is None:
+                continue
+            begin, done, thread = self._dispatches.pop(number)
+            self.executions[place] = msgspec.structs.replace(
+                self.executions[place],
+                dispatch_start_ns=begin,
+                dispatch_end_ns=done,
+                dispatch_thread=thread,
+            )
+
+    def profile_of(self, file: TraceFile) -> Profile:
+        """Return the profile that a file with these events holds.
+
+        Raises:
+            ValueError: an event names an operator that is not there, or two are iterations of one
+                number.
+        """
+        # What was added to the file later stands at the end.
+        self.spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
+        known = range(len(file.ops))
+        used = {execution.operator for execution in self.executions}
+        used |= {span.operator for span in self.spans if span.operator is not None}
+        used |= {each.operator for each in self.allocations if each.operator is not None}
+        if wrong := sorted(number for number in used if number not in known):
+            raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
+        numbers = Counter(step.number for step in self.steps)
+        if twice := [number for number, times in numbers.items() if times > 1]:
+            raise ValueError(f"two iterations are number {twice[0]}")
+        raw = bytes(file.engineRaw)
+        profile = Profile(
+            facts=file.facts,
+            operators=tuple(file.ops),
+            steps=tuple(self.steps),
+            executions=tuple(self.executions),
+            spans=tuple(self.spans),
+            counters=tuple(self.counters),
+            allocations=tuple(self.allocations),
+            memory_plan=file.memPlan,
+            devices=tuple(file.deviceProperties),
+            threads=self.threads,
+            engine_raw=b"" if raw == b"null" else raw,
+        )
+        return with_zero_at(profile, -file.zeroNs)
+
+
 def profile_of(file: TraceFile) -> Profile:
     """Return the profile that a file holds.
 
@@ -180,61 +338,9 @@ def profile_of(file: TraceFile) -> Profile:
         ValueError: an event names an operator that is not there or has impossible times, or two
             are iterations of one number.
     """
-    steps: list[Step] = []
-    spans: list[Span] = []
-    counters: list[CounterSample] = []
-    allocations: list[Allocation] = []
-    threads: dict[int, str] = {}
-    operations: list[tuple[TraceEvent, TraceArgs]] = []
-    dispatches: dict[int, TraceEvent] = {}
-    nothing = TraceArgs()
-    for event in file.events:
-        args = event.args or nothing
-        if event.cat == "cpu_op":
-            operations.append((event, args))
-        elif event.cat == "op_inner":
-            if event.name == "dispatch" and args.parent is not None:
-                dispatches[args.parent] = event
-        elif event.cat == "profiler_step":
-            start, end = times_of(event)
-            steps.append(
-                Step(args.step or 0, start, end, args.warmup, event.tid // THREADS_OF_A_COPY)
-            )
-        elif event.cat in CATEGORIES:
-            spans.append(span_of(event, args))
-        elif event.cat == "counter" and args.value is not None:
-            counters.append(CounterSample(event.name, nanoseconds(event.ts), args.value))
-        elif event.cat == "memory" and args.size_bytes is not None:
-            allocations.append(allocation_of(event, args))
-        elif event.ph == "M" and event.name == "thread_name":
-            threads[event.tid] = args.name or ""
-    executions = [execution_of(event, args, dispatches) for event, args in operations]
-    # What was added to the file later stands at the end.
-    spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
-    known = range(len(file.ops))
-    used = {execution.operator for execution in executions}
-    used |= {span.operator for span in spans if span.operator is not None}
-    used |= {each.operator for each in allocations if each.operator is not None}
-    if wrong := sorted(number for number in used if number not in known):
-        raise ValueError(f"an event names operator {wrong[0]}, and there are {len(known)}")
-    numbers = Counter(step.number for step in steps)
-    if twice := [number for number, times in numbers.items() if times > 1]:
-        raise ValueError(f"two iterations are number {twice[0]}")
-    raw = bytes(file.engineRaw)
-    profile = Profile(
-        facts=file.facts,
-        operators=tuple(file.ops),
-        steps=tuple(steps),
-        executions=tuple(executions),
-        spans=tuple(spans),
-        counters=tuple(counters),
-        allocations=tuple(allocations),
-        memory_plan=file.memPlan,
-        devices=tuple(file.deviceProperties),
-        threads=threads,
-        engine_raw=b"" if raw == b"null" else raw,
-    )
-    return with_zero_at(profile, -file.zeroNs)
+    found = EventRecords()
+    found.add(file.events)
+    return found.profile_of(file)
 
 
 def nanoseconds(microseconds: float) -> int:
@@ -253,32 +359,15 @@ def times_of(event: TraceEvent) -> tuple[int, int]:
     return start, start + duration
 
 
-def execution_of(
-    event: TraceEvent, args: TraceArgs, dispatches: dict[int, TraceEvent]
-) -> Execution:
+def execution_of(event: TraceEvent, args: TraceArgs) -> Execution:
+    """Return an execution without its dispatch, which is another event."""
     start, end = times_of(event)
-    begin: int | None = None
-    done: int | None = None
-    thread: int | None = None
-    dispatch = dispatches.get(args.id) if args.id is not None else None
-    if dispatch is not None:
-        begin, done = times_of(dispatch)
-        thread = dispatch.tid
     if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
     if args.wait_ns is not None and not 0 <= args.wait_ns <= end - start:
         raise ValueError(f"the event {event.name} waits {args.wait_ns} ns of {end - start}")
     return Execution(
-        args.operator,
-        args.step or 0,
-        event.tid,
-        start,
-        end,
-        args.wait_ns,
-        begin,
-        done,
-        thread,
-        args.warmup,
+        args.operator, args.step or 0, event.tid, start, end, args.wait_ns, warmup=args.warmup
     )
 
 

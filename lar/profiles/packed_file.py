@@ -1,0 +1,89 @@
+"""The bytes of a profile's file: JSON, or JSON in gzip where that is large.
+
+Trace viewers detect both by the first bytes, whatever the file is called. There is one member in a
+gzip file: some viewers read no other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, cast
+
+from lar.errors import UsageError
+
+MAGIC = b"\x1f\x8b"
+# Most profiles are smaller, and JSON that any program reads.
+LARGEST_PLAIN_BYTES = 8_000_000
+# The higher levels take longer, and make little of it.
+LEVEL = 4
+
+
+def is_packed_name(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file's name says that it is in gzip."""
+    return os.fspath(path).endswith(".gz")
+
+
+def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool = False) -> None:
+    """Write JSON into an empty file, in gzip if it is to be or `LARGEST_PLAIN_BYTES` are too few.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    waiting: list[bytes] = []
+    size_bytes, rest = 0, iter(pieces)
+    for piece in rest:
+        waiting.append(piece)
+        size_bytes += len(piece)
+        if packed or size_bytes > LARGEST_PLAIN_BYTES:
+            # Without a time in it: equal profiles are equal files.
+            with gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as archive:
+                while waiting:
+                    archive.write(waiting.pop(0))
+                for other in rest:
+                    archive.write(other)
+            return
+    file.writelines(waiting)
+
+
+def pack(text: str) -> bytes:
+    """Return the content of a gzip file."""
+    return gzip.compress(text.encode(), LEVEL, mtime=0)
+
+
+def is_packed(data: bytes) -> bool:
+    return data.startswith(MAGIC)
+
+
+def unpack(data: bytes, name: str) -> bytes:
+    """Return the JSON of a file's content; `name` is for messages.
+
+    Raises:
+        UsageError: its gzip is damaged or was cut short, or it does not fit into memory.
+    """
+    if not is_packed(data):
+        return data
+    again = "make it again with --profile"
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        problem = f"is damaged, or was cut short: {str(error).lower()}"
+        raise UsageError(problem, again, subject=name) from None
+    except MemoryError:
+        raise UsageError("does not fit into memory", again, subject=name) from None
+
+
+@contextmanager
+def open_json(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open the JSON of a file as a stream.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        packed = is_packed(file.read(len(MAGIC)))
+        file.seek(0)
+        yield cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file

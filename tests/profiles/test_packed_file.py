@@ -1,0 +1,125 @@
+"""A large profile is in gzip, and is read as any other."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lar
+from lar.cli.main import main
+from lar.errors import UsageError
+from lar.profiles import packed_file, trace_file
+from lar.profiles.file_additions import read_unread, write_with
+from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
+from lar.records.profile import Profile, Span
+from tests.profiles.synthetic import profile_of_times
+
+ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10**9 + 5, thread=0)
+TYPES = {"conv": "Conv", "relu": "Relu"}
+
+
+@pytest.fixture
+def profile() -> Profile:
+    times = [{"conv": 30 + at, "relu": 7} for at in range(20)]
+    return profile_of_times(TYPES, times, step_us=100, dispatch_us=2)
+
+
+@pytest.fixture(params=["small", "large"])
+def place(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profile: Profile,
+) -> Path:
+    """A profile's file, which is in gzip if it is large, in pieces of a few events."""
+    monkeypatch.setattr(trace_file, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(trace_file, "BYTES_AT_ONCE", 300)
+    if request.param == "large":
+        monkeypatch.setattr(packed_file, "LARGEST_PLAIN_BYTES", 1000)
+    path = tmp_path / "p.json"
+    write_profile(profile, path)
+    assert path.read_bytes().startswith(b"\x1f\x8b") is (request.param == "large")
+    return path
+
+
+def test_it_is_read_as_it_was_written(place: Path, profile: Profile) -> None:
+    assert lar.read_profile(place) == profile
+
+
+def test_its_content_is_one_member_of_json(place: Path, profile: Profile) -> None:
+    """Of a file with several, viewers show the first."""
+    content = place.read_bytes()
+    if content.startswith(b"\x1f\x8b"):
+        content = gzip.decompress(content)
+        assert place.read_bytes().count(b"\x1f\x8b\x08") == 1
+    assert content == encode_profile(profile)
+    assert json.loads(content)["traceEvents"]
+
+
+def test_what_is_added_is_read_with_what_was_there(place: Path, profile: Profile) -> None:
+    write_with(read_unread(place), [ADDED], {0: "python"}, place)
+    threads = {**profile.threads, 0: "python"}
+    assert lar.read_profile(place) == replace(
+        profile, spans=(*profile.spans, ADDED), threads=threads
+    )
+
+
+def test_standard_input_and_reports_take_both(
+    place: Path,
+    tmp_path: Path,
+    profile: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = tmp_path / "plain.json"
+    plain.write_bytes(encode_profile(profile))
+    assert main(["report", str(plain), "--style", "torch"]) == 0
+    expected = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(place.read_bytes())))
+    assert main(["report", "-", "--style", "torch"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("export", ["chrome", "tensorboard"])
+def test_an_export_whose_name_says_so_is_in_gzip(
+    place: Path, tmp_path: Path, export: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported = {}
+    for name in ("trace.json", "trace.json.gz"):
+        assert main(["report", str(place), "--export", export, "-o", str(tmp_path / name)]) == 0
+        exported[name] = (tmp_path / name).read_bytes()
+    assert gzip.decompress(exported["trace.json.gz"]) == exported["trace.json"]
+
+
+def test_a_name_that_says_so_makes_a_small_file_gzip(tmp_path: Path, profile: Profile) -> None:
+    write_profile(profile, tmp_path / "p.json.gz")
+    assert lar.read_profile(tmp_path / "p.json.gz") == profile
+    assert gzip.decompress((tmp_path / "p.json.gz").read_bytes()) == encode_profile(profile)
+
+
+@pytest.mark.parametrize("cut", [3, 100, -3])
+def test_one_that_was_cut_short_is_refused(tmp_path: Path, profile: Profile, cut: int) -> None:
+    content = gzip.compress(encode_profile(profile))[:cut]
+    with pytest.raises(UsageError, match="cut short"):
+        decode_profile(content, "p.json")
+
+
+def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:
+    """Its events stand second."""
+    document = json.loads(encode_profile(profile))
+    schema, events = document.pop("schema"), document.pop("traceEvents")
+    content = json.dumps({"schema": schema, "traceEvents": events, **document})
+    assert decode_profile(content.encode(), "p.json") == profile
+    assert decode_profile(content.replace(" ", "").encode(), "p.json") == profile
+
+
+def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) -> None:
+    own = replace(profile, engine_raw=b'{"traceEvents":[{"ph":"X"},{"ph":"X"}]}')
+    assert decode_profile(encode_profile(own), "p.json") == own
+    assert trace_file.decode_pieces(encode_profile(own)) == own
