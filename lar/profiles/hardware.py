@@ -122,6 +122,16 @@ def time_in(interval: Interval, intervals: Sequence[Interval]) -> int:
     )
 
 
+def counts_of(profile: Profile, kind: str) -> HardwareCounts | None:
+    """Return the counts of a type of operator, with nothing known where the system counted nothing
+    for it; None where they were not asked for."""
+    hardware = profile.facts.hardware
+    if hardware is None:
+        return None
+    found = (each for each in hardware.counts if each.type == kind)
+    return next(found, HardwareCounts(type=kind))
+
+
 def describe_hardware(profile: Profile) -> str:
     """Return what there is of the counters in one sentence; empty where none were asked for."""
     hardware = profile.facts.hardware
@@ -129,4 +139,7 @@ def describe_hardware(profile: Profile) -> str:
         return ""
     if hardware.missing:
         return f"Hardware counters: {hardware.missing}."
-    return f"Hardware counters: {hardware.samples} samples within timed iterations."
+    return (
+        f"Hardware counters: {hardware.samples} samples in timed iterations; --group-by type shows "
+        "what was counted."
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -54,6 +55,16 @@ class ThreadUse(msgspec.Struct, frozen=True):
         """The part of the calling thread's time in which it waited for others: 0 is balanced."""
         total = self.computing_ns + self.handing_out_ns + self.waiting_ns
         return self.waiting_ns / total if total else None
+
+    def with_that_of(self, other: ThreadUse) -> ThreadUse:
+        """Return the sums of both; the threads of each copy's pool count as the same."""
+        return ThreadUse(
+            self.executions + other.executions,
+            self.computing_ns + other.computing_ns,
+            self.handing_out_ns + other.handing_out_ns,
+            self.waiting_ns + other.waiting_ns,
+            tuple(a + b for a, b in zip_longest(self.tasks, other.tasks, fillvalue=0)),
+        )
 
 
 class ProfiledOperator(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from functools import reduce
 
 import msgspec
 
@@ -87,22 +87,11 @@ def place_in(
         places[key] = len(operators)
         operators.append(operator)
         return places[key]
-    use = join_uses(operators[place].threads, operator.threads)
-    operators[place] = msgspec.structs.replace(operators[place], threads=use)
+    uses = [use for use in (operators[place].threads, operator.threads) if use is not None]
+    if uses:
+        use = reduce(ThreadUse.with_that_of, uses)
+        operators[place] = msgspec.structs.replace(operators[place], threads=use)
     return place
-
-
-def join_uses(first: ThreadUse | None, second: ThreadUse | None) -> ThreadUse | None:
-    """Return the sums of both; the threads of each copy's pool count as the same."""
-    if first is None or second is None:
-        return first or second
-    return ThreadUse(
-        first.executions + second.executions,
-        first.computing_ns + second.computing_ns,
-        first.handing_out_ns + second.handing_out_ns,
-        first.waiting_ns + second.waiting_ns,
-        tuple(a + b for a, b in zip_longest(first.tasks, second.tasks, fillvalue=0)),
-    )
 
 
 def moved_execution(each: Execution, at: Sequence[int], offset: int) -> Execution:

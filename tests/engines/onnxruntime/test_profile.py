@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,11 @@ from lar.engines.onnxruntime.profile import (
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import read_foreign
 from lar.errors import LarError
+from lar.measurement import hardware_counters
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows
 from lar.profiles.trace_file import read_profile
-from lar.records.profile import Profile, TensorFact
+from lar.records.profile import Hardware, Profile, TensorFact
 from lar.worker.recorder import Recorder
 from tests.engines.onnxruntime.conftest import feed_driver
 
@@ -374,3 +376,64 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
     profiler = SessionProfiler(driver)
     with pytest.raises(LarError, match="could not write the whole of its profile"):
         profiler.finish()
+
+
+def test_counters_are_joined_to_the_operators_that_ran(
+    profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a counter that the kernel makes itself: the time for which a thread computes."""
+    task_clock = hardware_counters.Counter("cycles", 1, 1)
+    make = partial(hardware_counters.HardwareCounters, (task_clock,), 100_000)
+    monkeypatch.setattr(hardware_counters, "HardwareCounters", make)
+    found = profile_model(MODELS / "mobilenet_v2.onnx", 3, profile_counters=True).facts.hardware
+    assert found is not None
+    if found.missing:
+        pytest.skip(found.missing)
+    assert found.samples > 0
+    assert found.counts[0].type == "Conv"  # it takes nine tenths of the time
+    assert found.counts[0].hertz == pytest.approx(1e9, rel=0.01)  # it counts nanoseconds
+
+
+def test_the_run_says_why_nothing_is_counted(
+    profile_model: ProfileModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise hardware_counters.CountersMissing("not permitted: no")
+
+    monkeypatch.setattr(hardware_counters, "HardwareCounters", refuse)
+    found = profile_model(DIGITS, 1, profile_counters=True).facts.hardware
+    assert found == Hardware(missing="not permitted: no")
+    assert profile_model(DIGITS, 1).facts.hardware is None
+
+
+def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "mobilenet_v2.onnx", 1, graph_optimization_level="basic")
+    kinds = Counter(operator.algorithm for operator in found.operators if operator.algorithm)
+    assert kinds["Conv depthwise 3x3 NCHW"] + kinds["Conv depthwise 3x3/2 NCHW"] == 17
+    assert kinds["Conv pointwise 1x1 NCHW"] == 34
+    assert kinds["Conv 3x3/2 NCHW"] == 1
+    assert kinds["Gemm one row by weights"] == 1
+    assert {it.type for it in found.operators if it.algorithm} == {"Conv", "Gemm"}
+
+
+def test_layouts_do_not_hide_what_a_convolution_is(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "mobilenet_v2.onnx", 1)
+    kinds = [operator.algorithm or "" for operator in found.operators if operator.type == "Conv"]
+    assert sum("depthwise" in kind for kind in kinds) == 17
+    assert sum("pointwise" in kind for kind in kinds) == 34
+
+
+def test_quantised_products_are_named_by_their_types(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "int8.onnx", 1)
+    kinds = [it.algorithm for it in found.operators if it.type == "QLinearConv"]
+    assert len(kinds) == 3
+    assert all("3x3" in str(kind) and str(kind).endswith("int8") for kind in kinds)
+
+
+def test_threads_of_a_session_share_the_work(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "mobilenet_v2.onnx", 2, multithread=2)
+    uses = [it.threads for it in found.operators if it.type == "Conv"]
+    assert all(use is not None and use.executions == 2 for use in uses)
+    assert sum(use.computing_ns for use in uses if use) > 0
+    alone = profile_model(MODELS / "mobilenet_v2.onnx", 1, multithread=1)
+    assert all(it.threads is None for it in alone.operators)

@@ -14,7 +14,16 @@ import pytest
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Execution, Profile, ProfileFacts, Step, TensorFact
+from lar.records.profile import (
+    Execution,
+    Hardware,
+    HardwareCounts,
+    Profile,
+    ProfileFacts,
+    Step,
+    TensorFact,
+    ThreadUse,
+)
 from lar.reports.csv import format_csv
 from lar.reports.json import format_json
 from lar.reports.report import Report
@@ -345,6 +354,53 @@ def test_operators_without_time_have_no_rate() -> None:
     values = values_of(rows_of(build(profile, {}))[0])
     assert values["cpu__flops.sum.per_second"] is None
     assert values["cpu__time_duration.sum"] == 0
+
+
+def metrics_in(report: Report, name: str) -> dict[str, object]:
+    (row,) = [row for row in report.document["rows"] if row["name"] == name]
+    return {metric: found["value"] for metric, found in row["metrics"].items()}
+
+
+def test_the_use_of_an_engines_threads_is_a_metric() -> None:
+    profile = two_operators()
+    conv, add = profile.operators
+    use = ThreadUse(2, 600, 100, 300, (5, 1))
+    conv = msgspec.structs.replace(conv, threads=use)
+    report = build(replace(profile, operators=(conv, add)), {})
+    found = metrics_in(report, "conv")
+    assert found["cpu__thread_waiting.pct_of_calling_thread"] == 30.0
+    assert found["cpu__thread_shares.avg.per_call"] == 3.0
+    assert not any("thread" in name for name in metrics_in(report, "add"))
+
+
+def test_what_the_processor_counted_stands_with_each_type() -> None:
+    profile = two_operators()
+    counts = HardwareCounts(
+        type="Convolution",
+        running_ns=1000,
+        cycles=3000,
+        instructions=6000,
+        cache_references=40,
+        cache_misses=10,
+    )
+    facts = msgspec.structs.replace(profile.facts, hardware=Hardware((counts,), 7))
+    report = build(replace(profile, facts=facts), {"group_by": "type"})
+    found = metrics_in(report, "Convolution")
+    assert found["cpu__inst_executed.avg.per_cycle"] == 2.0
+    assert found["cpu__cache_misses.per_1000_inst"] == pytest.approx(10 / 6)
+    assert found["cpu__cache_misses.pct_of_references"] == 25.0
+    assert found["cpu__cycles_elapsed.avg.per_second"] == 3.0
+    assert metrics_in(report, "Elemwise")["cpu__inst_executed.avg.per_cycle"] is None
+    assert "Hardware counters: 7 samples in timed iterations;" in report.text
+    assert "cpu__inst" not in build(replace(profile, facts=facts), {}).text
+
+
+def test_why_the_processor_counted_nothing_is_said() -> None:
+    profile = two_operators()
+    facts = msgspec.structs.replace(profile.facts, hardware=Hardware(missing="not permitted: no"))
+    report = build(replace(profile, facts=facts), {"group_by": "type"})
+    assert "\nHardware counters: not permitted: no.\n" in report.text
+    assert metrics_in(report, "Convolution")["cpu__cycles_elapsed.avg.per_second"] is None
 
 
 def test_a_profile_without_timed_operators_is_refused() -> None:

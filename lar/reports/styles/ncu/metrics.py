@@ -9,6 +9,7 @@ device reported.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
@@ -72,10 +73,34 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
         Metric(f"{side}__roofline_saving.per_iteration", unit, in_unit(saving, unit)),
         Metric(f"{side}__launch_count", "", work.calls),
     ]
+    metrics += [*thread_metrics(row), *hardware_metrics(row)]
     for what, share in (("flops", work.flops_share), ("bytes", work.bytes_share)):
         if 0 < share < 1:
             metrics.append(Metric(f"{side}__{what}_known.pct_of_duration", "%", 100 * share))
     return metrics
+
+
+def thread_metrics(row: Row) -> Iterator[Metric]:
+    """Yield how the engine's threads shared the work, where it says so."""
+    use = row.threads
+    if use is None:
+        return
+    waiting = None if use.waiting_share is None else 100 * use.waiting_share
+    shares = sum(use.tasks) / use.executions if use.executions else None
+    yield Metric("cpu__thread_waiting.pct_of_calling_thread", "%", waiting)
+    yield Metric("cpu__thread_shares.avg.per_call", "", shares)
+
+
+def hardware_metrics(row: Row) -> Iterator[Metric]:
+    """Yield what the processor counted, where that was asked for."""
+    counts = row.hardware
+    if counts is None:
+        return
+    misses = None if counts.miss_share is None else 100 * counts.miss_share
+    yield Metric("cpu__inst_executed.avg.per_cycle", "inst/cycle", counts.instructions_per_cycle)
+    yield Metric("cpu__cache_misses.per_1000_inst", "1/kinst", counts.misses_per_thousand)
+    yield Metric("cpu__cache_misses.pct_of_references", "%", misses)
+    yield Metric("cpu__cycles_elapsed.avg.per_second", "Ghz", giga(counts.hertz))
 
 
 def in_unit(nanoseconds: float | None, unit: str) -> float | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
 from lar.profiles.devices import Extent
+from lar.profiles.hardware import counts_of
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
 from lar.profiles.roofline import Work, saving_ns, work_of
-from lar.records.profile import Peak, Profile, Span
+from lar.records.profile import HardwareCounts, Peak, Profile, Span, ThreadUse
 
 OUTSIDE = "outside the ranges"
 
@@ -22,7 +24,7 @@ class Row:
     all steps.
 
     `detail` is its operator or its type, where that is one; its work is that of all timed
-    `iterations`.
+    `iterations`. The counts of the `hardware` are there for whole types, where they were asked for.
     """
 
     kind: Literal["range", "operator", "kernel", "group"]
@@ -35,6 +37,8 @@ class Row:
     stream: int | None = None
     device: str | None = None
     iterations: int = 1
+    threads: ThreadUse | None = None
+    hardware: HardwareCounts | None = None
 
     def saving_ns(self, peak: Peak | None) -> float | None:
         """Return how much of an iteration it would save at its roof."""
@@ -82,9 +86,23 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
         names = (launch.operator, launch.type, launch.kernel, *launch.ranges)
         if any(matches(name) for name in names):
             groups.setdefault(GROUPS[group_by](launch), []).append(launch)
-    rows += [row_of_group(group, group_by, total_ns) for group in groups.values()]
+    rows += [
+        replace(
+            row_of_group(group, group_by, total_ns),
+            threads=threads_of(profile, group),
+            hardware=counts_of(profile, group[0].type) if group_by == "type" else None,
+        )
+        for group in groups.values()
+    ]
     iterations = len(profile.timed_steps()) or 1
     return [replace(row, iterations=iterations) for row in rows]
+
+
+def threads_of(profile: Profile, group: Sequence[Launch]) -> ThreadUse | None:
+    """Return how the operators of a group used the engine's threads, None where it does not say."""
+    places = {launch.place for launch in group if launch.place is not None}
+    uses = [use for place in places if (use := profile.operators[place].threads) is not None]
+    return reduce(ThreadUse.with_that_of, uses) if uses else None
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
