@@ -41,8 +41,9 @@ AGREEING_ROUNDS = 3
 AGREEMENT = 0.05
 MOST_ROUNDS = 9
 
-# A product shorter than this is one of too small matrices: the start of its threads would count.
-SHORTEST_PRODUCT_SECONDS = 0.004
+# A product shorter than this is one of too small matrices: the start of its threads would count. A
+# much longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
+SHORTEST_PRODUCT_SECONDS = 0.001
 SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
 
 # A copy's size: so many times the largest cache, within bounds that every machine can bear.
