@@ -31,7 +31,9 @@ WriteScript = Callable[..., str]
 
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("lar", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "lar", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("lar")
 
 

@@ -15,9 +15,6 @@ from lar.dumps.index import open_dump
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-# MegEngine must not be imported here, and two processes are done in half the time.
-PROCESSES = 2
-
 
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Dump]:
@@ -26,22 +23,13 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str
     from tests.comparison.planted_networks import NETWORKS
 
     folder = tmp_path_factory.mktemp("planted")
-    names = list(NETWORKS)
-    running = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "tests/comparison/planted_twins.py", str(folder)),
-                *names[number::PROCESSES],
-            ],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number in range(PROCESSES)
-    ]
-    for process in running:
-        output, _ = process.communicate(timeout=180)
-        assert process.returncode == 0, output[-3000:]
-
+    # MegEngine must not be imported here.
+    done = subprocess.run(
+        [sys.executable, "tests/comparison/planted_twins.py", str(folder), *NETWORKS],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
     return lambda name, variant, kind: open_dump(folder / f"{name}.{variant}.{kind}")

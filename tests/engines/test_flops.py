@@ -32,17 +32,17 @@ def operation(kind: str | None, inputs: Any = (), outputs: Any = (), **rest: int
     return Operation(type="Any", kind=kind, inputs=inputs, outputs=outputs, **rest)
 
 
-def dump_resnet50(folder: str) -> None:
-    """The program: make ResNet-50 for both engines."""
+def dump_resnet18(folder: str) -> None:
+    """The program: make ResNet-18 for both engines."""
     sys.path.insert(0, str(ROOT / "tools"))
-    network = importlib.import_module("model_zoo").describe_resnet50()
-    importlib.import_module("megengine_twin").dump_megengine(network, Path(folder, "resnet50.mge"))
+    network = importlib.import_module("model_zoo").describe_resnet18()
+    importlib.import_module("megengine_twin").dump_megengine(network, Path(folder, "resnet18.mge"))
     model = importlib.import_module("onnx_twin").onnx_of(network)
-    Path(folder, "resnet50.onnx").write_bytes(model.SerializeToString())
+    Path(folder, "resnet18.onnx").write_bytes(model.SerializeToString())
 
 
 if __name__ == "__main__":
-    dump_resnet50(*sys.argv[1:])
+    dump_resnet18(*sys.argv[1:])
 
 
 @pytest.fixture
@@ -156,14 +156,14 @@ def test_twins_agree(read_twins: ReadTwins, name: str) -> None:
     assert mge.flops_unknown == onnx.flops_unknown == ()
 
 
-def test_resnet50_is_twice_4_1_billion_multiply_accumulates(
+def test_resnet18_is_twice_1_8_billion_multiply_accumulates(
     read_twins: ReadTwins, tmp_path: Path
 ) -> None:
     script = [sys.executable, __file__, str(tmp_path)]
     done = subprocess.run(script, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    for info in read_twins(tmp_path, "resnet50"):
-        assert info.flops == pytest.approx(2 * 4.1e9, rel=0.01)
-        assert info.parameter_count == pytest.approx(25.5e6, rel=0.01)
+    for info in read_twins(tmp_path, "resnet18"):
+        assert info.flops == pytest.approx(2 * 1.82e9, rel=0.01)
+        assert info.parameter_count == pytest.approx(11.69e6, rel=0.01)
     for path in tmp_path.iterdir():
         path.unlink()
