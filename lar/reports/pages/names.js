@@ -1,7 +1,8 @@
 // Long names: the middle is left out where there is no room, the whole is shown on hover. What
 // distinguishes a name from another that begins and ends as it does stays.
 
-const HEAD = 8, TAIL = 14, PIECE = 10;
+// How many letters are kept at the head, at the tail, and where names differ.
+const LONG = { head: 8, tail: 14, piece: 10 }, SHORT = { head: 3, tail: 9, piece: 6 };
 
 function shownOf(name, pieces) {
   return pieces.map(([from, to]) => name.slice(from, to)).join("\0");
@@ -26,7 +27,7 @@ function commonLength(names) {
 }
 
 // The pieces [from, to] of each name that are always shown, so that no two names read alike.
-function piecesOf(names, head = HEAD, tail = TAIL) {
+function piecesOf(names, { head, tail, piece } = LONG) {
   const pieces = new Map();
   for (const name of names)
     pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
@@ -40,10 +41,10 @@ function piecesOf(names, head = HEAD, tail = TAIL) {
     const alike = [...groups.values()].filter((group) => group.length > 1);
     if (!alike.length) break;
     for (const group of alike) {
-      const from = Math.max(0, commonLength(group) - 2);
+      const from = Math.max(0, commonLength(group) - 1);
       for (const name of group)
         pieces.set(name, joinPieces([...pieces.get(name),
-                                     [from, Math.min(from + PIECE, name.length)]]));
+                                     [from, Math.min(from + piece, name.length)]]));
     }
   }
   return pieces;

@@ -46,7 +46,7 @@ function drawSection(name, draw) {
 }
 
 // What is as wide as the page is drawn again when that changes, and for paper.
-const NARROWEST = 300, PAPER = 1000;
+const NARROWEST = 300, NARROW = 600, PAPER = 1000;
 const fitting = new WeakMap();
 let isPrinting = false, lastWidth = 0;
 

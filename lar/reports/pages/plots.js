@@ -17,7 +17,6 @@ function decadesOf(least, most) {
   return ticks;
 }
 
-const NARROW = 600; // below that, labels stand where they take no width
 const BOTTOM = 46;
 
 // A frame with axes: `x` and `y` are {from, to, label, log, format}, `beside` is free at the right;

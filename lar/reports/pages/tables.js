@@ -2,7 +2,8 @@
 // columns that have no room are left out, and stand in the details of each row.
 
 const FIRST_ROWS = 25;
-const SHORTEST_TEXT = 150, LONGEST_TEXT = 900; // pixels of a column of text
+const SHORTEST_TEXT = 110, LONGEST_TEXT = 900; // pixels of a column of text
+const SCROLLBAR = 17;
 const GIVEN_ORDER = "the order given";
 
 function compareValues(a, b, direction) {
@@ -45,23 +46,31 @@ function makeCell(column, value, look = {}) {
 }
 
 // The pieces of the names in each column of text.
-function piecesOfColumns(columns, rows) {
-  return columns.map((column, index) => column.isNumber ? null
-    : piecesOf(new Set(rows.filter((row) => row[index] !== null).map((row) => String(row[index])))));
+function piecesOfColumns(columns, rows, room) {
+  return columns.map((column, index) => column.isNumber ? null : piecesOf(
+    new Set(rows.filter((row) => row[index] !== null).map((row) => String(row[index]))),
+    room < NARROW ? SHORT : LONG));
 }
 
 const measuring = document.createElement("canvas").getContext("2d");
 
-function textWidth(text) {
-  measuring.font = "13px system-ui, sans-serif";
+function textWidth(text, weight = 400) {
+  measuring.font = `${weight} 13px system-ui, sans-serif`;
   return measuring.measureText(text).width;
 }
 
+// The room that a name takes at least: its pieces, and dots for each gap.
+function leastWidth(name, pieces) {
+  const shown = pieces.get(name) || [[0, name.length]];
+  const text = shown.map(([from, to]) => name.slice(from, to)).join("");
+  return textWidth(text) + 16 * (shown.length - 1) + 4;
+}
+
 // The columns that there is room for, by their rank, with the width of each.
-function fitColumns(columns, rows, room, all) {
+function fitColumns(columns, rows, pieces, room, all) {
   const padding = room < 700 ? 11 : 19;
   const widths = columns.map((column, index) => {
-    const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word) * 1.08);
+    const words = [...column.name.split(" "), column.unit].map((word) => textWidth(word, 600));
     const longest = rows.reduce((most, row) => {
       const text = formatCell(column, row[index]);
       return text.length > most.length ? text : most;
@@ -69,7 +78,9 @@ function fitColumns(columns, rows, room, all) {
     return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
-    : Math.min(widths[index], SHORTEST_TEXT));
+    : Math.min(widths[index], Math.max(SHORTEST_TEXT, padding + (index ? 3 : 20)
+      + Math.max(0, ...rows.map((row) => row[index] === null ? 0
+        : leastWidth(String(row[index]), pieces[index]))))));
   const chosen = new Set([0]);
   let left = room - least[0] - 2;
   const ranked = columns.map((_, index) => index).slice(1)
@@ -82,7 +93,7 @@ function fitColumns(columns, rows, room, all) {
   const shown = columns.map((_, index) => index).filter((index) => chosen.has(index));
   const given = {};
   for (const index of shown.filter((each) => !columns[each].isNumber)) {
-    const longest = Math.min(widths[index], all ? 2 * SHORTEST_TEXT : LONGEST_TEXT);
+    const longest = Math.min(widths[index], all ? Math.max(300, least[index]) : LONGEST_TEXT);
     const more = all ? longest - least[index]
       : Math.max(0, Math.min(left, longest - least[index]));
     left -= more;
@@ -105,7 +116,7 @@ function makeTable(table, name) {
   const columns = columnsOf(table);
   const place = columns.findIndex((column) => column.name === "share");
   const greatest = place < 0 ? 0 : Math.max(...table.rows.map((row) => row[place] ?? 0));
-  const pieces = piecesOfColumns(columns, table.rows);
+  const piecesFor = new Map(); // by whether the page is narrow
   const texts = table.rows.map((row) =>
     row.filter((value) => typeof value === "string").join("\n").toLowerCase());
   const state = { by: -1, direction: -1, all: false, wide: false, open: new Set() };
@@ -142,7 +153,7 @@ function makeTable(table, name) {
     }, button);
   }
 
-  function makeRow(index, fit) {
+  function makeRow(index, fit, pieces) {
     const row = table.rows[index];
     const line = makeElement("tr", { class: table.marks[index] || null });
     let detail = null;
@@ -179,11 +190,17 @@ function makeTable(table, name) {
         compareValues(table.rows[a][state.by], table.rows[b][state.by], state.direction));
     const shown = state.all ? found : found.slice(0, FIRST_ROWS);
     // On paper letters are smaller.
-    const room = isPrinting ? PAPER * 1.28 : pageWidth();
-    const fit = fitColumns(columns, shown.map((index) => table.rows[index]), room, state.wide);
-    const narrow = state.wide ? fitColumns(columns, table.rows.slice(0, FIRST_ROWS), room) : fit;
+    const room = isPrinting ? PAPER * 1.28 : pageWidth() - SCROLLBAR;
+    const isNarrow = room < NARROW;
+    if (!piecesFor.has(isNarrow))
+      piecesFor.set(isNarrow, piecesOfColumns(columns, table.rows, room));
+    const pieces = piecesFor.get(isNarrow);
+    const fit = fitColumns(columns, shown.map((index) => table.rows[index]), pieces, room,
+                           state.wide);
+    const narrow = state.wide ? fitColumns(columns, table.rows.slice(0, FIRST_ROWS), pieces, room)
+      : fit;
     head.replaceChildren(makeElement("tr", {}, ...fit.shown.map(makeHeading)));
-    body.replaceChildren(...shown.flatMap((index) => makeRow(index, fit)));
+    body.replaceChildren(...shown.flatMap((index) => makeRow(index, fit, pieces)));
     order.value = state.by;
     count.textContent = `${shown.length} of ${found.length} ${name}`
       + (table.total > table.rows.length ? `; the page has the first ${table.rows.length} of `
@@ -216,7 +233,7 @@ function makeStaticTable(table) {
   const headings = columns.map((column) => makeElement("th", {
     scope: "col", class: column.isNumber ? "number" : null,
   }, column.title));
-  const pieces = piecesOfColumns(columns, table.rows);
+  const pieces = piecesOfColumns(columns, table.rows, pageWidth());
   const rows = table.rows.map((row) => makeElement("tr", {},
     ...row.map((value, index) => makeCell(columns[index], value, {
       pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, pageWidth() * 0.45),
