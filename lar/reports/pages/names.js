@@ -26,26 +26,31 @@ function commonLength(names) {
   return length;
 }
 
-// The pieces [from, to] of each name that are always shown, so that no two names read alike.
+function groupBy(names, key) {
+  const groups = new Map();
+  for (const name of names) groups.set(key(name), [...(groups.get(key(name)) || []), name]);
+  return [...groups.values()].filter((group) => group.length > 1);
+}
+
+// The pieces [from, to] of each name that are always shown: its head, its tail, and where it begins
+// to differ from others with that head, so that no two names read alike.
 function piecesOf(names, { head, tail, piece } = LONG) {
   const pieces = new Map();
   for (const name of names)
     pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
       : [[0, head], [name.length - tail, name.length]]));
+  const long = [...pieces.keys()].filter((name) => pieces.get(name).length > 1);
+  const add = (group) => {
+    const from = Math.max(0, commonLength(group) - 1);
+    for (const name of group)
+      pieces.set(name, joinPieces([...pieces.get(name),
+                                   [from, Math.min(from + piece, name.length)]]));
+  };
+  groupBy(long, (name) => name.slice(0, head)).forEach(add);
   for (let round = 0; round < 8; round++) {
-    const groups = new Map();
-    for (const [name, own] of pieces) {
-      const shown = shownOf(name, own);
-      groups.set(shown, [...(groups.get(shown) || []), name]);
-    }
-    const alike = [...groups.values()].filter((group) => group.length > 1);
+    const alike = groupBy(pieces.keys(), (name) => shownOf(name, pieces.get(name)));
     if (!alike.length) break;
-    for (const group of alike) {
-      const from = Math.max(0, commonLength(group) - 1);
-      for (const name of group)
-        pieces.set(name, joinPieces([...pieces.get(name),
-                                     [from, Math.min(from + piece, name.length)]]));
-    }
+    alike.forEach(add);
   }
   return pieces;
 }

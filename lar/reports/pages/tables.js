@@ -78,7 +78,7 @@ function fitColumns(columns, rows, pieces, room, all) {
     return padding + Math.ceil(Math.max(16, ...words, textWidth(longest) + (index ? 3 : 20)));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
-    : Math.min(widths[index], Math.max(SHORTEST_TEXT, padding + (index ? 3 : 20)
+    : Math.min(widths[index], Math.max(index ? SHORTEST_TEXT : room / 4, padding + (index ? 3 : 20)
       + Math.max(0, ...rows.map((row) => row[index] === null ? 0
         : leastWidth(String(row[index]), pieces[index]))))));
   const chosen = new Set([0]);
@@ -227,19 +227,27 @@ function makeTable(table, name) {
   return whole;
 }
 
-// A table of few rows, as it comes.
+// A table of few rows, as it comes; where it is narrow, a row for each column.
 function makeStaticTable(table) {
+  return makeFitted((width) => drawStaticTable(table, width));
+}
+
+function drawStaticTable(table, width) {
   const columns = columnsOf(table);
-  const headings = columns.map((column) => makeElement("th", {
-    scope: "col", class: column.isNumber ? "number" : null,
-  }, column.title));
-  const pieces = piecesOfColumns(columns, table.rows, pageWidth());
-  const rows = table.rows.map((row) => makeElement("tr", {},
-    ...row.map((value, index) => makeCell(columns[index], value, {
-      pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, pageWidth() * 0.45),
-    }))));
+  const pieces = piecesOfColumns(columns, table.rows, width);
+  const cellOf = (row, index) => makeCell(columns[index], row[index], {
+    pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, width * 0.45) });
+  const heading = (index, scope) => makeElement("th", {
+    scope, class: columns[index].isNumber && scope === "col" ? "number" : null,
+  }, columns[index].title);
+  const isTurned = width < NARROW && columns.length > table.rows.length + 1;
+  const rows = isTurned
+    ? columns.map((_, index) => makeElement("tr", {}, heading(index, "row"),
+        ...table.rows.map((row) => cellOf(row, index))))
+    : table.rows.map((row) => makeElement("tr", {}, ...row.map((_, index) => cellOf(row, index))));
   return makeElement("table", { class: "few" },
-    makeElement("thead", {}, makeElement("tr", {}, ...headings)),
+    isTurned ? null : makeElement("thead", {}, makeElement("tr", {},
+      ...columns.map((_, index) => heading(index, "col")))),
     makeElement("tbody", {}, ...rows));
 }
 

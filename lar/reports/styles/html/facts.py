@@ -39,6 +39,7 @@ def facts_of(profile: Profile) -> list[tuple[str, str]]:
         ("cost of profiling", describe_cost(profile)),
         ("clocks", describe_clocks(facts)),
         ("CPU", describe_cpu(facts)),
+        ("hardware counters", facts.hardware.missing if facts.hardware else ""),
         ("peak memory", describe_memory(profile)),
         ("measured peak", describe_peak(facts)),
         ("lar", facts.lar_version),
@@ -147,7 +148,7 @@ def format_overview(profile: Profile) -> str:
 
 def format_summary(profile: Profile) -> str:
     text = summarize(profile, recommendations_for(profile))
-    return f"<p>{escape(printable(text))}</p>" if text else ""
+    return f"<p class=summary>{escape(printable(text))}</p>" if text else ""
 
 
 def format_recommendations(profile: Profile) -> str:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
-from lar.profiles.roofline import Work, host_peak_of, work_of
+from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
 from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
-from lar.records.profile import Execution, Peak, Profile, ProfiledOperator, TensorFact
+from lar.records.profile import (
+    Execution,
+    HardwareCounts,
+    Peak,
+    Profile,
+    ProfiledOperator,
+    TensorFact,
+)
 from lar.reports.model import Column
 from lar.reports.pages.tables import PageTable, page_table
 
 Row = TypeVar("Row")
+
+
+NO_COUNTS = HardwareCounts(type="")  # the counters of the processor were not asked for
 
 
 class Times(NamedTuple):
@@ -38,23 +49,44 @@ class GroupRow(NamedTuple):
     operators: int
     times: Times
     work: Work | None = None
+    counts: HardwareCounts = NO_COUNTS
 
 
 def number_column(
-    title: str, unit: str, digits: int, value: Callable[[Row], float | None]
+    title: str, unit: str, digits: int, value: Callable[[Row], float | None], rank: int = 5
 ) -> Column[Row]:
-    return Column(title, value, unit=unit, digits=digits)
+    return Column(title, value, unit=unit, digits=digits, rank=rank)
 
 
 def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
     """Return the columns of durations."""
     return (
-        number_column("calls", "", 0, lambda row: times(row).totals.calls),
-        number_column("total", "ms", 3, lambda row: times(row).totals.total_ns / 1e6),
-        number_column("share", "%", 2, lambda row: times(row).share),
+        number_column("calls", "", 0, lambda row: times(row).totals.calls, rank=4),
+        number_column("total", "ms", 3, lambda row: times(row).totals.total_ns / 1e6, rank=3),
+        number_column("share", "%", 2, lambda row: times(row).share, rank=1),
         number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3)),
-        number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3)),
-        number_column("max", "µs", 2, lambda row: scaled(times(row).totals.max_ns, 1e3)),
+        number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3), rank=8),
+        number_column("max", "µs", 2, lambda row: scaled(times(row).totals.max_ns, 1e3), rank=7),
+    )
+
+
+def roof_columns(
+    peak: Peak | None, iterations: int, work: Callable[[Row], Work | None]
+) -> tuple[Column[Row], ...]:
+    """Return the columns of what work would save at its roof, and of what binds it."""
+
+    def saving_us(row: Row) -> float | None:
+        own = work(row)
+        nanoseconds = None if own is None else saving_ns(own, peak)
+        return None if nanoseconds is None or not iterations else nanoseconds / iterations / 1e3
+
+    def bound(row: Row) -> str | None:
+        own = work(row)
+        return None if own is None else own.bound(peak)
+
+    return (
+        number_column("could save", "µs/iteration", 2, saving_us, rank=2),
+        Column("bound by", bound, rank=4),
     )
 
 
@@ -79,6 +111,7 @@ def rates_columns(peak: Peak | None, work: Callable[[Row], Work | None]) -> tupl
             "rate",
             *("GB/s", 2),
             lambda row: of_bytes(row, lambda own: scaled(own.bytes_per_second, 1e9)),
+            rank=6,
         ),
         number_column(
             "of peak compute",
@@ -89,46 +122,73 @@ def rates_columns(peak: Peak | None, work: Callable[[Row], Work | None]) -> tupl
             "of peak memory",
             *("%", 1),
             lambda row: of_bytes(row, lambda own: own.memory_percent(peak)),
+            rank=6,
         ),
     )
 
 
-def operator_columns(peak: Peak | None) -> tuple[Column[OperatorRow], ...]:
+def operator_columns(peak: Peak | None, iterations: int) -> tuple[Column[OperatorRow], ...]:
     times: tuple[Column[OperatorRow], ...] = times_columns(lambda row: row.times)
+    roofs: tuple[Column[OperatorRow], ...] = roof_columns(peak, iterations, lambda row: row.work)
     rates: tuple[Column[OperatorRow], ...] = rates_columns(peak, lambda row: row.work)
     return (
-        Column("name", lambda row: row.operator.name),
-        Column("type", lambda row: row.operator.type),
+        Column("name", lambda row: row.operator.name, rank=0),
+        Column("type", lambda row: row.operator.type, rank=3),
         *times,
-        number_column("wait, mean", "µs", 2, lambda row: mean_wait_us(row.executions)),
-        number_column("dispatch, mean", "µs", 2, lambda row: mean_dispatch_us(row.executions)),
-        number_column("work", "MFLOP", 3, lambda row: scaled(row.operator.flops, 1e6)),
-        number_column("data", "KiB", 1, lambda row: scaled(row.operator.size_bytes, 1024)),
+        *roofs,
+        number_column("wait, mean", "µs", 2, lambda row: mean_wait_us(row.executions), 7),
+        number_column("dispatch, mean", "µs", 2, lambda row: mean_dispatch_us(row.executions), 7),
+        number_column("work", "MFLOP", 3, lambda row: scaled(row.operator.flops, 1e6), 7),
+        number_column("data", "KiB", 1, lambda row: scaled(row.operator.size_bytes, 1024), 7),
         *rates,
-        number_column("intensity", "FLOP/byte", 2, lambda row: row.work.intensity),
-        Column("algorithm", lambda row: row.operator.algorithm),
+        number_column("intensity", "FLOP/byte", 2, lambda row: row.work.intensity, 8),
+        Column("algorithm", lambda row: row.operator.algorithm, rank=4),
+        number_column("threads waited", "%", 1, lambda row: waiting_percent(row.operator), 7),
         number_column(
-            "workspace", "KiB", 1, lambda row: scaled(row.operator.workspace_bytes, 1024)
+            "workspace", "KiB", 1, lambda row: scaled(row.operator.workspace_bytes, 1024), 9
         ),
-        Column("inputs", lambda row: describe_tensors(row.operator.inputs)),
-        Column("outputs", lambda row: describe_tensors(row.operator.outputs)),
-        Column("provider", lambda row: row.operator.provider or None),
-        Column("module", lambda row: row.operator.module or None),
+        Column("inputs", lambda row: describe_tensors(row.operator.inputs), rank=9),
+        Column("outputs", lambda row: describe_tensors(row.operator.outputs), rank=9),
+        Column("provider", lambda row: row.operator.provider or None, rank=9),
+        Column("module", lambda row: row.operator.module or None, rank=9),
     )
+
+
+def waiting_percent(operator: ProfiledOperator) -> float | None:
+    """Return how much of its time an operator's thread waited for the others."""
+    share = operator.threads.waiting_share if operator.threads else None
+    return None if share is None else 100 * share
 
 
 GROUP_TIMES: tuple[Column[GroupRow], ...] = times_columns(lambda row: row.times)
-RANGE_COLUMNS: tuple[Column[GroupRow], ...] = (Column("name", lambda row: row.name), *GROUP_TIMES)
+RANGE_COLUMNS: tuple[Column[GroupRow], ...] = (
+    Column("name", lambda row: row.name, rank=0),
+    *GROUP_TIMES,
+)
 
 
-def group_columns(name: str, peak: Peak | None) -> tuple[Column[GroupRow], ...]:
+def group_columns(name: str, peak: Peak | None, iterations: int) -> tuple[Column[GroupRow], ...]:
+    roofs: tuple[Column[GroupRow], ...] = roof_columns(peak, iterations, lambda row: row.work)
     rates: tuple[Column[GroupRow], ...] = rates_columns(peak, lambda row: row.work)
     return (
-        Column(name, lambda row: row.name),
-        number_column("operators", "", 0, lambda row: row.operators),
+        Column(name, lambda row: row.name, rank=0),
+        number_column("operators", "", 0, lambda row: row.operators, rank=6),
         *GROUP_TIMES,
+        *roofs,
         *rates,
     )
+
+
+COUNTER_COLUMNS: tuple[Column[GroupRow], ...] = (
+    number_column("instructions", "per cycle", 2, lambda row: row.counts.instructions_per_cycle, 6),
+    number_column(
+        "cache misses",
+        *("per 1,000 instructions", 2),
+        lambda row: row.counts.misses_per_thousand,
+        rank=7,
+    ),
+    number_column("frequency", "GHz", 2, lambda row: scaled(row.counts.hertz, 1e9), rank=8),
+)
 
 
 def operator_table(profile: Profile, top: int) -> PageTable:
@@ -149,13 +209,18 @@ def operator_table(profile: Profile, top: int) -> PageTable:
         for place, executions in groups.items()
     ]
     rows.sort(key=lambda row: -row.times.totals.total_ns)
-    return page_table("operators", operator_columns(host_peak_of(profile)), rows, top)
+    columns = operator_columns(host_peak_of(profile), len(profile.timed_steps()))
+    return page_table("operators", columns, rows, top)
 
 
 def type_table(profile: Profile, top: int) -> PageTable:
     """Return a row for each type of operator."""
     launches = [launch_of(profile, execution) for execution in profile.timed_executions()]
-    return grouped_table(profile, "types", "type", launches, lambda launch: launch.type, top)
+    hardware = profile.facts.hardware
+    counts = {} if hardware is None else {each.type: each for each in hardware.counts}
+    return grouped_table(
+        profile, "types", "type", launches, lambda launch: launch.type, top, counts
+    )
 
 
 def kernel_table(profile: Profile, top: int) -> PageTable:
@@ -184,6 +249,7 @@ def grouped_table(
     launches: Sequence[Launch],
     key: Callable[[Launch], str],
     top: int,
+    counts: Mapping[str, HardwareCounts] = MappingProxyType({}),
 ) -> PageTable:
     """Return a row for all launches that have the key in common."""
     whole_ns = total_ns_of(launches)
@@ -191,9 +257,16 @@ def grouped_table(
     for title, group in group_by(launches, key).items():
         work = work_of(launch.piece for launch in group)
         operators = len({launch.place for launch in group if launch.place is not None})
-        rows.append(GroupRow(title, operators, times_of(group, whole_ns), work))
+        rows.append(
+            GroupRow(
+                title, operators, times_of(group, whole_ns), work, counts.get(title, NO_COUNTS)
+            )
+        )
     rows.sort(key=lambda row: -row.times.totals.total_ns)
-    return page_table(name, group_columns(heading, host_peak_of(profile)), rows, top)
+    columns = group_columns(heading, host_peak_of(profile), len(profile.timed_steps()))
+    if counts:
+        columns += COUNTER_COLUMNS
+    return page_table(name, columns, rows, top)
 
 
 def total_ns_of(launches: Iterable[Launch]) -> int:

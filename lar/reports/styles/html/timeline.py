@@ -6,6 +6,7 @@ import base64
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from lar.profiles.totals import group_by
@@ -166,15 +167,21 @@ def pack_numbers(numbers: Iterable[int]) -> str:
 
 
 def spans_within(profile: Profile, steps: Sequence[Step]) -> dict[int, list[Span]]:
-    """Return the spans of which some lies within each step; steps come one after another."""
+    """Return the spans of each step; one that is of no step is of all in which some of it lies, as
+    a range of the user is that goes on after the step of its begin."""
     found: dict[int, list[Span]] = {step.number: [] for step in steps}
     ordered = sorted(steps, key=lambda step: step.start_ns)
-    ends = [step.end_ns for step in ordered]
+    ends = [*accumulate((step.end_ns for step in ordered), max)]
     for span in profile.spans:
-        place = bisect_right(ends, span.start_ns)
-        while place < len(ordered) and ordered[place].start_ns < span.end_ns:
-            found[ordered[place].number].append(span)
-            place += 1
+        if span.step is not None and span.category != "user_annotation":
+            if span.step in found:
+                found[span.step].append(span)
+            continue
+        for step in ordered[bisect_right(ends, span.start_ns) :]:
+            if step.start_ns >= span.end_ns:
+                break
+            if span.start_ns < step.end_ns:
+                found[step.number].append(span)
     return found
 
 
