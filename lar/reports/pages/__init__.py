@@ -73,7 +73,7 @@ def format_facts(facts: Iterable[tuple[str, str]]) -> str:
     rows = "".join(
         f"<tr><th scope=row>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts
     )
-    return f"<table class=facts>{rows}</table>"
+    return f"<table class=facts aria-label=facts>{rows}</table>"
 
 
 def format_figures(figures: Mapping[str, Any]) -> str:

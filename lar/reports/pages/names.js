@@ -2,7 +2,7 @@
 // distinguishes a name from another that begins and ends as it does stays.
 
 // How many letters are kept at the head, at the tail, and where names differ.
-const LONG = { head: 8, tail: 14, piece: 10 }, SHORT = { head: 3, tail: 9, piece: 6 };
+const LONG = { head: 8, tail: 14, piece: 10 }, SHORT = { head: 3, tail: 9, piece: 7 };
 
 function shownOf(name, pieces) {
   return pieces.map(([from, to]) => name.slice(from, to)).join("\0");
@@ -34,7 +34,7 @@ function groupBy(names, key) {
 
 // The pieces [from, to] of each name that are always shown: its head, its tail, and where it begins
 // to differ from others with that head, so that no two names read alike.
-function piecesOf(names, { head, tail, piece } = LONG) {
+function piecesOf(names, { head, tail, piece } = pageWidth() < NARROW ? SHORT : LONG) {
   const pieces = new Map();
   for (const name of names)
     pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
@@ -68,11 +68,15 @@ function makeName(name, pieces) {
   return element;
 }
 
-// A name as a text of about so many letters, for pictures.
+// A name as a text of at most so many letters, for pictures: its pieces if they have room.
 function shortenName(name, length, pieces) {
   if (name.length <= length) return name;
-  const tail = Math.floor((length - 1) / 2);
-  const kept = pieces && pieces.get(name) || [];
-  const own = joinPieces([[0, length - 1 - tail], [name.length - tail, name.length], ...kept]);
-  return own.map(([from, to]) => name.slice(from, to)).join("…");
+  const sizeOf = (parts) => parts.reduce((sum, [from, to]) => sum + to - from + 1, -1);
+  let own = joinPieces((pieces && pieces.get(name) || []).map((piece) => [...piece]));
+  if (!own.length || sizeOf(own) > length) {
+    const tail = Math.floor((length - 1) / 2);
+    own = [[0, length - 1 - tail], [name.length - tail, name.length]];
+  }
+  own[0][1] += Math.max(0, length - sizeOf(own));
+  return joinPieces(own).map(([from, to]) => name.slice(from, to)).join("…");
 }

@@ -4,6 +4,7 @@
 const FIRST_ROWS = 25;
 const SHORTEST_TEXT = 110, LONGEST_TEXT = 900; // pixels of a column of text
 const SCROLLBAR = 17;
+const ON_SCREEN = 13, ON_PAPER = 10; // pixels of letters
 const GIVEN_ORDER = "the order given";
 
 function compareValues(a, b, direction) {
@@ -46,10 +47,9 @@ function makeCell(column, value, look = {}) {
 }
 
 // The pieces of the names in each column of text.
-function piecesOfColumns(columns, rows, room) {
+function piecesOfColumns(columns, rows) {
   return columns.map((column, index) => column.isNumber ? null : piecesOf(
-    new Set(rows.filter((row) => row[index] !== null).map((row) => String(row[index]))),
-    room < NARROW ? SHORT : LONG));
+    new Set(rows.filter((row) => row[index] !== null).map((row) => String(row[index])))));
 }
 
 const measuring = document.createElement("canvas").getContext("2d");
@@ -97,7 +97,7 @@ function fitColumns(columns, rows, pieces, room, all) {
     const more = all ? longest - least[index]
       : Math.max(0, Math.min(left, longest - least[index]));
     left -= more;
-    given[index] = least[index] + more - padding;
+    given[index] = (least[index] + more - padding) * (isPrinting ? ON_PAPER / ON_SCREEN : 1);
   }
   return { shown, given };
 }
@@ -190,10 +190,10 @@ function makeTable(table, name) {
         compareValues(table.rows[a][state.by], table.rows[b][state.by], state.direction));
     const shown = state.all ? found : found.slice(0, FIRST_ROWS);
     // On paper letters are smaller.
-    const room = isPrinting ? PAPER * 1.28 : pageWidth() - SCROLLBAR;
-    const isNarrow = room < NARROW;
+    const room = isPrinting ? PAPER * ON_SCREEN / ON_PAPER : pageWidth() - SCROLLBAR;
+    const isNarrow = pageWidth() < NARROW;
     if (!piecesFor.has(isNarrow))
-      piecesFor.set(isNarrow, piecesOfColumns(columns, table.rows, room));
+      piecesFor.set(isNarrow, piecesOfColumns(columns, table.rows));
     const pieces = piecesFor.get(isNarrow);
     const fit = fitColumns(columns, shown.map((index) => table.rows[index]), pieces, room,
                            state.wide);
@@ -228,13 +228,13 @@ function makeTable(table, name) {
 }
 
 // A table of few rows, as it comes; where it is narrow, a row for each column.
-function makeStaticTable(table) {
-  return makeFitted((width) => drawStaticTable(table, width));
+function makeStaticTable(table, name) {
+  return makeFitted((width) => drawStaticTable(table, name, width));
 }
 
-function drawStaticTable(table, width) {
+function drawStaticTable(table, name, width) {
   const columns = columnsOf(table);
-  const pieces = piecesOfColumns(columns, table.rows, width);
+  const pieces = piecesOfColumns(columns, table.rows);
   const cellOf = (row, index) => makeCell(columns[index], row[index], {
     pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, width * 0.45) });
   const heading = (index, scope) => makeElement("th", {
@@ -245,7 +245,7 @@ function drawStaticTable(table, width) {
     ? columns.map((_, index) => makeElement("tr", {}, heading(index, "row"),
         ...table.rows.map((row) => cellOf(row, index))))
     : table.rows.map((row) => makeElement("tr", {}, ...row.map((_, index) => cellOf(row, index))));
-  return makeElement("table", { class: "few" },
+  return makeElement("table", { class: "few", "aria-label": name },
     isTurned ? null : makeElement("thead", {}, makeElement("tr", {},
       ...columns.map((_, index) => heading(index, "col")))),
     makeElement("tbody", {}, ...rows));

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,15 +18,16 @@ from tests.profiles.layers import profile_of_layers
 
 pytestmark = NEEDS_BROWSER
 
-# Two that differ in the middle alone, and would read alike without it.
-ALIKE = ("IM2COLMATMUL:X86_F32_BLAS_6x16:AVX2_FMA:192", "IM2COLMATMUL:X86_F32_BLAS_8x8:AVX2_FMA:192")
+# Two that begin and end alike, and two that differ in the middle alone.
+ALIKE = (
+    "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_BLAS:AVX2_FMA:192",
+    "CONVOLUTION_DEFAULT_CONV1x1:X86_F32_BLAS:AVX2_FMA:192",
+)
 WARMUP_S = 0.09
 
-# What leaves the page at the right, or a picture at any side; parts that scroll keep theirs.
+# What leaves the page at the right, or its picture at any side; parts that scroll keep theirs.
 LEAVING = """[...document.querySelectorAll("body *")].flatMap((it) => {
-  if (it.closest(".skip, .unseen, defs, pattern, title, details:not([open]) > :not(summary)")) return [];
-  const scrolling = it.parentElement.closest(".scroll, .few");
-  if (scrolling && scrolling.scrollWidth > scrolling.clientWidth + 1) return [];
+  if (it.closest(".skip, defs, pattern, title, details:not([open]) > :not(summary)")) return [];
   const box = it.getBoundingClientRect(), svg = it.ownerSVGElement;
   const around = svg ? svg.getBoundingClientRect()
     : { left: 0, right: document.documentElement.clientWidth };
@@ -34,39 +36,55 @@ LEAVING = """[...document.querySelectorAll("body *")].flatMap((it) => {
           + `${Math.round(box.left)} to ${Math.round(box.right)}`];
 })"""
 
-# The contrast of each text with what is behind it, where that is below what WCAG 2 asks for (AA).
+# The texts whose contrast with what is behind them is below what WCAG 2.2 asks for (AA).
 FAINT = """(() => {
   const parts = (color) => color.match(/[\\d.]+/g).map(Number);
-  const over = (top, below) => {
+  const over = (top, below, opacity = 1) => {
     const [r, g, b, a = 1] = parts(top);
-    return [r, g, b].map((part, place) => part * a + below[place] * (1 - a));
+    return [r, g, b].map((part, at) => part * a * opacity + below[at] * (1 - a * opacity));
   };
   const light = (color) => color.map((part) => part / 255)
     .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
-  const behind = (it) => it ? over(getComputedStyle(it).backgroundColor, behind(it.parentElement))
-    : [255, 255, 255];
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const behindElement = (it) => it
+    ? over(getComputedStyle(it).backgroundColor, behindElement(it.parentElement)) : [255, 255, 255];
+  const behind = (it) => {
+    if (!it.closest(".bar, .on")) return behindElement(it);
+    const shape = it.closest(".bar") ? it.parentElement.firstElementChild
+      : it.previousElementSibling;
+    const { fill, fillOpacity } = getComputedStyle(shape);
+    const pattern = fill.match(/#([^"]+)/);
+    const color = pattern
+      ? getComputedStyle(document.getElementById(pattern[1]).firstElementChild).fill : fill;
+    return over(color, behindElement(it.ownerSVGElement), Number(fillOpacity));
+  };
   const found = new Map();
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const it = walk.currentNode.parentElement;
-    if (!walk.currentNode.data.trim() || it.closest("script, title, .skip, noscript")) continue;
-    if (it.closest(".bar, .on") || !it.getClientRects().length) continue;
-    const style = getComputedStyle(it), below = behind(it);
-    const [one, two] = [light(over(it.ownerSVGElement ? style.fill : style.color, below)), light(below)]
-      .sort((a, b) => b - a);
-    const contrast = (one + 0.05) / (two + 0.05);
-    if (contrast < 4.5) found.set(`${it.tagName}.${it.className.baseVal ?? it.className}`, contrast);
+    if (!walk.currentNode.data.trim() || !it.getClientRects().length) continue;
+    if (it.closest("script, title, .skip, noscript")) continue;
+    const below = behind(it), style = getComputedStyle(it);
+    const [one, two] = [over(it.ownerSVGElement ? style.fill : style.color, below), below]
+      .map(light).sort((a, b) => b - a);
+    const contrast = (one + 0.05) / (two + 0.05), name = it.className.baseVal ?? it.className;
+    if (contrast < 4.5) found.set(`${it.tagName}.${name}`, contrast);
   }
   return [...found].map(([name, contrast]) => `${name} ${contrast.toFixed(2)}`);
 })()"""
 
-# The same for text on colours of its own: bars of the timeline, slices of pies.
-TOO_SMALL = """[...document.querySelectorAll("svg")].filter((svg) => svg.getClientRects().length
+# How many pictures are not as large as they were drawn, so that their text is not either.
+SCALED = """[...document.querySelectorAll("svg")].filter((svg) => svg.getClientRects().length
   && Math.abs(svg.getBoundingClientRect().width - svg.getAttribute("width")) > 1).length"""
 
-CUT = """[...document.querySelectorAll(".scroll")].filter((it) =>
+# The tables that are cut: one would have to move them to see their columns.
+CUT = """[...document.querySelectorAll(".scroll, .few")].filter((it) =>
   it.scrollWidth > it.clientWidth + 1).map((it) => it.getAttribute("aria-label"))"""
+
+# What is shown of each kernel's name wherever it stands.
+KERNELS = """[...document.querySelectorAll("#kernels td .name")].map((it) =>
+  [...it.children].filter((part) => part.className !== "gap").map((part) => part.textContent)
+    .join("..."))"""
 
 
 def profile() -> Profile:
@@ -114,7 +132,7 @@ def test_nothing_leaves_the_page_and_all_of_it_can_be_read(
     assert page.value("document.documentElement.scrollWidth") <= width
     assert page.value(LEAVING) == []
     assert page.value(FAINT) == []
-    assert page.value(TOO_SMALL) == 0
+    assert page.value(SCALED) == 0
     assert page.value(CUT) == []
     assert page.console() == []
 
@@ -123,19 +141,167 @@ def paper(page: Page) -> Any:
     return page.value("getComputedStyle(document.body).backgroundColor")
 
 
-def test_colours_are_those_of_the_system_unless_others_are_chosen(page: Page) -> None:
-    page.emulate(scheme="dark")
-    assert paper(page) == "rgb(21, 24, 28)"
-    page.emulate(scheme="light")
-    assert paper(page) == "rgb(255, 255, 255)"
-    choose = (
-        "(() => {{ const it = document.querySelector('header select'); it.value = '{}';"
-        "it.dispatchEvent(new Event('change')); }})()"
+def choose(page: Page, selector: str, value: str) -> None:
+    page.value(
+        f"(() => {{ const it = document.querySelector({selector!r}); it.value = {value!r};"
+        "it.dispatchEvent(new Event('change')); })()"
     )
-    page.value(choose.format("dark"))
-    assert paper(page) == "rgb(21, 24, 28)"
+
+
+def test_colours_are_those_of_the_system_unless_others_are_chosen(page: Page) -> None:
+    dark, light = "rgb(21, 24, 28)", "rgb(255, 255, 255)"
+    seen = []
+    for scheme, chosen in (
+        ("dark", "as the system"),
+        ("light", "as the system"),
+        ("light", "dark"),
+        ("dark", "light"),
+        ("dark", "as the system"),
+    ):
+        page.emulate(scheme=scheme)
+        choose(page, "header select", chosen)
+        seen.append(paper(page))
+    assert seen == [dark, light, dark, light, dark]
+
+
+def test_names_that_begin_and_end_alike_do_not_read_alike(page: Page) -> None:
+    page.resize(400)
+    shown = set(page.value(KERNELS))
+    kernels = {name for name in shown if name.startswith("CON")}
+    assert len(kernels) == 2
+    assert any("IM2COL" in name for name in kernels)
+    assert any("CONV1" in name for name in kernels)
+    whole = page.value('[...document.querySelectorAll("#kernels .name")].map((it) => it.title)')
+    assert set(ALIKE) <= set(whole)  # on hover
+
+
+def test_the_columns_without_room_stand_in_the_details_of_a_row(page: Page) -> None:
+    page.resize(400)
+    columns = 'document.querySelectorAll("#operators th").length'
+    few = page.value(columns)
+    detail = """(() => {
+      const button = document.querySelector("#operators tbody button");
+      button.focus();
+      return button.getAttribute("aria-label");
+    })()"""
+    assert page.value(detail).startswith("all figures of features.module.")
+    page.press("Enter", "\r")
+    text = page.value('document.querySelector("#operators .detail").innerText')
+    assert "algorithm" in text
+    assert any(name in text for name in ALIKE)
+    page.press("Enter", "\r")
+    assert page.value('document.querySelector("#operators .detail")') is None
+    more = (
+        "[...document.querySelectorAll('#operators button')].find((it) => it.textContent.endsWith"
+    )
+    page.value(f"{more}('more columns')).click()")
+    assert page.value(columns) > few
+    page.value(f"{more}('fewer columns')).click()")
+    assert page.value(columns) == few
+
+
+def test_the_warm_up_takes_a_small_part_of_a_memory_curve(page: Page) -> None:
+    page.resize(1000)
+    label, title, share = page.value(
+        """[...document.querySelectorAll("#memory svg")].map((svg) => [
+          svg.getAttribute("aria-label"), svg.querySelector("rect title")?.textContent,
+          svg.querySelector("rect")?.getAttribute("width") / svg.getAttribute("width"),
+        ]).find(([label]) => label.startsWith("Resident"))"""
+    )
+    assert label.startswith("Resident memory of the process: at most ")
+    assert title.startswith("the warm-up, ")
+    assert title.endswith(" ms, folded")
+    assert 0 < share < 0.1
+
+
+def test_tensors_are_named_at_the_peak_of_memory(page: Page) -> None:
+    page.resize(1000)
+    text = page.value('document.querySelector("#memory").innerText')
+    assert "Tensors at the peak: Static memory plan" in text
+    names = page.value('[...document.querySelectorAll("#memory .data td:first-child")].map('
+                       "(it) => it.textContent)")  # fmt: skip
+    assert {"features.0.output", "features.1.output"} <= set(names)
+    assert "features.9.output" not in names  # it is made later
+    assert any(name.startswith("output of features.module.") for name in names)
+
+
+def test_any_iteration_may_be_shown(page: Page) -> None:
+    label = 'document.querySelector(".timeline").getAttribute("aria-label").split(".")[0]'
+    timed = [step.number for step in profile().timed_steps()]
+    times = {step.number: step.duration_ns for step in profile().timed_steps()}
+    slowest = max(timed, key=lambda number: times[number])
+    median = sorted(timed, key=lambda number: times[number])[2]
+    assert page.value(label) == f"Timeline of iteration {median}"
+    press = (
+        "[...document.querySelectorAll('#timeline button')].find((it) => it.textContent == '{}')"
+    )
+    page.value(f"{press.format('slowest')}.click()")
+    assert page.value(label) == f"Timeline of iteration {slowest}"
+    for number in timed:
+        choose(page, "#timeline select", str(number))
+        assert page.value(label) == f"Timeline of iteration {number}"
+        assert page.value('document.querySelectorAll(".timeline .bar").length') > len(
+            profile().operators
+        )
+    # A point of the iterations shows its iteration too.
+    page.value('document.querySelector("#latency circle").dispatchEvent('
+               'new MouseEvent("click", { bubbles: true }))')  # fmt: skip
+    assert page.value(label) == f"Timeline of iteration {timed[0]}"
+
+
+def test_the_timeline_goes_by_keys_and_says_where_it_is(page: Page) -> None:
+    status = "document.querySelector('#timeline [role=status]').textContent"
+    page.value('document.querySelector(".timeline").focus()')
+    page.press("ArrowDown")
+    first = page.value(status)
+    page.press("ArrowDown")
+    second = page.value(status)
+    assert first != second
+    assert " after the start, on " in second
+    whole = page.value("document.querySelectorAll('.timeline .bar').length")
+    page.press("Enter", "\r")
+    assert page.value("document.querySelectorAll('.timeline .bar').length") < whole
+    page.press("0", "0")
+    assert page.value("document.querySelectorAll('.timeline .bar').length") == whole
+
+
+def test_all_that_is_read_aloud_has_a_name(page: Page) -> None:
+    nodes = page.ask("Accessibility.getFullAXTree")["nodes"]
+    roles: dict[str, list[str]] = {}
+    for node in nodes:
+        if not node["ignored"]:
+            role = node["role"]["value"]
+            roles.setdefault(role, []).append(node.get("name", {}).get("value", ""))
+    for role in (
+        *("button", "combobox", "searchbox", "image", "img", "table", "region", "application"),
+        *("link", "heading", "navigation", "columnheader", "option"),
+    ):
+        assert all(roles.get(role, ["named"])), role
+    assert {"button", "combobox", "searchbox", "table", "application", "navigation"} <= set(roles)
+    assert roles["link"][0] == "To the content"
+    levels = page.value(
+        "[...document.querySelectorAll('h1, h2, h3')].map((it) => Number(it.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_paper_is_light_and_all_of_the_page_is_on_it(page: Page) -> None:
+    page.resize(2000)
     page.emulate(scheme="dark")
-    page.value(choose.format("light"))
+    page.value("window.addEventListener('beforeprint', () => { window.printed = "
+               "document.querySelector('#latency svg').getAttribute('width'); })")  # fmt: skip
+    document = page.pdf()
+    assert document.startswith(b"%PDF")
+    sheets = len(re.findall(rb"/Type\s*/Page\b", document))
+    assert 3 <= sheets <= 20
+    assert page.value("window.printed") == "1000"
+    assert float(page.value("document.querySelector('#latency svg').getAttribute('width')")) > 1800
+    page.emulate(scheme="dark", media="print")
+    page.value("printAs(true)")
+    page.resize(1030)
     assert paper(page) == "rgb(255, 255, 255)"
-    page.value(choose.format("as the system"))
-    assert paper(page) == "rgb(21, 24, 28)"
+    assert page.value(LEAVING) == []
+    assert page.value("document.documentElement.scrollWidth") <= 1030
+    assert page.value(FAINT) == []
+    assert page.value("document.querySelector('nav').getClientRects().length") == 0

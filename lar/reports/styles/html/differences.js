@@ -60,7 +60,7 @@ function drawDifferences(bars, width) {
 function drawComparison(comparison) {
   return [
     ...comparison.about.map(makeNote),
-    makeStaticTable(tables["compared iterations"]),
+    makeStaticTable(tables["compared iterations"], "compared iterations"),
     ...(comparison.bars.length
       ? [makeElement("h3", {}, "Largest differences"),
          makeFitted((width) => drawDifferences(comparison.bars, width))]

@@ -41,7 +41,7 @@ const views = {
             ...drawWarmup(latency.warmup),
             makeDetails("the figures as a table", () => makeStaticTable({
               columns: [["iteration", "", 0], ["to", "", 0], ["least", "ms", 3], ["mean", "ms", 3],
-                        ["greatest", "ms", 3]], rows: latency.bins }))];
+                        ["greatest", "ms", 3]], rows: latency.bins }, "iterations"))];
   },
   breakdown() {
     const { breakdown } = figures;
