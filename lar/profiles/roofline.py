@@ -201,10 +201,10 @@ def savings_of(profile: Profile) -> dict[int, float]:
         return {}
     savings = {}
     for place, executions in group_by_operator(profile).items():
-        operator = profile.operators[place]
-        work = work_of(piece_of(operator, each.compute_ns, place) for each in executions)
-        if (saving := saving_ns(work, peak)) is not None:
-            savings[place] = saving / steps
+        piece = piece_of(profile.operators[place], 0, place)
+        part = part_of(piece, [each.compute_ns for each in executions])
+        if (saving := saving_of(part, peak)) is not None:
+            savings[place] = round(saving) / steps
     return savings
 
 
@@ -226,8 +226,11 @@ def computes_in_float32(operator: ProfiledOperator) -> bool:
     Its inputs count, but for single values, as the scale and zero point of quantised tensors, and
     indices beside others; an operator without inputs has the type of what it gives.
     """
-    types = {fact.dtype for fact in operator.inputs or operator.outputs if not is_single(fact)}
-    types = types or {fact.dtype for fact in operator.inputs or operator.outputs}
+    facts = operator.inputs or operator.outputs
+    every = {fact.dtype for fact in facts}
+    if every == {"float32"}:
+        return True
+    types = {fact.dtype for fact in facts if not is_single(fact)} or every
     return (types - INDEX_TYPES or types) <= {"float32", ""}
 
 
@@ -240,7 +243,8 @@ def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | N
     listed = list(pieces)
     known_flops = [piece for piece in listed if piece.flops is not None]
     known_bytes = [piece for piece in listed if piece.size_bytes is not None]
-    parts = tuple(map(part_of, group_by(listed, lambda piece: piece[1:]).values()))
+    groups = group_by(listed, lambda piece: piece[1:]).values()
+    parts = tuple(part_of(group[0], [each.duration_ns for each in group]) for group in groups)
     typical_ns = sum(part.calls * part.median_ns for part in parts)
     return Work(
         calls=len(listed) if calls is None else calls,
@@ -254,11 +258,10 @@ def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | N
     )
 
 
-def part_of(pieces: list[Piece]) -> Part:
-    """Return the pieces of one operator, of which each is as much work as the first."""
-    first = pieces[0]
-    middle_ns = median(piece.duration_ns for piece in pieces)
-    return Part(len(pieces), middle_ns, first.flops, first.size_bytes, first.is_float32)
+def part_of(piece: Piece, durations_ns: list[int]) -> Part:
+    """Return the pieces of one operator that took so long; each is as much work as `piece`."""
+    middle_ns = median(durations_ns)
+    return Part(len(durations_ns), middle_ns, piece.flops, piece.size_bytes, piece.is_float32)
 
 
 def share_of(known: list[Piece], pieces: list[Piece]) -> float:
