@@ -31,7 +31,15 @@ import msgspec
 from lar.profiles.intervals import merge_intervals
 from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
 from lar.profiles.totals import group_by
-from lar.records.profile import Correction, Execution, Interval, Profile, Shortening, Span
+from lar.records.profile import (
+    THREADS_OF_A_COPY,
+    Correction,
+    Execution,
+    Interval,
+    Profile,
+    Shortening,
+    Span,
+)
 
 # A higher cost, as a part of a plain iteration, is taken out of the times of operators.
 LIMIT = 0.10
@@ -80,12 +88,18 @@ def correct(profile: Profile) -> Profile:
     if dispatch != Shortening():
         executions = [shorten_dispatch(each, dispatch) for each in executions]
     corrected = replace(profile, executions=tuple(executions))
+    removed: dict[int, list[Interval]] = defaultdict(list)
+    for copy, interval in removed_of(profile.executions, executions):
+        removed[copy].append(interval)
     return replace(
         corrected,
         spans=spans_with(profile, corrected),
         correction=msgspec.structs.replace(
             correction,
-            removed=tuple(merge_intervals(removed_of(profile.executions, executions))),
+            removed=tuple(merge_intervals(each for own in removed.values() for each in own)),
+            by_copy=tuple(
+                tuple(merge_intervals(removed[copy])) for copy in range(1 + max(removed))
+            ),
             emptied=count_emptied(profile, executions),
         ),
     )
@@ -211,12 +225,16 @@ def shorten_dispatch(each: Execution, shortening: Shortening) -> Execution:
     return msgspec.structs.replace(each, dispatch_end_ns=end_ns)
 
 
-def removed_of(before: Iterable[Execution], after: Iterable[Execution]) -> Iterator[Interval]:
-    """Yield the times that were taken off executions and off dispatches."""
+def removed_of(
+    before: Iterable[Execution], after: Iterable[Execution]
+) -> Iterator[tuple[int, Interval]]:
+    """Yield the times that were taken off executions and off dispatches, with the copy of the model
+    whose they were."""
     for old, new in zip(before, after, strict=True):
-        yield new.end_ns, old.end_ns
+        copy = old.thread // THREADS_OF_A_COPY
+        yield copy, (new.end_ns, old.end_ns)
         if old.dispatch is not None and new.dispatch is not None:
-            yield new.dispatch[1], old.dispatch[1]
+            yield copy, (new.dispatch[1], old.dispatch[1])
 
 
 def count_emptied(profile: Profile, executions: Sequence[Execution]) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from lar.profiles.breakdown import breakdown_of
+from lar.profiles.copies import split_copies
+from lar.profiles.costs import correct
 from lar.profiles.trace_file import read_profile
-from lar.records.profile import Profile
+from lar.records.profile import THREADS_OF_A_COPY, Cost, Profile
 from lar.reports.styles import STYLES
 
 if TYPE_CHECKING:
@@ -69,6 +73,21 @@ def test_a_step_counts_what_its_own_copy_did(profile: Profile) -> None:
     for step in breakdown_of(profile).steps:
         own = [each for each in profile.executions if each.step == step.number]
         assert step.buckets_ns["CPU Exec"] == sum(each.duration_ns for each in own)
+
+
+def test_the_cost_of_profiling_is_taken_out_of_each_copy(profile: Profile) -> None:
+    cost = Cost(10e-6, 1e-6, 6, 6)
+    facts = msgspec.structs.replace(profile.facts, cost=cost)
+    found = correct(replace(profile, facts=facts))
+    assert found.correction is not None
+    own = [sum(end - start for start, end in each) for each in found.correction.by_copy]
+    shorter = [0, 0]
+    for before, after in zip(profile.executions, found.executions, strict=True):
+        shorter[before.thread // THREADS_OF_A_COPY] += before.duration_ns - after.duration_ns
+    assert own == shorter
+    assert all(own)
+    parts = [each.correction for each in split_copies(found)]
+    assert [part and part.removed for part in parts] == [*found.correction.by_copy]
 
 
 @pytest.mark.parametrize("style", STYLES_OF_ONE)
