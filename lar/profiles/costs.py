@@ -88,18 +88,17 @@ def correct(profile: Profile) -> Profile:
     if dispatch != Shortening():
         executions = [shorten_dispatch(each, dispatch) for each in executions]
     corrected = replace(profile, executions=tuple(executions))
-    removed: dict[int, list[Interval]] = defaultdict(list)
+    removed: dict[int, list[Interval]] = defaultdict(list)  # by copy
     for copy, interval in removed_of(profile.executions, executions):
         removed[copy].append(interval)
+    by_copy = [merge_intervals(removed[copy]) for copy in range(1 + max(removed))]
     return replace(
         corrected,
         spans=spans_with(profile, corrected),
         correction=msgspec.structs.replace(
             correction,
-            removed=tuple(merge_intervals(each for own in removed.values() for each in own)),
-            by_copy=tuple(
-                tuple(merge_intervals(removed[copy])) for copy in range(1 + max(removed))
-            ),
+            removed=tuple(merge_intervals(each for own in by_copy for each in own)),
+            by_copy=tuple(map(tuple, by_copy)),
             emptied=count_emptied(profile, executions),
         ),
     )

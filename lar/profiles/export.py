@@ -37,7 +37,15 @@ from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.totals import group_by
 from lar.profiles.trace_writer import CHROME, PLUGIN, Event
-from lar.records.profile import Allocation, Execution, Profile, ProfiledOperator, Span, Step
+from lar.records.profile import (
+    THREADS_OF_A_COPY,
+    Allocation,
+    Execution,
+    Profile,
+    ProfiledOperator,
+    Span,
+    Step,
+)
 
 # The processes of a trace: a device's is its number, as in the traces of other profilers.
 HOST = 1000
@@ -345,17 +353,20 @@ class PluginEvents:
 
     def of_steps(self) -> Iterator[Event]:
         """Yield the timed iterations, on the thread with most operators if all of those are each
-        within one or none: the plugin's diff compares what lies in the iterations."""
-        steps = self.profile.timed_steps()
-        outer = [
-            each
-            for each in self.activities
-            if each.thread == self.thread and each.track == 0 and each.parent < 0
-        ]
-        thread = self.thread if are_within_steps(outer, steps) else self.free
-        for step in steps:
-            name = f"ProfilerStep#{step.number}"
-            yield PLUGIN.complete(name, "user_annotation", HOST, thread, step.interval, {})
+        within one or none: the plugin's diff compares what lies in the iterations. Copies of a
+        model that ran at once have such a thread each."""
+        copies = group_by(self.profile.timed_steps(), lambda step: step.copy)
+        for copy, steps in copies.items():
+            busiest = self.thread % THREADS_OF_A_COPY + copy * THREADS_OF_A_COPY
+            outer = [
+                each
+                for each in self.activities
+                if each.thread == busiest and each.track == 0 and each.parent < 0
+            ]
+            thread = busiest if are_within_steps(outer, steps) else self.free
+            for step in steps:
+                name = f"ProfilerStep#{step.number}"
+                yield PLUGIN.complete(name, "user_annotation", HOST, thread, step.interval, {})
 
     def of_operators(self) -> Iterator[Event]:
         """Yield the operators on the host; their `External id` is their position after 1."""

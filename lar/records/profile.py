@@ -342,8 +342,8 @@ class Correction(msgspec.Struct, frozen=True):
     """What was taken off the recorded times of operators, as recording them had cost it: off each
     computation and each dispatch (`lar.profiles.costs`).
 
-    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model; `emptied`
-    counts operators of which nothing is left.
+    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model;
+    `emptied` counts operators of which nothing is left.
     """
 
     compute: Shortening = Shortening()

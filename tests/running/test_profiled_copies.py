@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ import pytest
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.copies import split_copies
 from lar.profiles.costs import correct
+from lar.profiles.export import tensorboard_trace_of
+from lar.profiles.totals import group_by
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import THREADS_OF_A_COPY, Cost, Profile
 from lar.reports.styles import STYLES
@@ -95,6 +98,16 @@ def test_every_style_reports_them(run_lar: RunLar, place: Path, tmp_path: Path, 
     page = ["--html", str(tmp_path / "page.html")] if style == "html" else []
     done = run_lar("report", str(place), "--style", style, *page)
     assert done.returncode == 0, done.stderr
+
+
+def test_iterations_that_overlap_stand_on_tracks_of_their_own_in_a_viewer(profile: Profile) -> None:
+    events = tensorboard_trace_of(profile)["traceEvents"]
+    steps = [each for each in events if each.get("name", "").startswith("ProfilerStep")]
+    tracks = group_by(steps, lambda each: each["tid"])
+    assert len(tracks) == 2
+    for own in tracks.values():
+        ends = sorted((each["ts"], each["ts"] + each["dur"]) for each in own)
+        assert all(before[1] <= after[0] for before, after in pairwise(ends))
 
 
 @pytest.mark.parametrize("kind", ["chrome", "tensorboard"])
