@@ -149,7 +149,9 @@ def report(arguments: argparse.Namespace) -> int:
         files = open_files(arguments, asked, paths, stack)
         *baseline, profile = (open_profile(path, style) for path in paths)
         made = style.build(profile, options, *baseline)
-        made = replace(made, summary=summaries_of(*baseline, profile))
+        made = replace(
+            made, summary=summaries_of(*baseline, profile), footer=footer_of(style, made, profile)
+        )
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))
             sys.stdout.flush()
@@ -171,6 +173,17 @@ def summaries_of(*profiles: Profile) -> tuple[str, ...]:
     if len(texts) > 1:
         texts = [f"{name}: {text}" if text else "" for name, text in zip(ROLES, texts, strict=True)]
     return tuple(filter(None, texts))
+
+
+def footer_of(style: Style, made: Report, profile: Profile) -> str:
+    """Return the line that says which time of operators a style shows, where it shows any. The
+    report of an engine's own file is that of the engine's own tool."""
+    from lar.profiles.times import describe_time
+
+    shows_any = any(not isinstance(part, str) for part in made.body)
+    if style.time is None or not shows_any or not profile.facts.lar_version:
+        return ""
+    return describe_time(style.time)
 
 
 def try_advice(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 Activities are as trace viewers take them: intervals that nest on each thread of the host,
 and kernels and copies on a device.
 
-On a CPU an operator's execution is an activity of the host, named by the operator's type, and its
+On a CPU an operator's computation is an activity of the host, named by the operator's type, and its
 dispatch, where that is recorded, is another, named `TYPE dispatch`. With operators on a device,
 the host only dispatches: that is the activity named by the type, and the device's kernels belong
 to it.
@@ -107,7 +107,7 @@ def host_activities_of(profile: Profile) -> list[HostActivity]:
         if (dispatch := each.dispatch) is not None:
             drafts.setdefault(each.host_thread, []).append((each, True, *dispatch))
         if not profile.on_device:
-            drafts.setdefault(each.thread, []).append((each, False, *each.interval))
+            drafts.setdefault(each.thread, []).append((each, False, *each.computation))
     activities: list[HostActivity] = []
     for thread, own in drafts.items():
         places = nest_intervals([(start, end) for _, _, start, end in own])

@@ -94,7 +94,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     loading = [s for s in spans if s.category == "phase" and s.name == "dataloader"]
     host = dispatch_intervals(profile)
     if not profile.on_device:
-        host += [each.interval for each in profile.executions]
+        host += [each.computation for each in profile.executions]
     merged = {DATA_LOADER: merge_spans(loading), CPU_EXEC: merge_intervals(host)}
     if profile.on_device:
         merged[KERNEL] = merge_intervals(kernel_intervals(profile))

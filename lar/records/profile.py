@@ -554,9 +554,9 @@ class Profile:
         )
 
     def host_ns(self, execution: Execution) -> int:
-        """Return how long an execution kept the host busy: its dispatch and, on a CPU, the
-        execution too; what is both counts once."""
-        own = [] if self.on_device else [execution.interval]
+        """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
+        computation too; what is both counts once, and what it waits does not count."""
+        own = [] if self.on_device else [execution.computation]
         if (dispatch := execution.dispatch) is not None:
             own.append(dispatch)
         if len(own) < 2:

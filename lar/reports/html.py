@@ -32,7 +32,8 @@ def format_html(report: Report) -> str:
             for section, table in zip(sections, report.tables, strict=True)
         ]
     }
-    words = "".join(f"<p>{escape(printable(text))}</p>" for text in report.summary)
+    paragraphs = [*report.summary, *([report.footer] if report.footer else ())]
+    words = "".join(f"<p>{escape(printable(text))}</p>" for text in paragraphs)
     summary = [Section("summary", "Summary", words=words)] if words else []
     return format_page(title, title, [*summary, *sections], figures, [SCRIPT])
 

@@ -17,7 +17,8 @@ class Report:
     it is not None, is what JSON is made of instead, and `page` a whole HTML page. `title` is the
     page's, where it is not that of a profile's report. On a terminal lines are wrapped, but those
     for another program are not.
-    `summary` are the paragraphs on top of the text and of the page, but not of a text for programs.
+    `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
+    the text, but not of a text for programs.
     """
 
     style: str
@@ -28,6 +29,7 @@ class Report:
     title: str = ""
     is_for_programs: bool = False
     summary: tuple[str, ...] = ()
+    footer: str = ""
 
     @property
     def text(self) -> str:
@@ -48,4 +50,6 @@ class Report:
                 lines.append(printable_text(part))
             else:
                 lines += screen.wrap(printable_text(part))
+        if self.footer and not self.is_for_programs:
+            lines += ["", *screen.wrap(self.footer)]
         return lines

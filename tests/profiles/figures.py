@@ -118,6 +118,38 @@ def html_figures(profile: Profile) -> Told:
     }
 
 
+# In percent, by an operator's type or the name of an algorithm.
+Shares = Mapping[str, float]
+
+
+def shares_of(profile: Profile) -> dict[str, Shares]:
+    """Return what each style says of the shares of operators, by the style and what the shares are
+    of: types, or `kernels`."""
+
+    def column(style: str, table: str, name: str, share: str, **options: Any) -> Shares:
+        rows = table_of(profile, style, table, **options)
+        return {row[name]: row[share] for row in rows if row[share] is not None}
+
+    def ncu(group_by: str) -> Shares:
+        document = STYLES["ncu"].build(profile, {"group_by": group_by}).document
+        rows = (row for row in document["rows"] if row["kind"] != "range")
+        return {row["name"]: 100 * row["time_share"] for row in rows}
+
+    types = {"aggregate_by": "type", "aggregate": "sum", "top": 999}
+    operators = table_of(profile, "paddle", "operator")
+    return {
+        "megengine": column("megengine", "device", "type", "time_percent", **types),
+        "paddle": {row["Name"]: row["CPU Ratio (%)"] for row in operators if row["Level"] == 0},
+        "torch": column("torch", "key_averages", "Name", "Self CPU %"),
+        "ncu": ncu("type"),
+        "html": column("html", "types", "type", "share (%)"),
+        "paddle kernels": column("paddle", "kernel", "Name", "CPU Ratio (%)"),
+        "nsys kernels": column("nsys", "computation", "Name", "Time(%)"),
+        "ncu kernels": ncu("kernel"),
+        "html kernels": column("html", "kernels", "name", "share (%)"),
+    }
+
+
 def kernel_totals(profile: Profile) -> dict[str, Figures]:
     """Return by style the sum of all kernels, or of what stands in their place."""
     where = "GPU" if profile.on_device else "CPU"

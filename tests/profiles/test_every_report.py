@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
 
+from lar.profiles.times import Kind, time_of
 from lar.records.profile import Execution, Profile, Span
+from lar.reports.styles import STYLES
 from tests.profiles.figures import (
+    Shares,
     Told,
     diff_figures,
     html_figures,
@@ -17,6 +21,7 @@ from tests.profiles.figures import (
     megengine_figures,
     ncu_figures,
     paddle_figures,
+    shares_of,
     tensorboard_figures,
     torch_figures,
 )
@@ -191,3 +196,32 @@ def test_operations_are_as_many_in_every_style(profile: Profile) -> None:
     for told in styles:
         for type, row in told.items():
             assert row.flops == (None if flops[type] is None else pytest.approx(flops[type]))
+
+
+@on_hosts
+def test_shares_agree_where_styles_have_the_same_time(profile: Profile) -> None:
+    """Of the types of operators and of their algorithms, by the time that each style names."""
+    kinds: dict[Kind, dict[str, list[Shares]]] = {}
+    for style, shares in shares_of(profile).items():
+        kind = "compute" if style == "paddle kernels" else STYLES[style.split()[0]].time
+        assert kind is not None
+        by_what = kinds.setdefault(kind, {})
+        by_what.setdefault("kernels" if "kernels" in style else "types", []).append(shares)
+    assert {
+        kind: {what: len(them) for what, them in each.items()} for kind, each in kinds.items()
+    } == {
+        "dispatch + compute": {"types": 2},
+        "compute": {"types": 2, "kernels": 4},
+        "wall": {"types": 1},
+    }
+    for kind, each in kinds.items():
+        types = times_by_type(profile, partial(time_of, profile, kind=kind))
+        whole = sum(types.values())
+        expected = {type: 100 * ns / whole for type, ns in types.items()}
+        for shares in each["types"]:
+            assert shares == pytest.approx(expected, rel=RELATIVE)
+        first, *others = each.get("kernels", [{}])
+        for shares in others:
+            assert {name: round(share, 1) for name, share in shares.items()} == {
+                name: round(share, 1) for name, share in first.items()
+            }

@@ -281,6 +281,6 @@ def test_time_that_a_dispatch_shares_with_its_execution_counts_once() -> None:
     apart = Execution(0, 0, 2, 100, 150, 0, 10, 30, 1)
     common = Execution(0, 0, 2, 20, 150, 0, 10, 30, 1)
     alone = Execution(0, 0, 2, 100, 150, 5)
-    assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 50]
+    assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 45]
     cuda = replace(profile, facts=ProfileFacts(device="cuda:0"))
     assert [cuda.host_ns(each) for each in (apart, alone)] == [20, 0]

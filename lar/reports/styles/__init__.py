@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lar.profiles.times import Kind
+
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
@@ -20,7 +22,8 @@ class Style(NamedTuple):
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take.
+    `profiles` says how many it may take, `time` which time of operators its text shows
+    (`lar.profiles.times`).
     """
 
     build: Callable[..., Report]
@@ -31,6 +34,7 @@ class Style(NamedTuple):
     views: tuple[str, ...] = ()
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
+    time: Kind | None = None
 
 
 # Each style is imported when it is built.
@@ -122,6 +126,7 @@ STYLES: Mapping[str, Style] = {
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,
+        time="wall",
     ),
     "paddle": Style(
         build_paddle,
@@ -132,6 +137,7 @@ STYLES: Mapping[str, Style] = {
             *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "saving"),
         ),
         groups=("type", "name", "thread"),
+        time="dispatch + compute",
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
             *("perf", "log"),  # the last only where it is asked for
@@ -150,6 +156,7 @@ STYLES: Mapping[str, Style] = {
             *("cuda_memory_usage", "self_cuda_memory_usage"),
         ),
         groups=("name", "shape", "instance"),
+        time="dispatch + compute",
     ),
     "nsys": Style(
         build_nsys,
@@ -163,6 +170,7 @@ STYLES: Mapping[str, Style] = {
             *("nvtx_gpu_proj_sum", "engine_api_sum", "algorithm_sum", "operator_exec_sum"),
             *("mem_time_sum", "mem_size_sum", "nvtx_algorithm_sum"),
         ),
+        time="compute",
     ),
     "ncu": Style(
         build_ncu,
@@ -174,6 +182,7 @@ STYLES: Mapping[str, Style] = {
         ),
         groups=("operator", "type", "kernel", "range"),
         views=("roofline", "metrics"),
+        time="compute",
     ),
     "tensorboard": Style(
         build_tensorboard,
@@ -192,6 +201,7 @@ STYLES: Mapping[str, Style] = {
             "diff",  # the only one that takes a baseline
         ),
         profiles=(1, 2),
+        time="dispatch + compute",
     ),
     "html": Style(
         build_html,
@@ -203,6 +213,7 @@ STYLES: Mapping[str, Style] = {
             *("kernels", "timeline", "roofline", "memory", "ranges"),
         ),
         profiles=(1, 2),
+        time="compute",
     ),
     "diff": Style(
         build_diff,
@@ -212,6 +223,7 @@ STYLES: Mapping[str, Style] = {
         groups=("name", "type", "module"),
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
+        time="dispatch + compute",
     ),
 }
 

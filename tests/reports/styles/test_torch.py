@@ -68,6 +68,34 @@ class TestRows:
         # Its dispatch, which has begun before it ran, and its execution.
         assert rows["Elemwise"]["CPU total (us)"] == 2 * (10 + 7)
 
+    def test_a_call_that_waits_is_no_work_of_the_cpu(self) -> None:
+        """Operators take 60 us of dispatches and 1614 of computing, 16 of them at once."""
+        profile = small_profile(dispatch_us=10)
+        rows = rows_of(profile)
+        assert rows["LITE_wait"]["CPU total (us)"] == 0
+        assert rows["LITE_wait"]["Self CPU %"] is None
+        assert build(profile, {}).text.endswith("Self CPU time total: 1.658ms\n")
+        assert sum(step.duration_ns for step in profile.steps) == 2_000_000
+
+    def test_what_is_computed_within_a_wait_is_work(self) -> None:
+        profile = small_profile(dispatch_us=10)
+        executions = [
+            msgspec.structs.replace(each, thread=HOST, dispatch_start_ns=None)
+            for each in profile.executions
+        ]
+        rows = rows_of(replace(profile, executions=tuple(executions)))
+        assert rows["LITE_wait"]["CPU total (us)"] > 0
+        assert rows["LITE_wait"]["Self CPU (us)"] == 0
+
+    def test_what_an_operator_waits_is_not_its_time(self) -> None:
+        profile = small_profile()
+        executions = [
+            msgspec.structs.replace(each, wait_ns=each.duration_ns // 2)
+            for each in profile.executions
+        ]
+        rows = rows_of(replace(profile, executions=tuple(executions)))
+        assert rows["Convolution"]["CPU total (us)"] == 800
+
     def test_a_range_has_what_is_within_on_its_thread(self) -> None:
         profile = small_profile()
         first = profile.executions[0]
@@ -103,7 +131,9 @@ class TestRows:
         assert rows["kernel Convolution"]["Self CPU (us)"] == 0
         assert rows["LITE_forward"]["Self CUDA (us)"] == 0
         assert rows["LITE_forward"]["CUDA total (us)"] == 1614
-        assert report.text.endswith("Self CPU time total: 2.000ms\nSelf CUDA time total: 1.614ms\n")
+        assert report.text.endswith(
+            "Self CPU time total: 60.000us\nSelf CUDA time total: 1.614ms\n"
+        )
         assert len(report.text.splitlines()[1]) == len(report.text.splitlines()[0]) + 1
 
     def test_kernels_and_copies_that_a_device_tells_of(self) -> None:
@@ -217,11 +247,11 @@ class TestOptions:
     def test_the_order(self) -> None:
         profile = small_profile(dispatch_us=10)
         slowest = [row[0] for row in build(profile, {}).tables[0].records]
-        assert slowest == ["LITE_wait", "Convolution", "Elemwise", "LITE_forward"]
+        assert slowest == ["Convolution", "Elemwise", "LITE_forward", "LITE_wait"]
         by_count = [row[0] for row in build(profile, {"sort": "count"}).tables[0].records]
         assert by_count[0] == "Convolution"
         least = [row[0] for row in build(profile, {"sort": "+cpu_time"}).tables[0].records]
-        assert least == ["Elemwise", "LITE_forward", "Convolution", "LITE_wait"]
+        assert least == ["LITE_wait", "Elemwise", "LITE_forward", "Convolution"]
 
     def test_a_device_is_sorted_by_its_time(self) -> None:
         rows = build(small_profile(dispatch_us=10, device="cuda0"), {}).tables[0].records

@@ -8,7 +8,8 @@
 
 Parts are shown where the engine reports them; what an engine's operator calls besides, such as a
 conversion of layout, is a part too. Kernels of an operator without parts stand directly below it.
-A ratio of an operator is that to all operators, any other that to the row above it.
+A ratio of an operator is that to all operators, any other that to the row above it; what an
+operator waits is no part of its time and has no ratio.
 """
 
 from __future__ import annotations
@@ -55,13 +56,16 @@ FLOPS = Column[TimeRow](
 @dataclass
 class Tally:
     """The calls of a row: their times on the host and on the device, if they are known, and how
-    much of an iteration its operators would save at their roofs, by their places."""
+    much of an iteration its operators would save at their roofs, by their places. Those of a row
+    that `waits` are no work of the host.
+    """
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
     parts: dict[str, Tally] = field(default_factory=dict)
     leaves: dict[str, Tally] = field(default_factory=dict)
     flops: int | None = 0
+    waits: bool = False
     saved: dict[int, float] = field(default_factory=dict)
 
     def add(self, cpu_ns: int | None, gpu_ns: int | None) -> None:
@@ -79,6 +83,8 @@ class Tally:
     def row(self, name: str, level: int, cpu_whole_ns: int, gpu_whole_ns: int) -> TimeRow:
         """Return the row; its ratios are those to the whole times."""
         cpu = times_of(totals_of(self.cpu_ns), cpu_whole_ns) if self.cpu_ns else None
+        if cpu is not None and self.waits:
+            cpu = cpu._replace(ratio=None)
         gpu = times_of(totals_of(self.gpu_ns), gpu_whole_ns) if self.gpu_ns else None
         calls = max(len(self.cpu_ns), len(self.gpu_ns))
         saving = sum(self.saved.values()) if self.saved else None
@@ -259,7 +265,9 @@ def add_host_parts(
         tally.part(f"{operator.type} dispatch").add(execution.dispatch_ns, 0)
     holder = tally
     if execution.wait_ns is not None:
-        tally.part(f"{operator.type} wait").add(execution.wait_ns, 0)
+        part = tally.part(f"{operator.type} wait")
+        part.waits = True
+        part.add(execution.wait_ns, 0)
         holder = tally.part(f"{operator.type} compute")
         holder.add(execution.compute_ns, 0)
     for call in calls:

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.times import waiting_calls
 from lar.profiles.totals import UNITS_NS, group_by, totals_of
 from lar.records.profile import Interval, Span, Step
 from lar.reports.model import Column, Table
@@ -280,20 +281,21 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
 
 
 def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
-    """Return the kinds of events on the host without the phases: name, calls, merged time."""
+    """Return the kinds of events on the host without the phases: name, calls, merged time. Calls
+    that only wait take no CPU time."""
     steps = merge_intervals(step.interval for step in run.steps)
     ranges = [span for span in run.user_ranges if run.host_ns_of(span) is not None]
     clipped = intersect_intervals(merge_intervals(intervals_of(ranges)), steps)
     calls = [span for span in run.profile.spans_of("runtime") if span.operator is None]
     cuda = [span for span in calls if CUDA_CALL.match(span.name)]
     others = [span for span in calls if not CUDA_CALL.match(span.name)]
-    inner = inner_intervals(run)
+    inner, waiting = inner_intervals(run), waiting_calls(run.profile)
     kinds = (
         ("ProfileStep", len(run.steps), steps),
         ("UserDefined", len(run.host_copies), intervals_of(run.host_copies)),
         ("Operator", len(run.executions), operator_intervals(run)),
         ("CudaRuntime", len(cuda), intervals_of(cuda)),
-        ("Runtime", len(others), intervals_of(others)),
+        ("Runtime", len(others), intervals_of(each for each in others if id(each) not in waiting)),
         ("OperatorInner", len(inner), inner),
         ("PythonUserDefined", len(ranges) if clipped else 0, clipped),
     )
@@ -311,12 +313,13 @@ def intervals_of(spans: Iterable[Span]) -> list[Interval]:
 def operator_intervals(run: TimedRun) -> list[Interval]:
     """Return when operators kept the host busy: being dispatched, on a CPU executed too."""
     dispatched = [times for each in run.executions if (times := each.dispatch) is not None]
-    executed = () if run.profile.on_device else (each.interval for each in run.executions)
+    executed = () if run.profile.on_device else (each.computation for each in run.executions)
     return [*dispatched, *executed]
 
 
 def inner_intervals(run: TimedRun) -> list[Interval]:
-    """Return the recorded parts of operators on the host: dispatch, wait, compute."""
+    """Return the recorded parts of operators on the host without what they wait: dispatch,
+    compute."""
     intervals = intervals_of(
         span for span in run.profile.spans_of("runtime") if span.operator is not None
     )
@@ -326,7 +329,7 @@ def inner_intervals(run: TimedRun) -> list[Interval]:
         if dispatch is not None and (waits or not on_device):
             intervals.append(dispatch)
         if waits and not on_device:
-            intervals += [(each.start_ns, each.computation[0]), each.computation]
+            intervals.append(each.computation)
     return intervals
 
 

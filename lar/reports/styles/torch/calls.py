@@ -1,7 +1,8 @@
 """The calls of a profile and which is within which: time with and without what they call.
 
 A call is a child of the innermost one around it on its thread. What a call takes itself is its
-time less the union of its direct children, so that it is never negative.
+time less the union of its direct children, so that it is never negative. A call that only waits
+is no CPU work, but for what is computed within it on its thread.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lar.profiles.devices import is_of_device, streams_of
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.launches import launches_of
 from lar.profiles.range_members import executions_in_ranges
+from lar.profiles.times import waiting_calls
 from lar.records.profile import Interval, Profile, Span
 
 Kind = Literal["range", "runtime", "operator", "kernel"]
@@ -39,6 +41,7 @@ class Call:
     device_ns: int = 0
     self_memory: Memory | None = None
     memory: Memory | None = None
+    only_waits: bool = False
     children: list[Interval] = field(default_factory=list)
 
 
@@ -74,7 +77,9 @@ def calls_of(profile: Profile) -> list[Call]:
     calls = {id(piece.call): piece.call for piece in pieces}
     for call in calls.values():
         if call.cpu_ns is not None:
-            call.self_cpu_ns = call.cpu_ns - total_of(merge_intervals(call.children))
+            within_ns = total_of(merge_intervals(call.children))
+            call.cpu_ns = within_ns if call.only_waits else call.cpu_ns
+            call.self_cpu_ns = call.cpu_ns - within_ns
     return [*calls.values(), *outer_ranges(profile, ranges, pieces), *device_calls(profile)]
 
 
@@ -116,7 +121,7 @@ def calls_of_ranges(profile: Profile, operators: Sequence[Call]) -> dict[int, Ca
 
 def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
     """Yield when operators keep the host busy: during their dispatch and, on a CPU, their
-    execution."""
+    computation."""
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions(), calls, strict=True):
         if (dispatch := execution.dispatch) is not None:
@@ -124,7 +129,7 @@ def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Pi
         elif on_device:
             yield Piece(NOWHERE, *execution.interval, call)
         if not on_device:
-            yield Piece(execution.thread, *execution.interval, call)
+            yield Piece(execution.thread, *execution.computation, call)
 
 
 # The thread of what is on none: each is alone there.
@@ -133,12 +138,13 @@ NOWHERE = -1
 
 def pieces_of_spans(profile: Profile, ranges: Mapping[int, Call]) -> Iterator[Piece]:
     """Yield the engine's API calls, and the user's ranges of one iteration."""
-    streams = streams_of(profile)
+    streams, waiting = streams_of(profile), waiting_calls(profile)
     for span in profile.spans_of("runtime", "user_annotation"):
         call, thread = ranges.get(id(span)), span.thread
         if span.thread in streams:
             call, thread = call or device_call("runtime", span.name, span.duration_ns), NOWHERE
-        call = call or Call("runtime", span.name, cpu_ns=span.duration_ns)
+        only_waits = id(span) in waiting
+        call = call or Call("runtime", span.name, cpu_ns=span.duration_ns, only_waits=only_waits)
         yield Piece(thread, *span.interval, call)
 
 

@@ -1,8 +1,9 @@
 """The columns of the key averages, and their table as torch's profiler prints it.
 
 Columns are 12 wide and the name at most 55, all right-aligned and each followed by two spaces. A
-header of 13 characters shifts those after it. Sums and percentages are over all rows, also over
-those that are not shown.
+header of 13 characters shifts those after it. Sums and percentages are over all operators, also
+over those that are not shown: calls of the engine and ranges, which are around operators, have
+none. Without any operator they are over all rows.
 """
 
 from __future__ import annotations
@@ -154,19 +155,30 @@ KeyColumn = Column[KeyAverage]
 class TableTotals:
     """The totals below the table, which percentages are based on, in nanoseconds.
 
-    `device_ns` is the time of device rows alone, since those of operators have it again.
+    `self_cpu_ns` is the time of operators alone, if `of_operators`. `device_ns` is the time of
+    device rows alone, since those of operators have it again.
     """
 
     self_cpu_ns: int
     device_ns: int
+    of_operators: bool = False
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
-    """Sum up all rows; a row whose time is not known adds nothing."""
+    """Sum up the operators, or all rows if there are none; a row whose time is not known adds
+    nothing."""
+    operators_ns = [row.self_cpu_ns or 0 for row in rows if row.kind == "operator"]
     return TableTotals(
-        self_cpu_ns=sum(row.self_cpu_ns or 0 for row in rows),
+        self_cpu_ns=sum(operators_ns or (row.self_cpu_ns or 0 for row in rows)),
+        of_operators=bool(operators_ns),
         device_ns=sum(row.self_device_ns for row in rows if row.kind == "kernel"),
     )
+
+
+def counted(row: KeyAverage, time_ns: int | None, totals: TableTotals) -> int | None:
+    """Return a row's time if it is a part of the totals, None for what is around operators."""
+    is_around = totals.of_operators and row.kind in ("runtime", "range")
+    return None if is_around else time_ns
 
 
 def table_of(
@@ -185,9 +197,13 @@ def table_of(
     name = name_column(rows)
     kind = KeyColumn("Kind", lambda row: row.kind)
     cpu = [
-        share_column("Self CPU %", lambda row: row.self_cpu_ns, totals.self_cpu_ns),
+        share_column(
+            "Self CPU %", lambda row: counted(row, row.self_cpu_ns, totals), totals.self_cpu_ns
+        ),
         time_column("Self CPU", lambda row: row.self_cpu_ns, unit),
-        share_column("CPU total %", lambda row: row.cpu_ns, totals.self_cpu_ns),
+        share_column(
+            "CPU total %", lambda row: counted(row, row.cpu_ns, totals), totals.self_cpu_ns
+        ),
         time_column("CPU total", lambda row: row.cpu_ns, unit),
         time_column("CPU time avg", lambda row: row.average_cpu_ns, unit),
     ]

@@ -1,0 +1,112 @@
+"""The times that reports speak of: what an operator takes, and what a step consists of.
+
+An operator has three times. While it waits, it works for nobody: only `wall` has that.
+
+    dispatch   wait      compute
+    |--------|........|-----------|
+             [------ wall --------]
+
+A step is an iteration with what stands before it: the loading of its item and the copy of its
+input, where each iteration has its own, as with a data set. The iteration is what a run prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from lar.records.profile import Execution, Interval, Profile, Span
+
+Kind = Literal["compute", "dispatch + compute", "wall"]
+
+# What each means, as the reports print it.
+MEANINGS: Mapping[Kind, str] = {
+    "compute": "compute, without its dispatch and without what it waits",
+    "dispatch + compute": "dispatch + compute, without what it waits",
+    "wall": "wall, from its begin to its end with what it waits, without its dispatch",
+}
+
+
+def describe_time(kind: Kind) -> str:
+    """Return the sentence that says which time of operators a report shows."""
+    return f"The time of an operator: {MEANINGS[kind]}."
+
+
+def time_of(profile: Profile, execution: Execution, kind: Kind) -> int:
+    """Return one of the three times of an execution, in nanoseconds.
+
+    Where operators run on a device, `dispatch + compute` is what they take of the host: the
+    dispatch alone.
+    """
+    if kind == "compute":
+        return execution.compute_ns
+    return execution.duration_ns if kind == "wall" else profile.host_ns(execution)
+
+
+def iterations_of(profile: Profile) -> tuple[Interval, ...]:
+    """Return the begin and the end of each timed iteration, in the order of the steps.
+
+    It begins where the engine is started; a step of which that is not recorded is all iteration.
+    """
+    begins = {
+        span.step: span.start_ns
+        for span in profile.spans
+        if span.category == "phase" and span.name == "forward" and span.step is not None
+    }
+    return tuple(
+        (max(step.start_ns, begins.get(step.number, step.start_ns)), step.end_ns)
+        for step in profile.timed_steps()
+    )
+
+
+def iteration_times_of(profile: Profile) -> list[int]:
+    """Return how long each timed iteration took, in nanoseconds: the figures of the run."""
+    return [end - begin for begin, end in iterations_of(profile)]
+
+
+def is_loaded_in_steps(profile: Profile) -> bool:
+    """Return whether steps are more than iterations: an item is loaded and copied in each."""
+    steps = profile.timed_steps()
+    return any(
+        begin > step.start_ns
+        for step, (begin, _) in zip(steps, iterations_of(profile), strict=True)
+    )
+
+
+def waiting_calls(profile: Profile) -> frozenset[int]:
+    """Return the calls of the engine's API that only wait, by the identity of their spans: those
+    that are the wait of an iteration and nothing else."""
+    waits = {
+        (span.thread, span.step, *span.interval)
+        for span in profile.spans
+        if span.category == "phase" and span.name == "wait"
+    }
+    return frozenset(
+        id(span)
+        for span in profile.spans
+        if span.category == "runtime" and (span.thread, span.step, *span.interval) in waits
+    )
+
+
+def own_times_of(spans: Sequence[Span]) -> list[int]:
+    """Return how long each call took without those within it on its thread, in nanoseconds, so
+    that the sum is that of the outermost."""
+    own = [span.duration_ns for span in spans]
+    around: list[int] = []
+    order = sorted(
+        range(len(spans)), key=lambda at: (spans[at].thread, spans[at].start_ns, -spans[at].end_ns)
+    )
+    for place in order:
+        span = spans[place]
+        while around and not contains(spans[around[-1]], span):
+            around.pop()
+        if around:
+            own[around[-1]] -= span.duration_ns
+        around.append(place)
+    return own
+
+
+def contains(outer: Span, inner: Span) -> bool:
+    """Return whether a call was made within another, which began no later."""
+    return outer.thread == inner.thread and inner.end_ns <= outer.end_ns
