@@ -33,6 +33,8 @@ from lar.records.tuning import Choice
 
 # A setting that is not expected to save so much of an iteration is not suggested.
 LEAST_GAIN = 0.03
+# Of so many iterations one is shorter than that which stands for those that nothing disturbs.
+SHORTEST_PART = 10
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,15 @@ class Shown:
 
     @cached_property
     def unprofiled_ns(self) -> float:
-        """The median iteration without the profiler, as far as it was measured."""
+        """The median calm iteration without the profiler, as far as it was measured."""
         cost = self.profile.facts.cost
-        return cost.unprofiled_seconds * 1e9 if cost else self.step_ns
+        return cost.calm[1] * 1e9 if cost else self.step_ns
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether too few iterations were calm."""
+        cost = self.profile.facts.cost
+        return cost is not None and cost.disturbed
 
     @cached_property
     def single_ns(self) -> Mapping[int, float]:
@@ -142,8 +150,16 @@ class Shown:
 
     @cached_property
     def whole_ns(self) -> float:
-        """An iteration, or all of its operators where several run at once."""
-        return max(self.step_ns, self.computing_ns)
+        """An iteration that nothing disturbs, or all of its operators where several run at once.
+
+        It is among the shortest, without the profiler if that was faster. Where too few were calm
+        it is the operators alone: their medians are those of calm executions all the same.
+        """
+        durations = sorted(step.duration_ns for step in steps_of(self.profile))
+        if not durations or (self.is_disturbed and self.computing_ns):
+            return self.computing_ns
+        shortest = durations[len(durations) // SHORTEST_PART]
+        return max(min(shortest, self.unprofiled_ns), self.computing_ns)
 
     @property
     def computing_ns(self) -> float:

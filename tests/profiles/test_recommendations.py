@@ -151,7 +151,7 @@ class TestThreads:
 
     def test_idle_cores_come_first_where_nothing_else_is_known(self) -> None:
         (first, *_) = settings_of(profile_on(OLD_AMD, cpu=self.IDLE))
-        assert first.flags == ("--multithread-default 2",)
+        assert first.flags == ("--multithread 2",)
         assert "take 100.0% of an iteration on 1 of 2 cores, while 1.0 stood idle" in first.text
 
     @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ class TestThreads:
             "options": {"multithread": 2},
         }
         first, *_ = settings_of(profile_on(OLD_AMD, cores=4, **facts))
-        assert (first.flags, first.without) == (("--multithread-default 4",), ("multithread",))
+        assert (first.flags, first.without) == (("--multithread 4",), ("multithread",))
 
     @pytest.mark.parametrize(
         ("use", "text"),
@@ -230,6 +230,22 @@ class TestMegEngine:
         short = flags_of(profile_on(OLD_AMD, step=50))
         assert {"--cpu-default", "--record-comp-seq"} <= {*short}
         assert not {"--cpu-default", "--record-comp-seq"} & {*flags_of(profile_on(OLD_AMD))}
+
+    def test_a_small_model_does_not_pay_for_another_layout(self) -> None:
+        assert "--enable-nchw88 --engine-fix x2apic" not in flags_of(profile_on(ZEN, step=60))
+
+    def test_iterations_that_wait_for_a_cpu_do_not_hide_what_takes_the_time(self) -> None:
+        steps = [step_of(0, 0, 1000), *(step_of(n, n * 9000, n * 9000 + 9000) for n in (1, 2, 3))]
+        executions = [
+            execution_of(0, step.start_ns / 1e3, step.start_ns / 1e3 + 900, step=step.number)
+            for step in steps
+        ]
+        facts = {"machine": machine_of(ZEN), "threads": 1, "cpu": CpuUse(2, 20.0, 100.0)}
+        found = settings_of(profile_of([CONV], steps, executions, facts=facts))
+        assert found[0].share == pytest.approx(0.9)
+        facts["cost"] = Cost(0.009, 0.009, disturbed=True)  # none was calm
+        found = settings_of(profile_of([CONV], steps[1:], executions[1:], facts=facts))
+        assert found[0].share == pytest.approx(1.0)
 
     def test_the_plain_run_says_how_short_they_are(self) -> None:
         cost = Cost(0.02, 40e-6)
@@ -292,10 +308,13 @@ class TestOnnxRuntime:
         (found,) = settings_of(self.on(ZEN, *[self.HEAVY] * 6, step=60))
         assert found.flags == ("--cpu-default",)
 
-    def test_threads_that_wait_sleep_where_others_compute(self) -> None:
-        (found,) = settings_of(self.on(cpu=CpuUse(2, 110.0, 100.0)))
-        assert found.flags == ("--no-spinning",)
-        assert "other processes computed on 0.9 of 2 CPUs" in found.text
+    def test_threads_that_spin_are_noted_where_others_compute(self) -> None:
+        profile = self.on(INTEL, cpu=CpuUse(2, 110.0, 100.0))
+        (note,) = recommendations_for(profile)
+        assert note.choice is None  # quiet iterations are slower without
+        assert "other processes computed on 0.9 of 2 CPUs" in note.text
+        assert "--no-spinning" in note.text
+        assert rules_of(self.on(INTEL, cpu=CpuUse(2, 190.0, 97.0))) == []
 
     def test_much_time_outside_of_operators_is_a_reason_for_batches(self) -> None:
         executions = [execution_of(0, 0, 40)]

@@ -60,7 +60,7 @@ def test_what_profiling_cost_is_said() -> None:
 
 def test_what_to_try_names_its_figure() -> None:
     text = paragraph(made(threads=1, cpu=CpuUse(2, 100.0, 50.0)))
-    assert "To try: --multithread-default 2, or " in text
+    assert "To try: --multithread 2, or " in text
     assert "since operators of 30 us and more take 80.0% of an iteration on 1 of 2 cores" in text
 
 

@@ -50,11 +50,12 @@ UNFUSED = frozenset({"batchnorm", "batchnormforward"})
 OF_MKL = re.compile("BLAS|MKL(?!DNN)")
 
 # The parts of the time concerned that settings save, where they were measured: ResNet50, ResNet18,
-# MobileNetV2 and a small CNN on AMD (Zen 5) and ResNet50 on Intel with AVX-512.
+# MobileNetV2 and a small CNN on AMD (Zen 5), and ResNet50 on Intel with AVX-512.
 MENDED_MKL = 0.62  # on AMD; on Intel nothing, since MKL takes its own code there
 BLOCKED_DENSE = {AMD: 0.64, INTEL: 0.0}
 BLOCKED_DENSE_AVX512 = {INTEL: -0.35}  # MKL has code for AVX-512, the layout has none
-BLOCKED_GROUPED = 0.5
+BLOCKED_GROUPED = 0.6
+BLOCKING_NS = 80_000  # what changing the layout of tensors costs a small model
 SEARCHED_FROM_MKL = 0.55
 SEARCHED = 0.06
 PREPROCESSED = 0.04
@@ -163,10 +164,8 @@ class Work:
         without = tuple(each.key for each in taken if each.is_given(self.given))
         idle = self.shown.idle_cpus
         free = cores - now if idle is None else min(cores - now, round(idle))
-        for ending, less in ((" with caller", 0.0), ("", 0.01)):
-            count = max((n for n in self.counts(ending) if now < n <= now + free), default=0)
-            if not count:
-                continue
+        count = max((n for n in self.counts() if now < n <= now + free), default=0)
+        if count:
             long = self.shown.share(lambda _: True, LEAST_DIVIDED_NS)
             saved = long * (1 - 1 / (1 + MORE_THREADS * (count / now - 1)))
             saved -= DIVIDING_NS * self.shown.calls / (self.shown.whole_ns or 1)
@@ -178,8 +177,8 @@ class Work:
                 text += f", while {idle:.1f} stood idle"
             yield Prospect(
                 "idle cores",
-                self.choices[f"{count} threads{ending}"],
-                saved - less,
+                self.choices[f"{count} threads"],
+                saved,
                 Figure(long, text),
                 0.0,
                 f"divide each among {count} threads",
@@ -187,7 +186,7 @@ class Work:
             )
         figure = figure_of_threads(self.shown.profile)
         if figure is not None and figure.share < 0.5:
-            fewer = max((n for n in self.counts("") if n < now), default=0)
+            fewer = max((n for n in self.counts() if n < now), default=0)
             name = f"{fewer} threads" if fewer else "1 thread with caller"
             if name in self.choices:
                 yield Prospect(
@@ -200,10 +199,10 @@ class Work:
                     without,
                 )
 
-    def counts(self, ending: str) -> Iterator[int]:
+    def counts(self) -> Iterator[int]:
         """Yield the numbers of threads that a quick search tries."""
         for name, choice in self.choices.items():
-            found = re.fullmatch(rf"(\d+) threads{ending}", name)
+            found = re.fullmatch(r"(\d+) threads", name)
             if found and not choice.for_full:
                 yield int(found[1])
 
@@ -223,15 +222,6 @@ class Work:
                     figure,
                     0.0,
                     "have it take its own",
-                )
-            if "binary-equal" in self.choices:
-                yield Prospect(
-                    "other algorithms than MKL's",
-                    self.choices["binary-equal"],
-                    (SEARCHED_FROM_MKL - 0.05) * self.in_mkl,
-                    figure,
-                    0.0,
-                    "take algorithms of the engine's own",
                 )
 
     def generic_paths(self) -> list[Quirk]:
@@ -257,10 +247,11 @@ class Work:
             of_dense = BLOCKED_DENSE_AVX512.get(self.vendor, of_dense)
         if self.vendor == AMD and not self.generic_paths():
             of_dense = 0.0  # MKL takes its own code, which is as fast
+        saved = of_dense * self.dense + BLOCKED_GROUPED * self.grouped
         yield Prospect(
             "layout",
             choice,
-            of_dense * self.dense + BLOCKED_GROUPED * self.grouped,
+            saved - BLOCKING_NS / (self.shown.whole_ns or 1),
             self.figure_of_convolutions(),
             0.0,
             "compute them in blocks of 8 channels, for which this processor has AVX2",
@@ -336,7 +327,7 @@ class Work:
 
     def short_iterations(self) -> Iterator[Prospect]:
         """Yield what spares the handing over of short iterations and operators."""
-        whole = self.shown.unprofiled_ns
+        whole = min(self.shown.whole_ns, self.shown.unprofiled_ns)
         if self.site.device != "cpu" or not whole or (self.facts.threads or 1) > 1:
             return
         waiting = min(1.0, HANDING_OVER_NS / whole)

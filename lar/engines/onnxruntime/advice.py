@@ -20,6 +20,7 @@ from lar.options.table import (
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
+    NO_SPINNING,
     THREAD,
 )
 from lar.profiles.recommendations import Figure, Prospect, Shown, figure_of_threads
@@ -39,9 +40,8 @@ PLAIN_LAYOUT = 0.7  # of the conversions
 LEAST_DIVIDED_NS = 20_000
 SHORT_ITERATION_NS = 100_000
 ONE_THREAD = 0.15
-# Where others compute so many CPUs' worth, threads that spin or wait for each other cost most.
+# Where others compute so many CPUs' worth, threads that spin take it from them.
 BUSY_CPUS = 0.5
-NOT_SPINNING = 0.12
 FEWER_THREADS = 0.05
 # Notes.
 LEAST_OF_INT8 = 0.5
@@ -131,7 +131,7 @@ class Work:
                 "let the engine take all cores",
                 self.threads_set,
             )
-        whole = self.shown.unprofiled_ns
+        whole = min(self.shown.whole_ns, self.shown.unprofiled_ns)
         if now > 1 and 0 < whole < SHORT_ITERATION_NS:
             yield Prospect(
                 "short operators",
@@ -176,23 +176,26 @@ class Work:
             )
 
     def busy_machine(self) -> Iterator[Prospect]:
-        """Yield threads that sleep where other processes need the CPUs."""
+        """Yield a note on threads that spin where other processes need the CPUs. It is no setting
+        to try: iterations that nothing disturbs are slower without."""
         cpu, now = self.facts.cpu, self.facts.threads or 1
         if cpu.system_percent is None or cpu.process_percent is None or now < 2 or not cpu.count:
+            return
+        if NO_SPINNING.is_given(self.given):
             return
         others = (cpu.count * cpu.system_percent - cpu.process_percent) / 100
         if others >= BUSY_CPUS and now + others > cpu.count:
             yield Prospect(
                 "busy machine",
-                self.choices["no-spinning"],
-                NOT_SPINNING,
+                None,
+                0.0,
                 Figure(
                     others / cpu.count,
                     f"other processes computed on {others:.1f} of {cpu.count} CPUs while {now} "
                     "threads of this one spun between operators",
                 ),
                 BUSY_CPUS / cpu.count,
-                "let threads that wait sleep",
+                f"where they must share the CPUs, {NO_SPINNING.flag} lets threads that wait sleep",
             )
 
     def integers(self) -> Iterator[Prospect]:
