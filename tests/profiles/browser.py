@@ -1,8 +1,8 @@
 """Pages in a browser, where one is installed.
 
-One browser is started for all pages of a tests' process, when the first is opened, and talked to
-through two pipes by the DevTools protocol: a start takes much longer than a page does. It needs no
-network. A browser whose pipes are closed ends by itself.
+One browser is started for all pages of a tests' process, when the first is opened, and shows them
+one after the other: a start takes much longer than a page does. It is asked through two pipes, by
+the DevTools protocol, and needs no network. A browser whose pipes are closed ends by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -111,21 +111,20 @@ class Browser:
 class Page:
     """A page that is open in a browser."""
 
-    def __init__(self, browser: Browser, width: int, height: int) -> None:
+    def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
         found = browser.ask("Target.attachToTarget", targetId=self.target, flatten=True)
         self.session = found["sessionId"]
-        browser.events.clear()
         for name in ("Page.enable", "Runtime.enable", "Log.enable"):
             self.ask(name)
-        self.resize(width, height)
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self.browser.ask(method, self.session, **parameters)
 
     def open(self, file: Path) -> None:
         """Open a file, and wait until all of it is there."""
+        self.browser.events.clear()
         self.ask("Page.navigate", url=file.as_uri())
         if not any(each["method"] == "Page.loadEventFired" for each in self.browser.events):
             self.browser.read_until(lambda it: it.get("method") == "Page.loadEventFired")
@@ -180,34 +179,29 @@ class Page:
                 found.append(str(given["entry"]["text"]))
         return found
 
-    def close(self) -> None:
-        self.browser.ask("Target.closeTarget", targetId=self.target)
-
 
 @cache
-def shared_browser() -> Browser:
+def shared_page() -> Page:
+    """The one page of a tests' process: another would take a process of its own."""
     browser = Browser()
     atexit.register(browser.close)
-    return browser
+    return Page(browser)
 
 
-@contextlib.contextmanager
 def opened(
     text: str, folder: Path, *, width: int = 1000, height: int = 900, scheme: str = "light"
-) -> Iterator[Page]:
-    """Open a page in the browser."""
+) -> Page:
+    """Open a page in the browser, in place of the one before."""
     file = folder / "page.html"
     file.write_text(text)
-    page = Page(shared_browser(), width, height)
-    try:
-        page.emulate(scheme=scheme)
-        page.open(file)
-        yield page
-    finally:
-        page.close()
+    page = shared_page()
+    page.resize(width, height)
+    page.emulate(scheme=scheme)
+    page.open(file)
+    return page
 
 
 def open_page(text: str, folder: Path) -> tuple[str, list[str]]:
     """Open a page in Chromium; return its elements as text, and what its console said."""
-    with opened(text, folder) as page:
-        return str(page.value("document.documentElement.outerHTML")), page.console()
+    page = opened(text, folder)
+    return str(page.value("document.documentElement.outerHTML")), page.console()

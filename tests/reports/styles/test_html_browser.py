@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import msgspec
@@ -116,14 +115,14 @@ def profile() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     text = build(profile(), {}, profile_of_layers(seed=3)).page
-    with opened(text, tmp_path_factory.mktemp("page")) as found:
-        yield found
+    return opened(text, tmp_path_factory.mktemp("page"))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", [*WIDTHS, 500, 1400])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [*product(WIDTHS, SCHEMES), (500, "light"), (1400, "dark")]
+)
 def test_nothing_leaves_the_page_and_all_of_it_can_be_read(
     page: Page, width: int, scheme: str
 ) -> None:
