@@ -30,7 +30,6 @@ import msgspec
 
 from lar.profiles.intervals import merge_intervals
 from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
-from lar.profiles.totals import group_by
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Correction,
@@ -77,14 +76,15 @@ def correct(profile: Profile) -> Profile:
     """
     if not is_high(profile) or profile.correction is not None or not profile.executions:
         return profile
-    compute = Shortening() if profile.on_device else shortening_of(profile, dispatch=False)
-    dispatch = shortening_of(profile, dispatch=True)
+    own_ns = own_times(profile.executions)
+    compute = Shortening() if profile.on_device else shortening_of(profile, own_ns)
+    dispatch = shortening_of(profile)
     correction = Correction(compute=compute, dispatch=dispatch)
     if compute == dispatch == Shortening():
         return replace(profile, correction=correction)
     executions = [*profile.executions]
     if compute != Shortening():
-        shorten_computations(executions, compute)
+        executions = shorten_computations(executions, own_ns, compute)
     if dispatch != Shortening():
         executions = [shorten_dispatch(each, dispatch) for each in executions]
     corrected = replace(profile, executions=tuple(executions))
@@ -107,9 +107,11 @@ def correct(profile: Profile) -> Profile:
 def spans_with(recorded: Profile, corrected: Profile) -> tuple[Span, ...]:
     """Return the spans of a profile whose executions were corrected: ranges that are made of
     operators, and those spans that stand for one, last as long as these."""
+    standing = {span.operator for span in recorded.spans if span.operator is not None}
     places = {
         (old.operator, old.thread, old.start_ns, old.end_ns): new.interval
         for old, new in zip(recorded.executions, corrected.executions, strict=True)
+        if old.operator in standing
     }
     patterns, spans = patterns_of(recorded.facts.options), []
     for span in recorded.spans:
@@ -126,18 +128,19 @@ def spans_with(recorded: Profile, corrected: Profile) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)))
 
 
-def shortening_of(profile: Profile, *, dispatch: bool) -> Shortening:
-    """Return how the times of operators' computations, or of their dispatches, are shortened."""
+def shortening_of(profile: Profile, own_ns: Sequence[int] = ()) -> Shortening:
+    """Return how the times of operators' computations are shortened, of which `own_ns` is each
+    one's; without those, how their dispatches are."""
     seconds = seconds_of(profile)
     assert seconds is not None
     recorded: dict[int, list[Interval]] = defaultdict(list)  # by step
     lengths: dict[int, list[int]] = defaultdict(list)  # by operator
-    for each, own_ns in zip(profile.executions, own_times(profile.executions), strict=True):
-        times = each.dispatch if dispatch else each.computation
+    for place, each in enumerate(profile.executions):
+        times = each.computation if own_ns else each.dispatch
         if each.warmup or times is None:
             continue
         recorded[each.step].append(times)
-        lengths[each.operator].append(times[1] - times[0] if dispatch else own_ns)
+        lengths[each.operator].append(own_ns[place] if own_ns else times[1] - times[0])
     if not recorded:
         return Shortening()
     # The operators of a typical iteration: how often each is executed, and how long.
@@ -157,21 +160,25 @@ def shortening_of(profile: Profile, *, dispatch: bool) -> Shortening:
     return Shortening(by_ns, to_part if to_part < LEAST_PART else 1.0)
 
 
-def nested_groups(executions: Sequence[Execution]) -> Iterator[list[int]]:
-    """Yield the places of each execution and of those that begin within it on its thread, as the
-    body of a loop does; nearly all are alone."""
-    threads = group_by(range(len(executions)), lambda index: executions[index].thread)
-    for places in threads.values():
-        places.sort(key=lambda index: (executions[index].start_ns, -executions[index].end_ns))
-        group, until = places[:1], executions[places[0]].end_ns
-        for index in places[1:]:
-            if executions[index].start_ns >= until:
-                yield group
-                group = []
-                until = executions[index].end_ns
-            group.append(index)
-            until = max(until, executions[index].end_ns)
-        yield group
+def nested_groups(executions: Sequence[Execution]) -> list[list[int]]:
+    """Return the places of each execution within which others begin on its thread, as the body of a
+    loop does, with those of the others; nearly all executions are alone."""
+    found: list[list[int]] = []
+    order = sorted((each.start_ns, -each.end_ns, place) for place, each in enumerate(executions))
+    groups: dict[int, list[int]] = {}  # by thread
+    untils: dict[int, int] = {}
+    for start_ns, minus_end_ns, place in order:
+        thread = executions[place].thread
+        if start_ns >= untils.get(thread, -1 << 62):
+            groups[thread] = [place]
+            untils[thread] = -minus_end_ns
+            continue
+        group = groups[thread]
+        if len(group) == 1:
+            found.append(group)
+        group.append(place)
+        untils[thread] = max(untils[thread], -minus_end_ns)
+    return found
 
 
 def own_times(executions: Sequence[Execution]) -> list[int]:
@@ -184,19 +191,22 @@ def own_times(executions: Sequence[Execution]) -> list[int]:
             while is_open and executions[is_open[-1]].end_ns <= each.start_ns:
                 is_open.pop()
             if is_open:
-                own[is_open[-1]] -= each.duration_ns
+                own[is_open[-1]] = max(0, own[is_open[-1]] - each.duration_ns)
             is_open.append(index)
-    return [max(0, each) for each in own]
+    return own
 
 
-def shorten_computations(executions: list[Execution], shortening: Shortening) -> None:
-    """Shorten each execution, in place; its wait stays.
+def shorten_computations(
+    executions: Sequence[Execution], own_ns: Sequence[int], shortening: Shortening
+) -> list[Execution]:
+    """Return executions that are shorter; their waits stay.
 
     What lies within another, as the body of a loop does, still lies within it: the other ends
     earlier by what was taken off all of these, which begin earlier by what was taken off those
     before them.
     """
-    removed = [shortening.removed_of(own_ns) for own_ns in own_times(executions)]
+    removed = [shortening.removed_of(own) for own in own_ns]
+    shorter = [moved(each, 0, by_ns) for each, by_ns in zip(executions, removed, strict=True)]
     for group in nested_groups(executions):
         ended = sorted((executions[index].end_ns, removed[index]) for index in group)
         ends = [end for end, _ in ended]
@@ -205,13 +215,27 @@ def shorten_computations(executions: list[Execution], shortening: Shortening) ->
             each = executions[index]
             before_start = taken[bisect_right(ends, each.start_ns)]
             before_end = taken[bisect_right(ends, each.end_ns)]
-            executions[index] = moved(each, before_start, before_end)
+            shorter[index] = moved(each, before_start, before_end)
+    return shorter
+
+
+# To make a struct is faster than to change one: all of its fields are given here.
+assert len(Execution.__struct_fields__) == 10
 
 
 def moved(each: Execution, start_by: int, end_by: int) -> Execution:
     """Return an execution that begins and ends earlier."""
-    return msgspec.structs.replace(
-        each, start_ns=each.start_ns - start_by, end_ns=each.end_ns - end_by
+    return Execution(
+        each.operator,
+        each.step,
+        each.thread,
+        each.start_ns - start_by,
+        each.end_ns - end_by,
+        each.wait_ns,
+        each.dispatch_start_ns,
+        each.dispatch_end_ns,
+        each.dispatch_thread,
+        each.warmup,
     )
 
 

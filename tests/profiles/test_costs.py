@@ -150,6 +150,15 @@ def test_the_body_of_a_loop_stays_within_it() -> None:
     assert all(loop.start_ns <= each.start_ns <= each.end_ns <= loop.end_ns for each in body)
 
 
+def test_operators_of_several_threads_are_shortened_each_on_its_own() -> None:
+    profile = profile_with(24.0, 16.0)
+    executions = (Execution(0, 1, 1, 0, 12_000), Execution(2, 1, 2, 6000, 18_000))
+    profile = replace(profile, executions=executions, steps=(Step(1, 0, 24_000),))
+    found = correct(profile)
+    assert [each.start_ns for each in found.executions] == [0, 6000]
+    assert [each.duration_ns for each in found.executions] == [6000, 6000]
+
+
 def test_ranges_of_operators_go_with_them() -> None:
     profile = profile_with(27.5, 20.0, range_by="conv|relu=body")
     relayout = Span(

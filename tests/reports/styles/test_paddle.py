@@ -107,7 +107,7 @@ def test_a_device_that_tells_no_kernels_is_said_to() -> None:
     profile = profile_of_times({"a": "Add"}, [{"a": 20}], step_us=50, dispatch_us=4, device=DEVICE)
     lines = lines_of(profile, "kernel")
     assert next(rows_of(lines)).cells[0] == ("0.02", "0.02", "0.02", "0.02", "100.00")
-    assert any(line.startswith("The engine tells of no kernels") for line in lines)
+    assert any(line.startswith("The engine reports no kernels") for line in lines)
     assert lines_of(profile, "device")[6].split() == ["GPU0", "40.00"]
     parts = [(row.name, row.level, row.cells) for row in rows_of(lines_of(profile, "operator"))]
     nothing = ("-",) * 5

@@ -144,8 +144,8 @@ def time_section(
 
 
 STAND_IN_NOTE = (
-    "The engine tells of no kernels: in their place stand the algorithms that it has chosen, "
-    "and the types of operators without one."
+    "The engine reports no kernels: in their place stand the algorithms that it has chosen or "
+    "their kinds, and the types of operators without one."
 )
 HOST_NOTE = "There is no device: the time is that of their computation on the host."
 
