@@ -85,6 +85,11 @@ def test_where_nothing_is_expected_to_help_that_is_said() -> None:
             "bandwidth of this machine. At their roofs operators would save 200 us of it, first of "
             "all conv (200 us). ",
         ),
+        (
+            60_000_000,
+            1000,
+            "by computing: more than the measured peak of operations and 0% of the ",
+        ),
         (1000, 20_000_000, "moves more than the main memory could, out of the caches. "),
         (5_000_000, 1000, "at 10% of the peak of operations and 0% of the bandwidth: it is bound "),
         (None, None, "(100.0%). To try"),

@@ -308,6 +308,10 @@ def test_figures_above_the_peak_are_explained() -> None:
     text = build(fast, {}).text
     assert "came from the caches" in text
     assert "fewer operations than counted" in text
+    notes = build(fast, {}).document["notes"]
+    assert [note for note in notes if note.startswith("Above 100%")] == [
+        line for line in text.splitlines() if line.startswith("Above 100%")
+    ]
     assert "Above 100%" not in build(profile, {}).text
 
 

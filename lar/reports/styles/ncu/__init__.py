@@ -13,7 +13,7 @@ from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 from lar.reports.styles.ncu.metrics import METRIC_COLUMNS, Metric, format_size, metrics_of
 from lar.reports.styles.ncu.rows import Row, first_rows, rows_of, section_of
-from lar.reports.styles.ncu.text import body_of
+from lar.reports.styles.ncu.text import body_of, describe_figures
 
 
 class Line(NamedTuple):
@@ -104,10 +104,12 @@ def table_of(rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]) -> Table[
 def document_of(
     peak: Peak | None, rows: Sequence[Row], metrics: Sequence[Sequence[Metric]]
 ) -> dict[str, Any]:
-    """Return what JSON shows: the peak, and the rows with their metrics by name."""
+    """Return what JSON shows: the peak, notes on the figures, and the rows with their metrics by
+    name."""
     return {
         "style": "ncu",
         "peak": peak,
+        "notes": describe_figures(rows, peak),
         "rows": [
             {
                 "id": number,
