@@ -4,6 +4,17 @@ The buckets and their priority are those of the PyTorch profiler's TensorBoard p
 Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to report, so the first
 four are left out. A bucket is the union of its intervals within the step less all buckets before
 it, so that the buckets sum to the step exactly.
+
+Of what would be Other, most has a name: what recording the operators took, as estimated
+(`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around its
+operators. Other is what lies between these: lar's own work between reading, feeding and running.
+
+Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
+in a step. So much of the step counts as waiting, but no more than the step took longer than it
+usually does: its operators longer than their medians in sum, its other buckets longer than in the steps
+that nothing disturbed. It is taken from the buckets in proportion to what they took longer. Where
+hardly a step was undisturbed, a bucket other than that of the operators usually takes the least
+that waiting cannot explain in any step.
 """
 
 from __future__ import annotations
@@ -12,15 +23,24 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lar.measurement.statistics import percentile_of
 from lar.profiles.copies import split_copies
 from lar.profiles.devices import is_of_device
+from lar.profiles.disturbance import FEWEST_CALM, disturbed_steps, excess_of, waiting_by_step
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
+from lar.profiles.totals import group_by
 from lar.records.profile import Interval, Profile, Span, Step
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
-DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC, OTHER)
-HOST_BUCKETS = (DATA_LOADER, CPU_EXEC, OTHER)
+PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
+OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
+DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC)
+HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
+# The phases that a bucket is the union of.
+PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
+# What waits for a CPU: not a device.
+HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, CPU_EXEC, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
 
 @dataclass(frozen=True)
@@ -62,19 +82,73 @@ def breakdown_of(profile: Profile) -> Breakdown:
         parts = [breakdown_of(each) for each in copies]
         every = sorted((step for part in parts for step in part.steps), key=lambda it: it.number)
         return Breakdown(parts[0].buckets, tuple(every))
-    buckets = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     intervals = intervals_by_bucket(profile)
+    buckets = (*intervals, OTHER)
     exclusive: dict[str, list[Interval]] = {}
     taken: list[Interval] = []
-    for bucket in buckets[:-1]:
+    for bucket in intervals:
         exclusive[bucket] = subtract_intervals(intervals[bucket], taken)
         taken = merge_intervals([*taken, *intervals[bucket]])
     steps = []
     for step in steps_of(profile):
-        times = {bucket: time_within(exclusive[bucket], step) for bucket in buckets[:-1]}
+        times = {bucket: time_within(exclusive[bucket], step) for bucket in intervals}
         times[OTHER] = step.duration_ns - sum(times.values())
         steps.append(StepBreakdown(step.number, step.duration_ns, times))
+    if waits := waiting_by_step(profile):
+        buckets = (*intervals, WAITING, OTHER)
+        steps = take_out_waiting(profile, steps, waits)
     return Breakdown(buckets, tuple(steps))
+
+
+def take_out_waiting(
+    profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
+) -> list[StepBreakdown]:
+    """Return the steps with a bucket for waiting, taken from the others."""
+    longer = longer_parts(profile, steps, waits)
+    found = []
+    for step, parts in zip(steps, longer, strict=True):
+        excess = sum(parts.values())
+        waited = min(waits.get(step.number, 0), excess)
+        times = {
+            bucket: time - (waited * parts.get(bucket, 0) // excess if excess else 0)
+            for bucket, time in step.buckets_ns.items()
+        }
+        other = times.pop(OTHER)
+        waiting = step.total_ns - sum(times.values()) - other
+        times |= {WAITING: waiting, OTHER: other}
+        found.append(StepBreakdown(step.number, step.total_ns, times))
+    return found
+
+
+def longer_parts(
+    profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
+) -> list[dict[str, int]]:
+    """Return how much longer than usual each bucket of the host took in each step."""
+    disturbed = disturbed_steps(profile)
+    calm = [step for step in steps if step.number in waits and step.number not in disturbed]
+    usual = {}
+    for bucket in HOST_PARTS:
+        own = sorted(step.buckets_ns.get(bucket, 0) for step in calm)
+        unexplained = (step.buckets_ns.get(bucket, 0) - waits.get(step.number, 0) for step in steps)
+        least = max(0, min(unexplained, default=0))
+        usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
+    executed = dict.fromkeys((step.number for step in steps), 0)
+    executions = profile.timed_executions()
+    if not profile.on_device:
+        excess = excess_of(executions, disturbed)
+        for execution, ns in zip(executions, excess, strict=True):
+            if execution.step in executed:
+                executed[execution.step] += round(ns)
+    longer = []
+    for step in steps:
+        parts = {
+            bucket: max(0, step.buckets_ns[bucket] - usual[bucket])
+            for bucket in HOST_PARTS.intersection(step.buckets_ns)
+        }
+        if not profile.on_device:
+            parts[CPU_EXEC] = min(max(0, executed[step.number]), step.buckets_ns[CPU_EXEC])
+        longer.append(parts)
+    return longer
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
@@ -89,20 +163,30 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 
 
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
-    """Return the merged intervals of each bucket but the last, warm-up included."""
-    spans = profile.spans
-    loading = [s for s in spans if s.category == "phase" and s.name == "dataloader"]
+    """Return the merged intervals of each bucket but waiting and the last, by their priority,
+    warm-up included; buckets beside the usual ones only where something of them was recorded."""
+    phases = group_by((it for it in profile.spans if it.category == "phase"), lambda it: it.name)
     host = dispatch_intervals(profile)
     if not profile.on_device:
         host += [each.computation for each in profile.executions]
-    merged = {DATA_LOADER: merge_spans(loading), CPU_EXEC: merge_intervals(host)}
+    merged = {
+        DATA_LOADER: merge_spans(phases.get("dataloader", ())),
+        CPU_EXEC: merge_intervals(host),
+    }
     if profile.on_device:
         merged[KERNEL] = merge_intervals(kernel_intervals(profile))
         copies = device_copies(profile)
         merged[MEMCPY] = merge_spans(s for s in copies if s.category == "memcpy")
         merged[MEMSET] = merge_spans(s for s in copies if s.category == "memset")
         merged[RUNTIME] = merge_spans(leaf_calls(profile))
-    return merged
+    usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
+    ordered = {bucket: merged[bucket] for bucket in usual}
+    if profile.correction is not None and profile.correction.removed:
+        ordered[PROFILING] = list(profile.correction.removed)
+    for bucket, names in PHASES.items():
+        if spans := [span for name in names for span in phases.get(name, ())]:
+            ordered[bucket] = merge_spans(spans)
+    return ordered
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Interval]:

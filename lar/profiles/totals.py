@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
+from lar.measurement.statistics import percentile_of, samples_for
 from lar.records.profile import Execution, Profile
 
 K = TypeVar("K", bound=Hashable)
@@ -15,24 +16,58 @@ UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 class Totals(NamedTuple):
-    """Calls and their durations; of no calls the extremes are None."""
+    """Calls and their durations; of no calls the figures are None.
+
+    `p90_ns` is None where too few calls support it. `disturbed` counts the calls that something
+    else on the machine made longer. `ranking_ns` is what rows are ranked by: the median of each
+    operator times its calls, summed over the operators of a row, so that some disturbed calls do
+    not put an operator before others.
+    """
 
     calls: int
     total_ns: int
     max_ns: int | None
     min_ns: int | None
+    median_ns: float | None = None
+    p90_ns: float | None = None
+    disturbed: int = 0
+    ranking_ns: float = 0.0
 
     @property
     def average_ns(self) -> float | None:
         return self.total_ns / self.calls if self.calls else None
 
 
-def totals_of(durations_ns: Iterable[int]) -> Totals:
-    """Sum up durations."""
+def totals_of(
+    durations_ns: Iterable[int],
+    owners: Iterable[Hashable] | None = None,
+    disturbed: int = 0,
+) -> Totals:
+    """Sum up durations; `owners` has the operator of each where they are of several."""
     values = list(durations_ns)
     if not values:
         return Totals(0, 0, None, None)
-    return Totals(len(values), sum(values), max(values), min(values))
+    ordered = sorted(values)
+    median = percentile_of(ordered, 50)
+    return Totals(
+        len(values),
+        sum(values),
+        ordered[-1],
+        ordered[0],
+        median,
+        percentile_of(ordered, 90) if len(values) >= samples_for(90) else None,
+        disturbed,
+        median * len(values) if owners is None else ranking_of(values, owners),
+    )
+
+
+def ranking_of(durations_ns: Iterable[int], owners: Iterable[Hashable]) -> float:
+    """Return what a row is ranked by: for each owner the median of its durations times their
+    number, in sum."""
+    groups: dict[Hashable, list[int]] = {}
+    for owner, duration in zip(owners, durations_ns, strict=True):
+        groups.setdefault(owner, []).append(duration)
+    return sum(percentile_of(sorted(own), 50) * len(own) for own in groups.values())
 
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:

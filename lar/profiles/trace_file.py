@@ -18,7 +18,8 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
                    operators that move nothing have 0 bytes; operators have their use of threads,
                    copies have steps on threads 1000, 2000 and so on; hardware counters;
                    a machine has instruction_sets; operators have the tensors that they read and
-                   write; the events stand last, a large file is in gzip
+                   write; the events stand last, a large file is in gzip; noise of the
+                   timed iterations
 """
 
 from __future__ import annotations

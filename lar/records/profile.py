@@ -403,6 +403,19 @@ class Hardware(msgspec.Struct, frozen=True):
     missing: str = ""
 
 
+class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What else on the machine did to one timed iteration.
+
+    `waiting_ns` is how long the thread that waited most stood ready without a CPU, None where that
+    is not known; `causes` are those that disturbed the iteration (`lar.records.summary.Cause`),
+    none if nothing did.
+    """
+
+    step: int
+    waiting_ns: Count | None = None
+    causes: tuple[str, ...] = ()
+
+
 class Peak(msgspec.Struct, frozen=True):
     """The measured peak of this machine, with as many threads as the run had: of float32
     operations, and of bytes of the main memory.
@@ -477,7 +490,10 @@ class ProfileFacts(
         "peak_memory_bytes": "peak_rss",
     },
 ):
-    """The origin of a profile. `dropped` lists what the engine could not record, a line each."""
+    """The origin of a profile. `dropped` lists what the engine could not record, a line each.
+
+    `noise` has the timed iterations in order, and is empty where it was not recorded.
+    """
 
     lar_version: str = ""
     engine: str = ""
@@ -499,6 +515,7 @@ class ProfileFacts(
     peak: Peak | None = None
     hardware: Hardware | None = None
     dropped: tuple[str, ...] = ()
+    noise: tuple[StepNoise, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

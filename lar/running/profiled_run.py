@@ -140,6 +140,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     import msgspec
 
     from lar.measurement.kept_peaks import find_peak
+    from lar.profiles.disturbance import noise_of
     from lar.profiles.file_additions import read_unread, write_with
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
     from lar.records.profile import ProfiledOperator
@@ -154,6 +155,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         peak_memory_bytes=result.peak_memory_bytes,
         cost=cost_of(result),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
+        noise=noise_of(result.warmup, result.samples, result.spec.runners),
     )
     operators = msgspec.json.decode(trace.ops, type=tuple[ProfiledOperator, ...])
     model = Path(result.spec.model)

@@ -77,7 +77,7 @@ def test_a_cpu_has_no_columns_of_a_device() -> None:
     profile = small_profile()
     views = views_of(profile)
     named = [column["name"] for column in views["overview"]["steps"]["columns"] if "name" in column]
-    assert named == ["Step", "DataLoader", "CPU Exec", "Other"]
+    assert named == ["Step", "DataLoader", "CPU Exec", "Engine Overhead", "Other"]
     assert views["overview"]["environments"][1] == {"title": "Device Type", "value": "CPU"}
     assert views["operator_table"]["metadata"]["sort"] == "host_self_duration"
     assert not any("device" in key for row in views["operator_table"]["data"] for key in row)
@@ -104,7 +104,8 @@ def test_the_average_is_that_of_the_timed_steps() -> None:
     assert {child["name"]: child["value"] for child in average["children"]} == {
         "DataLoader": 0,
         "CPU Exec": 807,
-        "Other": 193,
+        "Engine Overhead": 193,
+        "Other": 0,
     }
     assert sum(child["extra"] for child in average["children"]) == pytest.approx(100)
 
@@ -329,7 +330,7 @@ def test_csv_has_the_tables() -> None:
     assert titles == ["Steps", "Operators", "Kernels", "Recommendations", "Modules", "Memory GPU0"]
     rows = list(csv.reader(text.splitlines()))
     assert rows[1][:2] == ["Step", "Kernel (us)"]
-    assert rows[2] == ["1", "807", "0", "0", "191", "0", "2", "0"]
+    assert rows[2] == ["1", "807", "0", "0", "191", "0", "2", "0", "0"]
     assert ["net", "2", "6", "30", "30", "1614", "1614"] in rows
 
 

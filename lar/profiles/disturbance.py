@@ -1,0 +1,139 @@
+"""What else on the machine did to the iterations of a profile, and which executions show it.
+
+The parent of a run decides which iterations were disturbed, once for the run's own lines and for
+the profile (`lar.measurement.statistics.causes_of`). An execution is disturbed where its iteration
+was, and it took longer than the operator takes in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lar.measurement.statistics import (
+    DISTURBED_SECONDS,
+    DISTURBED_SHARE,
+    causes_of,
+    percentile_of,
+)
+from lar.profiles.totals import group_by
+from lar.records.profile import Execution, Profile, StepNoise
+
+if TYPE_CHECKING:
+    from lar.records.run import Samples
+
+# A lost CPU is lost for a part of a millisecond at the least; a slow one slows down all alike.
+LEAST_LOST_NS = round(DISTURBED_SECONDS * 1e9)
+LEAST_SLOWED_NS = 10_000
+SLOWING = frozenset({"frequency", "slow core"})
+
+# So many undisturbed executions of an operator say how long it takes.
+FEWEST_CALM = 3
+
+# What the iterations with a cause did, in the words of the run's own lines.
+CAUSES: Mapping[str, str] = {
+    "queue delay": "waited for a CPU that other work held",
+    "steal": "lost time to other guests of the host",
+    "throttling": "were throttled",
+    "frequency": "ran at a lower frequency than the others",
+    "slow core": "ran on a core that others slowed down",
+}
+
+
+def noise_of(warmup: Samples, samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
+    """Return what disturbed the timed iterations of a run, by the numbers of their steps.
+
+    `copies` of a model that run at once number their iterations in turn.
+    """
+    waits = samples.queue_delay or (None,) * len(samples.end_to_end)
+    causes: dict[int, list[str]] = {}
+    for cause, places in causes_of(samples).items():
+        for place in places:
+            causes.setdefault(place, []).append(cause)
+    counts = [len(warmup.of_runner(runner).end_to_end) for runner in range(copies)]
+    found = []
+    for place, wait in enumerate(waits):
+        runner = samples.runner[place] if samples.runner else 0
+        step = counts[runner] * copies + runner
+        counts[runner] += 1
+        waiting = None if wait is None else round(wait * 1e9)
+        found.append(StepNoise(step, waiting, tuple(causes.get(place, ()))))
+    return tuple(sorted(found, key=lambda each: each.step))
+
+
+def waiting_by_step(profile: Profile) -> dict[int, int]:
+    """Return how many nanoseconds of each timed step a thread stood ready without a CPU: the one
+    that did so longest, which may be one that the step did not need. Steps of which it is not known
+    are left out."""
+    known = {each.step: each.waiting_ns for each in profile.facts.noise}
+    return {
+        step.number: min(waiting, step.duration_ns)
+        for step in profile.timed_steps()
+        if (waiting := known.get(step.number)) is not None
+    }
+
+
+def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
+    """Return the causes of each step that was disturbed."""
+    return {each.step: each.causes for each in profile.facts.noise if each.causes}
+
+
+def disturbed_executions(profile: Profile) -> frozenset[int]:
+    """Return the places, among the timed executions, of those that something made longer."""
+    steps = disturbed_steps(profile)
+    if not steps:
+        return frozenset()
+    executions = profile.timed_executions()
+    found = set()
+    for place, excess in enumerate(excess_of(executions, steps)):
+        causes = steps.get(executions[place].step)
+        if causes is not None:
+            usual = executions[place].compute_ns - excess
+            least = LEAST_SLOWED_NS if SLOWING.intersection(causes) else LEAST_LOST_NS
+            if excess > max(least, DISTURBED_SHARE * usual):
+                found.add(place)
+    return frozenset(found)
+
+
+def excess_of(executions: Sequence[Execution], disturbed: Container[int]) -> list[float]:
+    """Return how much longer each execution computed than its operator usually does, which may be less
+    than 0: the median in the steps that are not `disturbed`."""
+    excess = [0.0] * len(executions)
+    places = group_by(range(len(executions)), lambda place: executions[place].operator)
+    for own in places.values():
+        times = [executions[place].compute_ns for place in own]
+        calm = [executions[it].compute_ns for it in own if executions[it].step not in disturbed]
+        # Others disturb some of an operator's executions, even where they disturb each iteration.
+        usual = percentile_of(sorted(calm if len(calm) >= FEWEST_CALM else times), 50)
+        for place, time in zip(own, times, strict=True):
+            excess[place] = time - usual
+    return excess
+
+
+def disturbed_by_operator(profile: Profile) -> dict[int, int]:
+    """Return how many timed executions of each operator were disturbed, without those of none."""
+    executions = profile.timed_executions()
+    counts: dict[int, int] = {}
+    for place in disturbed_executions(profile):
+        operator = executions[place].operator
+        counts[operator] = counts.get(operator, 0) + 1
+    return counts
+
+
+def describe_disturbance(profile: Profile) -> str:
+    """Return how many of the timed iterations were disturbed and by what, in a sentence without its
+    full stop; empty if none was, or if that was not recorded."""
+    steps = disturbed_steps(profile)
+    if not steps:
+        return ""
+    counts: dict[str, int] = {}
+    for causes in steps.values():
+        for cause in causes:
+            counts[cause] = counts.get(cause, 0) + 1
+    parts = [f"{number} {CAUSES.get(cause, cause)}" for cause, number in counts.items()]
+    longest = max(waiting_by_step(profile).values(), default=0)
+    if longest and "queue delay" in counts:
+        place = list(counts).index("queue delay")
+        parts[place] += f", up to {longest / 1e6:.3f} ms"
+    count = len(profile.facts.noise)
+    return f"{len(steps)} of {count} iterations were disturbed: {'; '.join(parts)}"

@@ -1,0 +1,140 @@
+"""What disturbed the iterations of a profile: which they were, what it took, which executions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lar.measurement.summary import summarize
+from lar.profiles.breakdown import breakdown_of
+from lar.profiles.disturbance import (
+    describe_disturbance,
+    disturbed_by_operator,
+    disturbed_executions,
+    disturbed_steps,
+    noise_of,
+    waiting_by_step,
+)
+from lar.profiles.trace_file import decode_profile, encode_profile
+from lar.records.profile import Profile, StepNoise
+from lar.records.run import RunResult, RunSpec, Samples
+from tests.profiles.synthetic import operator_of
+from tests.profiles.timelines import execution_of, profile_of, span_of, step_of
+
+CONV, POOL = operator_of("conv", "Convolution"), operator_of("pool", "Pooling")
+WAITED = ("queue delay",)
+
+
+def run_of(
+    lengths: list[float], conv: list[float], waits: list[float | None], **fields: Any
+) -> Profile:
+    """A profile of iterations that take so many microseconds each, of which a convolution takes
+    some and waits as long; a pooling takes 10, and the engine is in its calls all the time."""
+    starts = [10_000.0 * number for number in range(len(lengths))]
+    executions, spans = [], []
+    for number, (start, length, own) in enumerate(zip(starts, lengths, conv, strict=True)):
+        executions.append(execution_of(0, start + 5, start + 5 + own, step=number))
+        executions.append(execution_of(1, start + 5 + own, start + 15 + own, step=number))
+        spans.append(span_of("phase", "forward", start, start + length, step=number))
+    noise = tuple(
+        StepNoise(
+            number,
+            None if wait is None else round(wait * 1000),
+            WAITED if (wait or 0) > 100 else (),
+        )
+        for number, wait in enumerate(waits)
+    )
+    steps = [
+        step_of(n, start, start + length)
+        for n, (start, length) in enumerate(zip(starts, lengths, strict=True))
+    ]
+    return profile_of([CONV, POOL], steps, executions, spans, facts={"noise": noise}, **fields)
+
+
+def test_the_run_and_the_profile_count_the_same_iterations() -> None:
+    times, waits = (0.01,) * 6, (0.004, 0.0, 0.0006, None, 0.00005, 0.0004)
+    samples = Samples(end_to_end=times, queue_delay=waits)
+    noise = noise_of(Samples(end_to_end=(0.01, 0.01)), samples)
+    assert [each.step for each in noise] == [2, 3, 4, 5, 6, 7]
+    assert [each.waiting_ns for each in noise][:4] == [4_000_000, 0, 600_000, None]
+    disturbed = [each.step for each in noise if each.causes]
+    assert disturbed == [2, 4]
+    spec = RunSpec(model="m.mge", engine="megengine", driver="lite")
+    run = summarize(RunResult(spec=spec, status="ok", phase="finish", samples=samples))
+    assert run is not None
+    assert run.disturbed_count == len(disturbed)
+
+
+def test_iterations_of_copies_are_numbered_in_turn() -> None:
+    warmup = Samples(end_to_end=(0.01, 0.01), runner=(0, 1))
+    samples = Samples(
+        end_to_end=(0.01,) * 4, queue_delay=(0.0, 0.001, 0.002, 0.003), runner=(0, 0, 1, 1)
+    )
+    noise = noise_of(warmup, samples, copies=2)
+    assert [(each.step, each.waiting_ns) for each in noise] == [
+        *((2, 0), (3, 2_000_000), (4, 1_000_000), (5, 3_000_000)),
+    ]
+
+
+def test_the_file_keeps_what_disturbed_the_iterations() -> None:
+    profile = run_of([100, 100], [50, 50], [None, 200])
+    again = decode_profile(encode_profile(profile), "p.json")
+    assert again.facts.noise == (StepNoise(0, None, ()), StepNoise(1, 200_000, WAITED))
+
+
+def test_most_of_a_disturbed_run_is_waiting_for_a_cpu() -> None:
+    # Each iteration waits at another place, as on a machine with more threads than CPUs.
+    lengths = [800.0, 800, 900, 700, 800, 1000]
+    profile = run_of(lengths, [90, 90, 90, 90, 90, 90], [680, 685, 800, 590, 690, 890])
+    breakdown = breakdown_of(profile)
+    assert breakdown.share("CPU Exec") == pytest.approx(600 / 5000)
+    assert breakdown.share("Waiting for a CPU") == pytest.approx(0.866, abs=0.02)
+    assert (breakdown.share("Other") or 0) + (breakdown.share("Engine Overhead") or 0) < 0.03
+    for step in breakdown.steps:
+        assert sum(step.buckets_ns.values()) == step.total_ns
+        assert tuple(step.buckets_ns) == breakdown.buckets
+    assert describe_disturbance(profile) == (
+        "6 of 6 iterations were disturbed: 6 waited for a CPU that other work held, up to 0.890 ms"
+    )
+
+
+def test_a_wait_within_an_operator_is_taken_out_of_the_operators() -> None:
+    profile = run_of([100, 100, 100, 1100], [50, 50, 50, 1050], [0, 0, 0, 1010])
+    *calm, waited = breakdown_of(profile).steps
+    assert [step.buckets_ns["Waiting for a CPU"] for step in calm] == [0, 0, 0]
+    assert waited.buckets_ns == {
+        "DataLoader": 0,
+        "CPU Exec": 60_000,
+        "Engine Overhead": 40_000,
+        "Waiting for a CPU": 1_000_000,
+        "Other": 0,
+    }
+
+
+def test_a_thread_that_the_step_did_not_need_may_wait_all_the_time() -> None:
+    profile = run_of([100] * 5, [50] * 5, [0, 0, 0, 100, 100])
+    assert breakdown_of(profile).bucket_ns("Waiting for a CPU") == 0
+
+
+def test_of_an_older_profile_waiting_is_not_known() -> None:
+    profile = run_of([100, 100], [50, 50], [])
+    assert "Waiting for a CPU" not in breakdown_of(profile).buckets
+    assert describe_disturbance(profile) == ""
+    assert waiting_by_step(profile) == {}
+
+
+def test_executions_that_took_longer_in_a_disturbed_step_are_marked() -> None:
+    profile = run_of([100, 100, 100, 1100, 100], [50, 50, 50, 1050, 400], [0, 0, 0, 1010, 0])
+    assert disturbed_steps(profile) == {3: WAITED}
+    # The last is longer in a step that nothing disturbed: that is the operator's own.
+    assert [profile.executions[place].step for place in disturbed_executions(profile)] == [3]
+    assert disturbed_by_operator(profile) == {0: 1}
+
+
+def test_a_slow_core_makes_all_of_an_iteration_longer() -> None:
+    profile = run_of([100] * 5, [50, 50, 50, 75, 50], [0] * 5)
+    noise = (*profile.facts.noise[:3], StepNoise(3, 0, ("slow core",)), profile.facts.noise[4])
+    slow = profile_of(profile.operators, profile.steps, profile.executions, facts={"noise": noise})
+    assert disturbed_by_operator(slow) == {0: 1}
+    assert "1 of 5" in describe_disturbance(slow)
