@@ -171,7 +171,7 @@ def test_the_figures_agree_with_each_other(profile: Profile) -> None:
     assert all(0 <= each.compute_ns <= each.duration_ns for each in executions)
     forward = sum(each.duration_ns for each in profile.timed_steps())
     # What operators do not account for has a name.
-    named = ("CPU Exec", "Engine Overhead", "Waiting for a CPU", "Profiling")
+    named = ("CPU Exec", "Output Copy", "Engine Overhead", "Waiting for a CPU")
     known = sum(breakdown.bucket_ns(each) for each in named if each in breakdown.buckets)
     assert abs(known - forward) <= forward * 0.03
 
@@ -342,7 +342,8 @@ def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
     names = [
         column["name"] for column in json.loads(overview)["steps"]["columns"] if "name" in column
     ]
-    assert names == ["Step", "DataLoader", "CPU Exec", "Other"]
+    assert names[:3] == ["Step", "DataLoader", "CPU Exec"]
+    assert names[-3:] == ["Engine Overhead", "Waiting for a CPU", "Other"]
 
 
 @pytest.mark.parametrize("style", sorted(STYLES))
