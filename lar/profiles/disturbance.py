@@ -96,8 +96,8 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
 
 
 def excess_of(executions: Sequence[Execution], disturbed: Container[int]) -> list[float]:
-    """Return how much longer each execution computed than its operator usually does, which may be less
-    than 0: the median in the steps that are not `disturbed`."""
+    """Return how much longer each execution computed than its operator usually does: than the
+    median in the steps that are not `disturbed`. That may be less than 0."""
     excess = [0.0] * len(executions)
     places = group_by(range(len(executions)), lambda place: executions[place].operator)
     for own in places.values():
