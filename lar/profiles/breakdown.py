@@ -11,10 +11,10 @@ operators. Other is what lies between these: lar's own work between reading, fee
 
 Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
 in a step. So much of the step counts as waiting, but no more than the step took longer than it
-usually does: its operators longer than their medians in sum, its other buckets longer than in the steps
-that nothing disturbed. It is taken from the buckets in proportion to what they took longer. Where
-hardly a step was undisturbed, a bucket other than that of the operators usually takes the least
-that waiting cannot explain in any step.
+usually does: its operators in sum longer than their medians, its other buckets longer than in the
+steps that nothing disturbed. It is taken from the buckets in proportion to what they took longer.
+Where hardly a step was undisturbed, a bucket other than that of the operators usually takes the
+least that waiting cannot explain in any step.
 """
 
 from __future__ import annotations
