@@ -301,8 +301,9 @@ class CpuUse(
 class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median iteration with it and without.
 
-    Where iterations were disturbed the calm ones have medians of their own. `disturbed` says that
-    too few of one run were calm, so that the medians say nothing of the cost.
+    Where iterations were disturbed the calm ones have medians of their own; of too few, the fastest
+    profiled one stands for them, if it was slower than most without. `disturbed` says that nothing
+    is known of the cost.
     """
 
     profiled_seconds: float

@@ -29,6 +29,9 @@ PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
+# So many times as long is more than what two runs differ by of themselves.
+SURELY_SLOWER = 1.1
+
 Make = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 
@@ -112,7 +115,11 @@ def plain_spec(spec: RunSpec) -> RunSpec:
 
 
 def cost_of(result: RunResult) -> Cost | None:
-    """Return what profiling costs: the medians of the timed iterations with it and without."""
+    """Return what profiling costs: the medians of the timed iterations with it and without.
+
+    Where too few were calm, it costs at least what the fastest took longer than most without: other
+    work makes no iteration faster.
+    """
     from lar.measurement.summary import calm_median
     from lar.records.profile import Cost
 
@@ -120,6 +127,10 @@ def cost_of(result: RunResult) -> Cost | None:
     if not times or not plain:
         return None
     calm, calm_plain = calm_median(result.samples), calm_median(result.unprofiled)
+    if (calm is None or calm_plain is None) and min(times) > SURELY_SLOWER * statistics.median(
+        plain
+    ):
+        calm, calm_plain = min(times), statistics.median(plain)
     return Cost(
         statistics.median(times),
         statistics.median(plain),

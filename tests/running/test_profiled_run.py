@@ -282,7 +282,7 @@ def test_the_cost_is_that_of_the_medians() -> None:
 
 @pytest.mark.parametrize(
     ("calm", "disturbed", "known"),
-    [(6, 6, True), (5, 6, False), (3, 0, True)],  # of three that nothing disturbed all count
+    [(6, 6, True), (5, 6, True), (3, 0, True)],  # of three that nothing disturbed all count
 )
 def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: bool) -> None:
     spec = spec_with({"profile": "p.json"})
@@ -294,6 +294,19 @@ def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: b
     assert cost.disturbed != known
     if known:
         assert cost.calm == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(("plain", "known"), [(0.9, True), (0.95, False)])
+def test_the_fastest_iteration_of_a_disturbed_run_shows_what_is_sure(
+    plain: float, known: bool
+) -> None:
+    spec = spec_with({"profile": "p.json"})
+    result = result_of(spec, 1.0, 5.0, 9.0)
+    result = replace(result, samples=replace(result.samples, queue_delay=(0.0, 4.0, 8.0)))
+    cost = cost_of(replace(result, unprofiled=result_of(spec, 0.1, plain, 9.0).samples))
+    assert cost is not None
+    assert cost.disturbed != known
+    assert cost.calm == ((1.0, plain) if known else (5.0, plain))
 
 
 @pytest.mark.parametrize(
