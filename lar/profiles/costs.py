@@ -280,12 +280,12 @@ def describe_cost(profile: Profile) -> str:
     if seconds is None or share is None:
         return (
             "What profiling cost is not known, as other work disturbed the runs: a median "
-            f"iteration took {milliseconds(cost.profiled_seconds)} ms with it, "
-            f"{milliseconds(cost.unprofiled_seconds)} ms without."
+            f"iteration took {format_time(cost.profiled_seconds)} with it, "
+            f"{format_time(cost.unprofiled_seconds)} without."
         )
     text = (
         f"Profiling cost {100 * share:+.1f} %: a median iteration took "
-        f"{milliseconds(seconds[0])} ms with it, {milliseconds(seconds[1])} ms without."
+        f"{format_time(seconds[0])} with it, {format_time(seconds[1])} without."
     )
     correction = profile.correction
     if correction is None:
@@ -316,5 +316,5 @@ def describe_shortening(what: str, shortening: Shortening) -> Iterator[str]:
         yield f"each {what} is {' and '.join(amounts)} shorter"
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"
+def format_time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"

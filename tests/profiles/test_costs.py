@@ -36,7 +36,7 @@ def test_a_low_cost_changes_nothing_and_is_said() -> None:
     assert extra_share(profile) == pytest.approx(0.05)
     assert correct(profile) is profile
     assert describe_cost(profile) == (
-        "Profiling cost +5.0 %: a median iteration took 0.021 ms with it, 0.020 ms without."
+        "Profiling cost +5.0 %: a median iteration took 21.0 us with it, 20.0 us without."
     )
 
 
@@ -56,7 +56,7 @@ def test_operators_fit_into_their_part_of_a_plain_iteration() -> None:
     ]
     assert profile.steps == recorded.steps
     assert describe_cost(profile) == (
-        "Profiling cost +37.5 %: a median iteration took 0.027 ms with it, 0.020 ms without. The "
+        "Profiling cost +37.5 %: a median iteration took 27.5 us with it, 20.0 us without. The "
         "times of operators are estimates without it: each execution is 2.00 us shorter than "
         "recorded."
     )
@@ -110,7 +110,7 @@ def test_disturbed_runs_say_nothing_of_the_cost() -> None:
     assert (extra_share(profile), correct(profile)) == (None, profile)
     assert describe_cost(profile) == (
         "What profiling cost is not known, as other work disturbed the runs: a median iteration "
-        "took 0.028 ms with it, 0.020 ms without."
+        "took 28.0 us with it, 20.0 us without."
     )
 
 
@@ -119,7 +119,7 @@ def test_calm_iterations_say_more_than_all() -> None:
     cost = Cost(90e-6, 20e-6, 9, 9, calm_profiled_seconds=21e-6, calm_unprofiled_seconds=20e-6)
     profile = replace(profile, facts=msgspec.structs.replace(profile.facts, cost=cost))
     assert extra_share(profile) == pytest.approx(0.05)
-    assert "took 0.021 ms with it" in describe_cost(profile)
+    assert "took 21.0 us with it" in describe_cost(profile)
 
 
 def test_dispatches_are_corrected_too_and_waits_stay() -> None:
