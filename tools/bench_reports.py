@@ -12,16 +12,26 @@ import tempfile
 from pathlib import Path
 
 from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
+from bench_tune import make_large, tune, winner_of
 from figures import Figure, Outcome, Settings, measure_figures, note, repeat
 
 import lar
+from lar.engines import recommendations_for
 from lar.profiles.breakdown import OTHER, breakdown_of
+from lar.profiles.costs import correct
+from lar.records.tuning import TuneResult
+from lar.running.tried_advice import settings_of, try_recommendations
 
 SMALL = tuple(
     str(ROOT / "models" / f"{name}.{suffix}")
     for name in ("mobilenet_v2", "digits_cnn")
     for suffix in ("mge", "onnx")
 )
+
+ADVISED = (*SMALL, str(ROOT / "models" / "large" / "resnet18.mge"))
+COMPARE_SECONDS = 20.0
+# A choice of a winner that gains less may have been taken for what was noise.
+NOISE = 0.03
 
 
 def measure_accounts(settings: Settings) -> Outcome:
@@ -37,6 +47,53 @@ def measure_accounts(settings: Settings) -> Outcome:
         f"{held} of {settings.repetitions}, at most {max(left):.1%} not explained",
         held == settings.repetitions,
     )
+
+
+def measure_advice(settings: Settings) -> Outcome:
+    """Follow the first suggestion for models, beside the run that was profiled; and look whether
+    the choice that helps most of what `lar tune` finds is among the first three."""
+    make_large("resnet18")
+    slower, missing, named = 0, 0, []
+    for at in repeat(settings):
+        model = ADVISED[at % len(ADVISED)]
+        profile = correct(lar.read_profile(profile_of(model, "--iter", "30")))
+        advised = settings_of(recommendations_for(profile))
+        difference = None
+        if advised:
+            bench = try_recommendations(profile, advised[:1], budget_seconds=COMPARE_SECONDS)
+            difference = bench.variants[1].difference
+        is_slower = difference is not None and difference.verdict == "slower"
+        slower += is_slower
+        with tempfile.TemporaryDirectory() as place:
+            best = best_choice_of(tune(model, Path(place), settings.budget_seconds)[0])
+        names = [each.choice.name for each in advised if each.choice]
+        is_missing = bool(best) and best not in names
+        missing += is_missing
+        ratio = f"{difference.ratio:.2f}" if difference else "-"
+        note(
+            f"{Path(model).name}: advised {', '.join(names) or 'nothing'}; the first {ratio}; "
+            f"the tuner's best {best or 'none'}"
+        )
+        named.append(f"{Path(model).name} {ratio}")
+    count = settings.repetitions
+    return Outcome(
+        f"{count - slower} of {count} not slower, {count - missing} of {count} named "
+        f"(time over the default's: {', '.join(named)})",
+        not slower and not missing,
+    )
+
+
+def best_choice_of(result: TuneResult) -> str:
+    """Return the choice of the winner of a search that helps most, empty where none helps by more
+    than noise."""
+    winner = winner_of(result).candidate
+    ratios = {
+        each.choice: each.ratio
+        for each in result.contributions
+        if each.model == winner.model and each.choice in winner.choices
+    }
+    best = min(ratios, key=lambda choice: ratios[choice], default="")
+    return best if best and ratios[best] < 1 - NOISE else ""
 
 
 # Steps
@@ -64,6 +121,13 @@ FIGURES = (
         "within 3 %",
         20,
         measure_accounts,
+    ),
+    Figure(
+        "advice",
+        "the first setting suggested, beside the default; the best of lar tune among three",
+        "never slower; all",
+        len(ADVISED),
+        measure_advice,
     ),
 )
 

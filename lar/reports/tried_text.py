@@ -37,23 +37,22 @@ def format_tried(
 
 def describe_best(bench: BenchResult) -> str:
     """Return which setting is the fastest whose outputs are right, and the command that has it."""
-    best, ratio = None, 1.0
-    for variant in bench.variants:
-        found = ratio_of(variant)
-        if found is not None and found < ratio and is_right(variant):
-            best, ratio = variant, found
-    if best is None or best.spec is None:
-        return "best: none of them is shown to be faster than the run as it was profiled"
-    outputs = best.output_difference
-    checked = f", outputs {describe_outputs(outputs)}" if outputs else ""
-    return f"best: {best.name}, {1 / ratio:.2f} times as fast{checked}"
-
-
-def ratio_of(variant: VariantResult) -> float | None:
-    """Return the time of a variant over the profiled run's, if it is shown to be faster."""
-    difference = variant.difference
-    is_faster = difference is not None and difference.verdict == "faster"
-    return difference.ratio if difference is not None and is_faster else None
+    right = [(it.difference, it) for it in bench.variants if it.difference and is_right(it)]
+    faster = [each for each in right if each[0].verdict == "faster"]
+    if faster:
+        difference, best = min(faster, key=lambda each: each[0].ratio)
+        outputs = best.output_difference
+        checked = f", outputs {describe_outputs(outputs)}" if outputs else ""
+        return f"best: {best.name}, {1 / difference.ratio:.2f} times as fast{checked}"
+    text = "best: none of them is shown to be faster than the run as it was profiled"
+    open_ones = [each for each in right if each[0].verdict == "no difference shown"]
+    seen = min(open_ones, key=lambda each: each[0].ratio, default=None)
+    if bench.stopped != "budget" or seen is None or seen[0].ratio >= 1:
+        return text
+    return (
+        f"{text}; {seen[1].name} seems {1 / seen[0].ratio:.2f} times as fast, and --budget "
+        f"{3 * bench.budget_seconds:g} may show it"
+    )
 
 
 def is_right(variant: VariantResult) -> bool:

@@ -39,9 +39,9 @@ ShowSearch = Callable[[str, float], None]
 """Shows what is searched for, and how many seconds that has taken."""
 
 
-def settings_of(found: Sequence[Recommendation]) -> list[Recommendation]:
+def settings_of(found: Sequence[Recommendation], most: int = MOST_TRIED) -> list[Recommendation]:
     """Return the suggestions that are tried: the first of those that name a setting."""
-    return [each for each in found if each.choice is not None][:MOST_TRIED]
+    return [each for each in found if each.choice is not None][:most]
 
 
 def try_recommendations(

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import lar
+from lar.engines import recommendations_for
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import correct, describe_cost, is_high
 from lar.profiles.intervals import merge_intervals, total_of
@@ -34,6 +35,7 @@ from lar.profiles.totals import group_by_operator
 from lar.profiles.trace_file import read_profile
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
+from lar.running.tried_advice import command_of, prepare, settings_of
 from lar.worker.recorder import SHORTEST_CPU_SECONDS
 from tests.profiles.figures import (
     diff_figures,
@@ -354,3 +356,17 @@ def test_each_style_tells_of_a_real_profile(profile: Profile, style: str) -> Non
     assert any(table.records for table in report.tables)
     assert "GPU 0" not in report.text
     assert "cuda" not in report.text.lower() or style == "torch"
+
+
+def test_what_is_suggested_fits_the_machine_and_can_be_run(profile: Profile) -> None:
+    found = settings_of(recommendations_for(profile), most=99)
+    sets = profile.facts.machine["instruction_sets"].split()
+    options = {key for each in found for key in each.options}
+    if "sse2" in sets:  # on x86 these are slow
+        assert not {"enable_nchw44", "enable_ioc16", "enable_nhwcd4"} & options
+    assert "avx2" in sets or "enable_nchw88" not in options
+    model, given = command_of(profile)
+    for each in found:
+        assert f"{each.share:.1%}" in each.text
+        if each.choice is not None and not each.choice.cache:
+            assert prepare(each, model, given, "", lambda text, seconds: None).failure is None
