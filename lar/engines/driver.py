@@ -6,7 +6,7 @@ import abc
 import contextlib
 import time
 from _thread import get_native_id
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -47,7 +47,7 @@ class EngineTrace:
     """
 
     operators: tuple[ProfiledOperator, ...] = ()
-    executions: tuple[Execution, ...] = ()
+    executions: Sequence[Execution] = ()
     spans: tuple[Span, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     memory_plan: MemoryPlan | None = None

@@ -8,7 +8,7 @@ the schema in `lar.profiles.trace_file`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, TypedDict
@@ -530,7 +530,7 @@ class Profile:
     facts: ProfileFacts = field(default_factory=ProfileFacts)
     operators: tuple[ProfiledOperator, ...] = ()
     steps: tuple[Step, ...] = ()
-    executions: tuple[Execution, ...] = ()
+    executions: Sequence[Execution] = ()
     spans: tuple[Span, ...] = ()
     counters: tuple[CounterSample, ...] = ()
     allocations: tuple[Allocation, ...] = ()

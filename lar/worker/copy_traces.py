@@ -13,6 +13,7 @@ from functools import reduce
 import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.records.execution_columns import ExecutionColumns
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -34,7 +35,7 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
         return traces[0]
     operators: list[ProfiledOperator] = []
     places: dict[tuple[object, ...], int] = {}
-    executions: list[Execution] = []
+    executions = ExecutionColumns()
     spans: list[Span] = []
     allocations: list[Allocation] = []
     threads: dict[int, str] = {}
@@ -43,7 +44,7 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
         offset = copy * THREADS_OF_A_COPY
         threads[host_thread_of(copy)] = f"copy {copy}"
         threads |= {number + offset: f"copy {copy}: {it}" for number, it in trace.threads.items()}
-        executions += [moved_execution(each, at, offset) for each in trace.executions]
+        executions.extend(moved_execution(each, at, offset) for each in trace.executions)
         spans += [
             msgspec.structs.replace(
                 span,
@@ -58,10 +59,11 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
             else msgspec.structs.replace(each, operator=at[each.operator])
             for each in trace.allocations
         ]
+    executions.sort_by_start()
     return replace(
         traces[0],
         operators=tuple(operators),
-        executions=tuple(sorted(executions, key=lambda each: each.start_ns)),
+        executions=executions,
         spans=tuple(spans),
         allocations=tuple(sorted(allocations, key=lambda each: each.at_ns)),
         threads=threads,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lar.engines.driver import HOST_THREAD
+from lar.records.execution_columns import ExecutionColumns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
@@ -27,7 +28,7 @@ class Iteration(NamedTuple):
     forward_ns: int
     dispatched_ns: int
     waited_ns: int
-    executions: tuple[Execution, ...]
+    executions: Sequence[Execution]
 
 
 class Window(NamedTuple):
@@ -142,9 +143,9 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[tuple[int, int]]) -> W
 
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
-) -> list[Execution]:
+) -> ExecutionColumns:
     """Return the executions on lar's clock, each within its iteration."""
-    placed = []
+    placed = ExecutionColumns()
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:

@@ -35,6 +35,7 @@ from lar.profiles.megengine_file import (
     RawVariable,
     decode_raw,
 )
+from lar.records.execution_columns import ExecutionColumns
 from lar.records.profile import (
     Allocation,
     Execution,
@@ -722,6 +723,7 @@ class MegEngineProfiler:
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
         self._iterations: list[Iteration] = []
+        self._executions = ExecutionColumns()  # on the engine's clocks
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
         # That of each iteration, where its memory is asked for; most have one and the same.
@@ -745,8 +747,10 @@ class MegEngineProfiler:
             return  # nothing was computed: the first execution of --fake-first
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
-        executions = executions_of(raw, places, step=step.number, warmup=step.warmup)
-        self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, executions))
+        first = len(self._executions)
+        self._executions.extend(executions_of(raw, places, step=step.number, warmup=step.warmup))
+        own = self._executions.part(first, len(self._executions))
+        self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, own))
         plan = placed_plan(memory_plan_of(raw), [*places.values()])
         self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
         if PROFILE_MEMORY.is_given(self.driver.spec.settings):
@@ -764,14 +768,15 @@ class MegEngineProfiler:
         if not device.startswith("cpu"):
             spans += kernel_spans(operators, self._graphs, executions, device)
         allocations: list[Allocation] = []
-        for number, group in groupby(executions, key=lambda each: each.step):
+        by_step = groupby(executions if self._plans else (), key=lambda each: each.step)
+        for number, group in by_step:
             if plan := self._plans.get(number):
                 allocations += allocations_of(plan, [*group], device)
         chosen = {kernel.type for kernel in algorithms}
         unknown = sum(each.type in chosen and each.algorithm is None for each in operators)
         return EngineTrace(
             operators=operators,
-            executions=tuple(executions),
+            executions=executions,
             spans=tuple(spans),
             allocations=tuple(allocations),
             memory_plan=self._plan,

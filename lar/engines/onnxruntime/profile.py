@@ -45,6 +45,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
+from lar.records.execution_columns import ExecutionColumns
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -711,7 +712,7 @@ class RunEvents:
         self.table = table
         self.device = device
         self.on_device = not device.startswith("cpu")
-        self.executions: list[Execution] = []
+        self.executions = ExecutionColumns()
         self.spans: list[Span] = []
         self.threads: dict[int, str] = {}
         self.dropped: list[str] = [NO_PARTS]
@@ -723,7 +724,7 @@ class RunEvents:
         for run in runs:
             for node in run.raw.nodes:
                 self._add_node(run, node)
-        self.executions.sort(key=lambda execution: execution.start_ns)
+        self.executions.sort_by_start()
 
     def operators(self) -> tuple[ProfiledOperator, ...]:
         """Return the operators, with the use that each made of the engine's threads."""
@@ -966,7 +967,7 @@ class SessionProfiler:
         events = RunEvents(table, driver.facts().device)
         events.add_runs(place_runs(raw.runs, self.calls, offset))
         others = events.add_busy_threads()
-        executions = tuple(events.executions)
+        executions = events.executions
         steps = [call.step for call in self.calls]
         with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
         return EngineTrace(

@@ -386,7 +386,7 @@ def test_an_engine_that_computes_nothing_gives_no_executions() -> None:
     profiler.read = lambda: empty
     profiler.take(Step(0, 0, 10), 0, 5, 10)
     trace = profiler.finish()
-    assert (trace.executions, trace.operators, trace.engine_raw) == ((), (), empty)
+    assert ([*trace.executions], trace.operators, trace.engine_raw) == ([], (), empty)
 
 
 @pytest.mark.parametrize(
