@@ -48,7 +48,7 @@ class EngineTrace:
 
     operators: tuple[ProfiledOperator, ...] = ()
     executions: Sequence[Execution] = ()
-    spans: tuple[Span, ...] = ()
+    spans: Sequence[Span] = ()
     allocations: tuple[Allocation, ...] = ()
     memory_plan: MemoryPlan | None = None
     threads: dict[int, str] = field(default_factory=dict)

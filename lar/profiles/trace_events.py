@@ -6,7 +6,7 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -51,6 +51,8 @@ class TraceArgs(
     value: float | None = None
     name: str | None = None
 
+
+LATEST_NS = 1 << 62  # nearly 150 years
 
 # What a span and its event have alike, by the names of both.
 SPAN_FACTS = tuple(
@@ -112,7 +114,7 @@ def events_of_spans(
 ) -> Iterator[Event]:
     """Yield the events of the spans."""
     around: dict[int, list[tuple[int, int]]] = {}  # by thread: the ends and numbers of phases
-    for span in sorted(profile.spans, key=lambda span: (span.start_ns, -span.end_ns)):
+    for span in in_order(profile.spans):
         number = next(numbers)
         enclosing = around.setdefault(span.thread, [])
         while enclosing and enclosing[-1][0] <= span.start_ns:
@@ -126,6 +128,18 @@ def events_of_spans(
             id=number, parent=parent, **dict(zip(SPAN_FACTS, facts_of(span), strict=True))
         )
         yield OWN.complete(span.name, span.category, 0, span.thread, span.interval, args)
+
+
+def in_order(spans: Sequence[Span]) -> Sequence[Span]:
+    """Return spans in the order in which they began, and of those that began at once the longer
+    first."""
+    before = (-LATEST_NS, 0)
+    for span in spans:
+        place = span.start_ns, -span.end_ns
+        if place < before:
+            return sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+        before = place
+    return spans
 
 
 def events_of_execution(

@@ -36,7 +36,14 @@ from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
 from lar.profiles.packed_file import is_packed_name, unpack, write_pieces
-from lar.profiles.trace_events import SPAN_FACTS, TraceArgs, TraceEvent, events_of, facts_of
+from lar.profiles.trace_events import (
+    LATEST_NS,
+    SPAN_FACTS,
+    TraceArgs,
+    TraceEvent,
+    events_of,
+    facts_of,
+)
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -60,7 +67,6 @@ EVENTS_AT_ONCE = 1000
 EVENTS_BEGIN = b'"traceEvents":['
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
-LATEST_NS = 1 << 62  # nearly 150 years
 FOREIGN_HINT = (
     "make one with --profile; of an engine's own file, as of --profile-raw, use --style megengine"
 )

@@ -531,7 +531,7 @@ class Profile:
     operators: tuple[ProfiledOperator, ...] = ()
     steps: tuple[Step, ...] = ()
     executions: Sequence[Execution] = ()
-    spans: tuple[Span, ...] = ()
+    spans: Sequence[Span] = ()
     counters: tuple[CounterSample, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     memory_plan: MemoryPlan = field(default_factory=MemoryPlan)

@@ -13,7 +13,7 @@ from functools import reduce
 import msgspec
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.records.execution_columns import ExecutionColumns
+from lar.records.columns import ExecutionColumns
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,

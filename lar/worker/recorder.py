@@ -20,7 +20,7 @@ from lar.options.table import PROFILE_COUNTERS, PROFILE_RAW, PROFILE_SYSCALLS, P
 if TYPE_CHECKING:
     from lar.measurement.hardware_counters import HardwareCounters, ThreadSample
     from lar.measurement.syscalls import SyscallTrace, TracedCalls
-    from lar.records.profile import Category, CounterSample, Hardware, Profile, Span, Step
+    from lar.records.profile import Category, CounterSample, Hardware, Profile, Step
     from lar.records.run import RunSpec
 
 T = TypeVar("T")
@@ -35,11 +35,12 @@ class Recorder(Silent):
 
     def __init__(self, copies: int = 1) -> None:
         from lar.records import profile
+        from lar.records.columns import SpanColumns
 
         self.types = profile
         self.t0_ns = time.perf_counter_ns()
         self.unix_ns = time.time_ns()
-        self.spans: list[Span] = []
+        self.spans = SpanColumns()
         self.steps: list[Step] = []
         self.counters: list[CounterSample] = []
         self.warmup = False
@@ -60,15 +61,7 @@ class Recorder(Silent):
 
     def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
         """Add a span of the thread that runs this copy."""
-        span = self.types.Span(
-            category=category,
-            name=name,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            thread=self.thread,
-            **fields,
-        )
-        self.spans.append(span)
+        self.spans.add(start_ns, end_ns, category=category, name=name, thread=self.thread, **fields)
 
     @contextlib.contextmanager
     def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
@@ -235,8 +228,8 @@ class Recorder(Silent):
         for option in PROFILES:
             if option.key in written:
                 profile = self.profile_of(spec, driver, trace, batch)
-                named = spans_of_patterns(profile, patterns)
-                profile = replace(profile, spans=(*profile.spans, *named))
+                if named := spans_of_patterns(profile, patterns):
+                    profile = replace(profile, spans=(*profile.spans, *named))
                 write_profile(profile, written[option.key])
         if PROFILE_RAW.key in written:
             place = written[PROFILE_RAW.key]
@@ -265,8 +258,13 @@ class Recorder(Silent):
         self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None
     ) -> Profile:
         """Return all that was recorded."""
+        from lar.records.columns import SpanColumns
         from lar.worker.copy_traces import names_of_threads
 
+        spans = SpanColumns()
+        spans.add_all(self.spans)
+        spans.add_all(trace.spans)
+        spans.sort_by_time()
         types: Any = self.types
         engine = driver.facts()
         profile: Profile = types.Profile(
@@ -294,7 +292,7 @@ class Recorder(Silent):
             operators=trace.operators,
             steps=tuple(sorted(self.steps, key=lambda step: step.number)),
             executions=trace.executions,
-            spans=(*self.spans, *trace.spans),
+            spans=spans,
             counters=tuple(sorted(self.counters, key=lambda sample: sample.at_ns)),
             allocations=trace.allocations,
             memory_plan=trace.memory_plan or types.MemoryPlan(),

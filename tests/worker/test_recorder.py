@@ -252,7 +252,7 @@ def test_a_call_without_a_name_is_not_recorded() -> None:
     recorder = Recorder()
     with recorder.call(""):
         pass
-    assert recorder.spans == []
+    assert not recorder.spans
 
 
 def test_a_silent_recorder_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lar.engines.driver import HOST_THREAD
-from lar.records.execution_columns import ExecutionColumns
+from lar.records.columns import ExecutionColumns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds

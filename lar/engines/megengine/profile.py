@@ -35,7 +35,7 @@ from lar.profiles.megengine_file import (
     RawVariable,
     decode_raw,
 )
-from lar.records.execution_columns import ExecutionColumns
+from lar.records.columns import ExecutionColumns
 from lar.records.profile import (
     Allocation,
     Execution,

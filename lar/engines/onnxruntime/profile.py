@@ -45,7 +45,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
-from lar.records.execution_columns import ExecutionColumns
+from lar.records.columns import ExecutionColumns
 from lar.records.profile import (
     Alignment,
     Allocation,

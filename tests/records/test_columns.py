@@ -1,12 +1,12 @@
-"""Executions as columns are the executions that they were made of."""
+"""Columns are the executions and spans that they were made of."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.records.execution_columns import ExecutionColumns
-from lar.records.profile import Execution
+from lar.records.columns import ExecutionColumns, SpanColumns
+from lar.records.profile import Execution, Span
 
 times = st.integers(-(1 << 62), 1 << 62)
 numbers = st.integers(0, 1 << 20)
@@ -42,3 +42,29 @@ def test_they_are_sorted_as_a_list_is(own: list[Execution]) -> None:
     columns = ExecutionColumns(own)
     columns.sort_by_start()
     assert [*columns] == sorted(own, key=lambda each: each.start_ns)
+
+
+spans = st.builds(
+    Span,
+    category=st.sampled_from(["phase", "runtime"]),
+    name=st.sampled_from(["load", "forward"]),
+    start_ns=times,
+    end_ns=times,
+    step=st.none() | numbers,
+    size_bytes=st.none() | numbers,
+)
+
+
+@given(st.lists(spans, max_size=8), st.lists(spans, max_size=3))
+def test_spans_are_read_as_they_were_added(own: list[Span], more: list[Span]) -> None:
+    columns, others = SpanColumns(), SpanColumns()
+    for each in own:
+        fields = {"category": each.category, "name": each.name, "size_bytes": each.size_bytes}
+        columns.add(each.start_ns, each.end_ns, each.step, **fields)
+    others.add_all(more)
+    columns.add_all(others)
+    assert [*columns] == [*own, *more]
+    assert [columns[at] for at in range(len(columns))] == [*own, *more]
+    assert columns[1:3] == [*own, *more][1:3]
+    columns.sort_by_time()
+    assert [*columns] == sorted([*own, *more], key=lambda each: (each.start_ns, -each.end_ns))
