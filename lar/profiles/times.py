@@ -104,7 +104,7 @@ def own_times_of(spans: Sequence[Span]) -> list[int]:
         if around:
             own[around[-1]] -= span.duration_ns
         around.append(place)
-    return own
+    return [max(0, ns) for ns in own]
 
 
 def contains(outer: Span, inner: Span) -> bool:

@@ -61,11 +61,13 @@ def rows_of(text: str, columns: int) -> list[list[str]]:
 
 
 def spans_of_rows(category: Category, rows: Sequence[Sequence[str]], **fields: Any) -> list[Span]:
-    return [
-        span_of(category, name, 0, duration, **fields)
-        for _, total, count, _, least, most, name in rows
-        for duration in spread(int(total), int(count), int(least), int(most))
-    ]
+    """Spans with these statistics, one after the other."""
+    at, spans = 0, []
+    for _, total, count, _, least, most, name in rows:
+        for duration in spread(int(total), int(count), int(least), int(most)):
+            spans.append(span_of(category, name, at, at + duration, **fields))
+            at += duration
+    return spans
 
 
 def spread(total: int, count: int, least: int, most: int) -> list[int]:

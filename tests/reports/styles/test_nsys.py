@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
+from tests.profiles.synthetic import WORKER
 from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample, small_profile, span_of
 
 
@@ -93,16 +95,57 @@ class TestSections:
         profile = small_profile(
             span_of("osrt", "read", 0, 999, source="strace"),
             span_of("osrt", "read", 0, 1000, source="strace"),
-            span_of("osrt", "futex", 0, 5000, source="strace", step=None),
             span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
         )
         rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
-        lines = rows.splitlines()[2:5]
-        assert [line.split()[1:3] + line.split()[-1:] for line in lines[:2]] == [
-            ["5000", "1", "futex"],
-            ["1000", "1", "read"],
+        lines = rows.splitlines()[2:4]
+        assert lines[0].split()[1:3] + lines[0].split()[-1:] == ["1000", "1", "read"]
+        assert lines[1] == "Source: strace"
+
+    def test_calls_of_the_system_stand_apart(self) -> None:
+        """Those of iterations, of the rest with the warm-up in one row, and of the profiler."""
+        given: dict[str, Any] = {"source": "strace", "step": None}
+        profile = small_profile(
+            span_of("phase", "load", 0, 50_000, step=None),
+            span_of("phase", "warmup", 50_000, 900_000, step=None),
+            span_of("osrt", "mmap", 10_000, 12_000, **given),
+            span_of("osrt", "futex", 500_000, 503_000, source="strace", step=-1, warmup=True),
+            span_of("osrt", "read", 600_000, 601_000, source="strace", step=-1, warmup=True),
+            span_of("osrt", "openat", 800_000, 807_000, **given),
+            span_of("osrt", "futex", 800_000, 804_000, thread=WORKER, **given),
+            span_of("osrt", "futex", 1_000_000, 1_001_500, source="strace"),
+            span_of("osrt", "write", 9_000_000, 9_009_000, **given),
+        )
+        tables = {table.name: table for table in build(profile, {}).tables}
+        found = {
+            name: [(row[-1], row[2], row[1]) for row in tables[name].records]
+            for name in tables
+            if name.startswith("os_runtime")
+        }
+        assert found == {
+            "os_runtime": [("futex", 1, 1500)],
+            "os_runtime_rest": [("futex", 1, 4000), ("[warm-up]", 2, 4000), ("mmap", 1, 2000)],
+            "os_runtime_profiler": [("write", 1, 9000), ("openat", 1, 7000)],
+        }
+        assert sum(count for rows in found.values() for _, count, _ in rows) == 7
+        views = build(profile, {"view": ["syscall_sum", "osrt_sum"]})
+        assert [table.name for table in views.tables] == [
+            *("syscall_sum", "syscall_rest_sum", "syscall_profiler_sum"),
+            *("osrt_sum", "osrt_rest_sum", "osrt_profiler_sum"),
         ]
-        assert lines[2] == "Source: strace"
+
+    def test_a_call_within_a_call_counts_once(self) -> None:
+        profile = small_profile(
+            span_of("runtime", "load", 0, 77_000, step=None),
+            span_of("runtime", "read_model", 1000, 61_000, step=None),
+            span_of("runtime", "map_file", 1000, 21_000, step=None),
+        )
+        table = build(profile, {"filter": "load|read|map"}).tables[0]
+        assert {row[-1]: row[1] for row in table.records} == {
+            "load": 17_000,
+            "read_model": 40_000,
+            "map_file": 20_000,
+        }
 
     def test_loading_counts_and_the_warmup_does_not(self) -> None:
         load = span_of("runtime", "LITE_load", 0, 77_000, step=None)

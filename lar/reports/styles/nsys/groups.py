@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from lar.profiles.devices import is_of_device
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
+from lar.profiles.system_calls import Part, calls_by_part
+from lar.profiles.times import own_times_of
 from lar.records.profile import Category, Profile, Span
 from lar.reports.sorting import sort_rows
 
@@ -21,6 +23,8 @@ Row = TypeVar("Row")
 # Calls of the operating system that are shorter are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000
 PUSH_POP, START_END = "PushPop", "StartEnd"
+OS_PARTS: tuple[Part, ...] = ("iterations", "rest", "profiler")
+WARMUP_ROW = "[warm-up]"
 
 
 class Event(NamedTuple):
@@ -153,8 +157,10 @@ def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
 
 
 def api_events(profile: Profile) -> list[Event]:
+    """Return the calls of the engine, each without those that were made within it."""
     spans = spans_without_warmup(profile, "runtime")
-    return [Event((span.name,), span.duration_ns) for span in spans]
+    times_ns = own_times_of(spans)
+    return [Event((span.name,), own_ns) for span, own_ns in zip(spans, times_ns, strict=True)]
 
 
 def kernel_events(profile: Profile) -> list[Event]:
@@ -197,20 +203,28 @@ def memory_size_events(profile: Profile) -> list[Event]:
     ]
 
 
-def os_events(profile: Profile) -> list[Event]:
-    return [
-        Event((span.name,), span.duration_ns)
-        for span in spans_without_warmup(profile, "osrt")
-        if span.duration_ns >= OS_CALL_MINIMUM_NS
-    ]
+def is_listed_call(span: Span) -> bool:
+    """Return whether a call of the operating system is long enough to be listed."""
+    return span.duration_ns >= OS_CALL_MINIMUM_NS
 
 
-def system_call_events(profile: Profile) -> list[Event]:
-    """Return the system calls that strace recorded, however short."""
-    spans = spans_without_warmup(profile, "osrt")
-    return [
-        Event((span.name,), span.duration_ns) for span in spans if "strace" in (span.source or "")
-    ]
+def is_traced_call(span: Span) -> bool:
+    """Return whether strace recorded a call, which counts however short it is."""
+    return "strace" in (span.source or "")
+
+
+def calls_of_part(part: Part, is_counted: Callable[[Span], bool], missing: str) -> Source:
+    """Return the source of the calls of the operating system in one part of a run; with the rest
+    stand those of the warm-up, all in one row."""
+
+    def events(profile: Profile) -> list[Event]:
+        calls = calls_by_part(profile)
+        named = [(span.name, span) for span in calls.get(part, ())]
+        if part == "rest":
+            named += [(WARMUP_ROW, span) for span in calls.get("warm-up", ())]
+        return [Event((name,), span.duration_ns) for name, span in named if is_counted(span)]
+
+    return source_of_events(events, missing)
 
 
 def notes_of_os_events(profile: Profile) -> tuple[str, ...]:
@@ -246,4 +260,12 @@ API_CALLS = source_of_events(api_events, "CUDA trace data", "calls of the engine
 KERNELS = source_of_events(kernel_events, "CUDA kernel data", "executions of operators")
 MEMORY_TIMES = source_of_events(memory_time_events, "GPU memory data", "memory operations")
 MEMORY_SIZES = source_of_events(memory_size_events, "GPU memory data", "sizes of memory operations")
-OS_CALLS = source_of_events(os_events, "OS Runtime trace data")
+OS_CALLS, OS_CALLS_OF_REST, OS_CALLS_OF_PROFILER = (
+    calls_of_part(part, is_listed_call, "OS Runtime trace data") for part in OS_PARTS
+)
+SYSTEM_CALLS, SYSTEM_CALLS_OF_REST, SYSTEM_CALLS_OF_PROFILER = (
+    calls_of_part(part, is_traced_call, "syscall data") for part in OS_PARTS
+)
+# The parts that stand apart where the profile has calls of them.
+OS_PARTS_APART = (OS_CALLS_OF_REST, OS_CALLS_OF_PROFILER)
+OS_SOURCES = (OS_CALLS, *OS_PARTS_APART)

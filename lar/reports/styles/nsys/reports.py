@@ -21,8 +21,14 @@ from lar.reports.styles.nsys.groups import (
     MEMORY_SIZES,
     MEMORY_TIMES,
     OS_CALLS,
+    OS_CALLS_OF_PROFILER,
+    OS_CALLS_OF_REST,
+    OS_SOURCES,
     PUSH_POP,
     START_END,
+    SYSTEM_CALLS,
+    SYSTEM_CALLS_OF_PROFILER,
+    SYSTEM_CALLS_OF_REST,
     Group,
     Source,
     events_of_style,
@@ -32,7 +38,6 @@ from lar.reports.styles.nsys.groups import (
     range_events,
     sort_by_group,
     source_of_events,
-    system_call_events,
 )
 from lar.reports.styles.nsys.launches import LaunchTimes, launch_times, launches_in_ranges
 
@@ -289,10 +294,26 @@ REPORTS: Mapping[str, NamedReport] = {
         "MemOps Summary (by Size)",
     ),
     "osrt_sum": NamedReport("OS Runtime Summary", time_columns("Num Calls", "Name"), OS_CALLS),
-    "syscall_sum": NamedReport(
-        "Syscall Summary",
+    "osrt_rest_sum": NamedReport(
+        "OS Runtime Summary outside the iterations",
         time_columns("Num Calls", "Name"),
-        source_of_events(system_call_events, "syscall data"),
+        OS_CALLS_OF_REST,
+    ),
+    "osrt_profiler_sum": NamedReport(
+        "OS Runtime Summary of the profiler",
+        time_columns("Num Calls", "Name"),
+        OS_CALLS_OF_PROFILER,
+    ),
+    "syscall_sum": NamedReport("Syscall Summary", time_columns("Num Calls", "Name"), SYSTEM_CALLS),
+    "syscall_rest_sum": NamedReport(
+        "Syscall Summary outside the iterations",
+        time_columns("Num Calls", "Name"),
+        SYSTEM_CALLS_OF_REST,
+    ),
+    "syscall_profiler_sum": NamedReport(
+        "Syscall Summary of the profiler",
+        time_columns("Num Calls", "Name"),
+        SYSTEM_CALLS_OF_PROFILER,
     ),
     "nvtx_sum": NamedReport(
         "NVTX Range Summary",
@@ -322,6 +343,11 @@ REPORTS: Mapping[str, NamedReport] = {
         Source(projection_rows, "operations of a GPU within NVTX ranges"),
     ),
 }
+# The reports of the parts of a run that stand apart, which come with the report of the first.
+PARTS = {
+    "osrt_sum": ("osrt_rest_sum", "osrt_profiler_sum"),
+    "syscall_sum": ("syscall_rest_sum", "syscall_profiler_sum"),
+}
 BY_HOST_NAME = {report.host_name: name for name, report in REPORTS.items() if report.host_name}
 
 
@@ -336,8 +362,11 @@ def build_reports(
     """Return the text of the named reports, and the tables of those that have rows."""
     body: list[str | AnyTable] = []
     tables: list[AnyTable] = []
-    for name in dict.fromkeys(BY_HOST_NAME.get(name, name) for name in names):
+    asked = dict.fromkeys(BY_HOST_NAME.get(name, name) for name in names)
+    for name in dict.fromkeys(each for it in asked for each in (it, *PARTS.get(it, ()))):
         report = REPORTS[name]
+        if name not in asked and not report.source.rows(profile, pattern):
+            continue
         body += [""] if body else []
         shown_name = name if profile.on_device else report.host_name or name
         title = report.title if profile.on_device else report.host_title or report.title
@@ -348,7 +377,7 @@ def build_reports(
                 title=f"{title} ({shown_name})",
                 columns=tuple(column_of(heading, unit) for heading in report.columns),
                 rows=tuple(sort_by_group(rows, sort or "total", group_of)[:top]),
-                notes=notes_of_os_events(profile) if report.source is OS_CALLS else (),
+                notes=notes_of_os_events(profile) if report.source in OS_SOURCES else (),
                 layout=LAYOUT,
             )
             body += [f" ** {table.title}:", "", table, *(f" {note}" for note in table.notes)]

@@ -18,6 +18,10 @@ from lar.reports.styles.nsys.groups import (
     MEMORY_SIZES,
     MEMORY_TIMES,
     OS_CALLS,
+    OS_CALLS_OF_PROFILER,
+    OS_CALLS_OF_REST,
+    OS_PARTS_APART,
+    OS_SOURCES,
     PUSH_POP,
     Group,
     Source,
@@ -71,6 +75,18 @@ SECTIONS = (
     Section("memory_size", *MEMORY, MEMORY_SIZES, sort="name", banner=False),
     Section("os_runtime", OS_RUNTIME, OS_RUNTIME, OS_CALLS, "Calls"),
     Section(
+        "os_runtime_rest",
+        *(f"{OS_RUNTIME} outside the iterations",) * 2,
+        OS_CALLS_OF_REST,
+        "Calls",
+    ),
+    Section(
+        "os_runtime_profiler",
+        *(f"{OS_RUNTIME} of the profiler",) * 2,
+        OS_CALLS_OF_PROFILER,
+        "Calls",
+    ),
+    Section(
         "ranges",
         "NVTX Push-Pop Range Statistics",
         "User Range Statistics",
@@ -90,9 +106,11 @@ def build_sections(
     for section in SECTIONS:
         title = section.title if profile.on_device else section.host_title
         heading = f"{title} ({'nanoseconds' if section.counted else 'KiB'})"
+        groups: list[Group] = section.source.rows(profile, pattern)
+        if section.source in OS_PARTS_APART and not groups:
+            continue
         lines += [f"Generating {title}..."] if section.banner else []
         lines += [heading, ""]
-        groups: list[Group] = section.source.rows(profile, pattern)
         if groups:
             columns = time_columns(section.counted) if section.counted else SIZE_COLUMNS
             table = Table(
@@ -100,7 +118,7 @@ def build_sections(
                 title=heading,
                 columns=(*columns, name_column(section.label)),
                 rows=tuple(sort_by_group(groups, sort or section.sort, lambda it: it)[:top]),
-                notes=notes_of_os_events(profile) if section.source is OS_CALLS else (),
+                notes=notes_of_os_events(profile) if section.source in OS_SOURCES else (),
                 layout=LAYOUT,
             )
             lines += [table, *table.notes]
