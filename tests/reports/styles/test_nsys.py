@@ -127,7 +127,6 @@ class TestSections:
             "os_runtime_rest": [("futex", 1, 4000), ("[warm-up]", 2, 4000), ("mmap", 1, 2000)],
             "os_runtime_profiler": [("write", 1, 9000), ("openat", 1, 7000)],
         }
-        assert sum(count for rows in found.values() for _, count, _ in rows) == 7
         views = build(profile, {"view": ["syscall_sum", "osrt_sum"]})
         assert [table.name for table in views.tables] == [
             *("syscall_sum", "syscall_rest_sum", "syscall_profiler_sum"),
