@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import lar
 from lar.errors import LarError, UsageError
 from lar.measurement.listener import Listener
 from lar.profiles.ranges import patterns_of
+from lar.records.profile import Peak
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
 from lar.running.profiled_run import (
@@ -231,6 +233,29 @@ def test_without_time_left_no_peak_is_measured(
     )
     assert result.status == "ok"
     assert lar.read_profile(path).facts.peak is None
+
+
+def test_four_runs_have_the_same_peak(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run used to measure for itself: 43.7 to 128.4 GFLOP/s."""
+    speeds = iter((128.4e9, 43.7e9, 60e9, 90e9))
+    now = datetime.now(timezone.utc).isoformat()
+
+    def measure(threads: int, deadline: float | None) -> Peak:
+        return Peak(next(speeds), 2e10, threads, "x", spread=0.1, measured_at=now, rounds=3)
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr("lar.measurement.peak.measure_peak", measure)
+    model, path = write_script(times=TIMES, operators=OPERATORS), tmp_path / "p.json"
+    found = []
+    for _ in range(4):
+        assert lar.run(model, profile=str(path)).status == "ok"
+        found.append(lar.read_profile(path).facts.peak)
+    assert [each and each.flops_per_second for each in found] == [128.4e9] * 4
+    assert [each and each.rounds for each in found] == [3, 6, 9, 12]
+    assert found[-1] is not None
+    assert found[-1].spread == pytest.approx(1 - 75 / 128.4)
 
 
 def test_a_profile_of_the_warm_up_alone_is_told(
