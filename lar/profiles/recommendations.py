@@ -19,6 +19,7 @@ from lar.options.option import Option
 from lar.options.table import BATCH_SIZE, INPUT, NO_ARENA, THREAD, WORKSPACE_LIMIT
 from lar.profiles.breakdown import KERNEL, breakdown_of, dispatch_intervals, steps_of
 from lar.profiles.devices import device_kind
+from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import (
     intersect_intervals,
     merge_intervals,
@@ -27,14 +28,14 @@ from lar.profiles.intervals import (
 )
 from lar.profiles.operator_filter import only_moves
 from lar.profiles.totals import group_by_operator
-from lar.records.profile import Execution, Interval, Profile, ProfiledOperator
+from lar.records.profile import Execution, Interval, Profile, ProfiledOperator, Step
 from lar.records.settings import OptionValue
 from lar.records.tuning import Choice
 
 # A setting that is not expected to save so much of an iteration is not suggested.
 LEAST_GAIN = 0.03
-# Of so many iterations one is shorter than that which stands for those that nothing disturbs.
-SHORTEST_PART = 10
+# So many calm iterations say how long one takes.
+FEWEST_CALM = 3
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,25 @@ class Shown:
         cost = self.profile.facts.cost
         return cost.calm[1] * 1e9 if cost else self.step_ns
 
+    @cached_property
+    def calm_steps(self) -> list[Step]:
+        """The iterations that nothing disturbed, as far as that was recorded."""
+        disturbed = disturbed_steps(self.profile)
+        return [step for step in steps_of(self.profile) if step.number not in disturbed]
+
+    @property
+    def calm_ns(self) -> float:
+        """The median iteration of those, 0 without any."""
+        durations = [step.duration_ns for step in self.calm_steps]
+        return statistics.median(durations) if durations else 0.0
+
     @property
     def is_disturbed(self) -> bool:
         """Whether too few iterations were calm."""
         cost = self.profile.facts.cost
-        return cost is not None and cost.disturbed
+        return len(self.calm_steps) < min(FEWEST_CALM, len(steps_of(self.profile))) or (
+            cost is not None and cost.disturbed
+        )
 
     @cached_property
     def single_ns(self) -> Mapping[int, float]:
@@ -152,14 +167,12 @@ class Shown:
     def whole_ns(self) -> float:
         """An iteration that nothing disturbs, or all of its operators where several run at once.
 
-        It is among the shortest, without the profiler if that was faster. Where too few were calm
+        It is the median calm one, without the profiler if that was faster. Where too few were calm
         it is the operators alone: their medians are those of calm executions all the same.
         """
-        durations = sorted(step.duration_ns for step in steps_of(self.profile))
-        if not durations or (self.is_disturbed and self.computing_ns):
+        if self.is_disturbed and self.computing_ns:
             return self.computing_ns
-        shortest = durations[len(durations) // SHORTEST_PART]
-        return max(min(shortest, self.unprofiled_ns), self.computing_ns)
+        return max(min(self.calm_ns, self.unprofiled_ns), self.computing_ns)
 
     @property
     def computing_ns(self) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lar.profiles.costs import describe_cost
+from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.recommendations import Recommendation, Shown
 from lar.profiles.roofline import (
     Bound,
@@ -48,6 +49,7 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
         *sentences_of_limit(shown),
         *sentences_of_tries(profile, found),
         describe_cost(profile).removesuffix("."),
+        describe_disturbance(profile),
     )
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)
 
@@ -57,7 +59,9 @@ def sentences_of_time(shown: Shown) -> Iterator[str]:
     profile = shown.profile
     count = len(profile.timed_steps())
     length = f"an iteration takes {format_ns(shown.step_ns)}"
-    yield f"{length} (median of {count})" if count > 1 else length
+    calm = shown.calm_steps
+    among = f", {format_ns(shown.calm_ns)} of {len(calm)} calm ones" if len(calm) < count else ""
+    yield f"{length} (median of {count}{among if calm else ''})" if count > 1 else length
     total = shown.computing_ns
     if not total:
         return

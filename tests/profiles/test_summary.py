@@ -13,7 +13,7 @@ from lar.engines import recommendations_for
 from lar.profiles.costs import correct
 from lar.profiles.summary import summarize
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Cost, CpuUse, Peak, Profile
+from lar.records.profile import Cost, CpuUse, Peak, Profile, StepNoise
 from lar.reports.styles import STYLES
 from tests.conftest import RunLar
 from tests.profiles.synthetic import operator_of, profile_of_times
@@ -56,6 +56,16 @@ def test_what_profiling_cost_is_said() -> None:
     assert "he times of operators" in text or "whose times are as recorded" in text
     assert "Profiling cost +2.0 %: " in paragraph(made(cost=Cost(1.02e-3, 1e-3)))
     assert "rofiling" not in paragraph(made(cost=None))
+
+
+def test_how_disturbed_it_was() -> None:
+    noise = (StepNoise(0, 200_000, ("queue delay",)), StepNoise(1), StepNoise(2))
+    text = paragraph(made(noise=noise))
+    assert text.startswith("An iteration takes 1 ms (median of 3, 1 ms of 2 calm ones). ")
+    assert text.endswith(
+        " 1 of 3 iterations were disturbed: 1 waited for a CPU that other work held, up to "
+        "0.200 ms."
+    )
 
 
 def test_what_to_try_names_its_figure() -> None:
