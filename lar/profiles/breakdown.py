@@ -5,8 +5,8 @@ Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to rep
 four are left out. A bucket is the union of its intervals within the step less all buckets before
 it, so that the buckets sum to the step exactly.
 
-Of what would be Other, most has a name: what recording the operators took, as estimated
-(`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around its
+Of what would be Other, most has a name: what profiling cost, within operators and between them, as
+estimated (`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around its
 operators. Other is what lies between these: lar's own work between reading, feeding and running.
 
 Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
@@ -82,7 +82,7 @@ def breakdown_of(profile: Profile) -> Breakdown:
         parts = [breakdown_of(each) for each in copies]
         every = sorted((step for part in parts for step in part.steps), key=lambda it: it.number)
         return Breakdown(parts[0].buckets, tuple(every))
-    intervals = intervals_by_bucket(profile)
+    intervals, correction = intervals_by_bucket(profile), profile.correction
     buckets = (*intervals, OTHER)
     exclusive: dict[str, list[Interval]] = {}
     taken: list[Interval] = []
@@ -92,6 +92,10 @@ def breakdown_of(profile: Profile) -> Breakdown:
     steps = []
     for step in steps_of(profile):
         times = {bucket: time_within(exclusive[bucket], step) for bucket in intervals}
+        if correction is not None and OVERHEAD in times:
+            between = min(times[OVERHEAD], correction.between_ns)
+            times[OVERHEAD] -= between
+            times[PROFILING] += between
         times[OTHER] = step.duration_ns - sum(times.values())
         steps.append(StepBreakdown(step.number, step.duration_ns, times))
     if waits := waiting_by_step(profile):
@@ -181,7 +185,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
         merged[RUNTIME] = merge_spans(leaf_calls(profile))
     usual = DEVICE_BUCKETS if profile.on_device else HOST_BUCKETS
     ordered = {bucket: merged[bucket] for bucket in usual}
-    if profile.correction is not None and profile.correction.removed:
+    if profile.correction is not None:
         ordered[PROFILING] = list(profile.correction.removed)
     for bucket, names in PHASES.items():
         if spans := [span for name in names for span in phases.get(name, ())]:

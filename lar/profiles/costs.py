@@ -28,7 +28,7 @@ from statistics import median
 
 import msgspec
 
-from lar.profiles.intervals import merge_intervals
+from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
 from lar.records.profile import (
     THREADS_OF_A_COPY,
@@ -79,7 +79,10 @@ def correct(profile: Profile) -> Profile:
     own_ns = own_times(profile.executions)
     compute = Shortening() if profile.on_device else shortening_of(profile, own_ns)
     dispatch = shortening_of(profile)
-    correction = Correction(compute=compute, dispatch=dispatch)
+    seconds = seconds_of(profile)
+    assert seconds is not None
+    extra_ns = round((seconds[0] - seconds[1]) * 1e9)
+    correction = Correction(compute=compute, dispatch=dispatch, between_ns=extra_ns)
     if compute == dispatch == Shortening():
         return replace(profile, correction=correction)
     executions = [*profile.executions]
@@ -92,6 +95,7 @@ def correct(profile: Profile) -> Profile:
     for copy, interval in removed_of(profile.executions, executions):
         removed[copy].append(interval)
     by_copy = [merge_intervals(removed[copy]) for copy in range(1 + max(removed))]
+    within_ns = sum(map(total_of, by_copy)) // (len(profile.steps) or 1)
     return replace(
         corrected,
         spans=spans_with(profile, corrected),
@@ -100,6 +104,7 @@ def correct(profile: Profile) -> Profile:
             removed=tuple(merge_intervals(each for own in by_copy for each in own)),
             by_copy=tuple(map(tuple, by_copy)),
             emptied=count_emptied(profile, executions),
+            between_ns=max(0, extra_ns - within_ns),
         ),
     )
 

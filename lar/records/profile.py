@@ -344,7 +344,8 @@ class Correction(msgspec.Struct, frozen=True):
     computation and each dispatch (`lar.profiles.costs`).
 
     `removed` is the times themselves, merged, and `by_copy` those of each copy of a model;
-    `emptied` counts operators of which nothing is left.
+    `emptied` counts operators of which nothing is left. `between_ns` is what profiling cost an
+    iteration besides, outside of operators.
     """
 
     compute: Shortening = Shortening()
@@ -352,6 +353,7 @@ class Correction(msgspec.Struct, frozen=True):
     removed: tuple[Interval, ...] = ()
     by_copy: tuple[tuple[Interval, ...], ...] = ()
     emptied: int = 0
+    between_ns: int = 0
 
 
 class HardwareCounts(msgspec.Struct, frozen=True, kw_only=True):

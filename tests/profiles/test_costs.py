@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 import pytest
 
+from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import correct, describe_cost, extra_share, is_high
 from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.ranges import spans_of_patterns
@@ -177,6 +178,16 @@ def test_ranges_of_operators_go_with_them() -> None:
     assert {each.span.duration_ns for each in ranges} == {13_000}
     (moved,) = [span for span in profile.spans if span.category == "relayout"]
     assert moved.duration_ns == 10_000
+
+
+def test_the_breakdown_has_all_of_the_cost() -> None:
+    """6 of 7.5 us were within operators; the rest was the engine's own time, as recorded."""
+    recorded = profile_with(27.5, 20.0)
+    before, after = breakdown_of(recorded), breakdown_of(correct(recorded))
+    assert after.bucket_ns("Profiling") == 3 * 7500
+    assert after.bucket_ns("CPU Exec") == before.bucket_ns("CPU Exec") - 3 * 6000
+    assert after.bucket_ns("Engine Overhead") == before.bucket_ns("Engine Overhead") - 3 * 1500
+    assert after.total_ns == before.total_ns
 
 
 def test_a_device_is_not_slowed_by_the_records_of_the_host() -> None:
