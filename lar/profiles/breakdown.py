@@ -7,7 +7,7 @@ it, so that the buckets sum to the step exactly.
 
 Of what would be Other, most has a name: what profiling cost, within operators and between them, as
 estimated (`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around
-its operators. Other is what lies between these: lar's own work between reading, feeding and running.
+its operators. Other lies between these: lar's own work between reading, feeding and running.
 
 Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
 in a step. So much of the step counts as waiting, but no more than the step took longer than it
