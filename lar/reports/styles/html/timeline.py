@@ -96,15 +96,12 @@ class Places:
         self.kinds: set[str] = set()
         self.whats: dict[tuple[str, int, str, str], int] = {}
 
-    def place(self, row: int, bar: Bar) -> int:
-        """Return the place of what a bar in this row shows."""
-        what = (bar.lane, row, bar.name, bar.kind)
-        if (found := self.whats.get(what)) is not None:
-            return found
+    def add(self, row: int, bar: Bar) -> int:
+        """Return the new place of what a bar in this row shows."""
         self.names.setdefault(bar.name, len(self.names))
         self.lanes.setdefault(bar.lane, len(self.lanes))
         self.kinds.add(bar.kind)
-        return self.whats.setdefault(what, len(self.whats))
+        return self.whats.setdefault((bar.lane, row, bar.name, bar.kind), len(self.whats))
 
     def kind(self, kind: str) -> int:
         return [each for each in ALL_KINDS if each in self.kinds].index(kind)
@@ -143,7 +140,10 @@ def iteration_of(
     for row, bar in sorted(placed, key=lambda each: each[1].start_ns):
         start = (bar.start_ns - step.start_ns) // unit_ns
         length = (bar.end_ns - bar.start_ns) // unit_ns
-        numbers += (places.place(row, bar), start - last, length)
+        what = places.whats.get((bar.lane, row, bar.name, bar.kind))
+        if what is None:
+            what = places.add(row, bar)
+        numbers += (what, start - last, length)
         last = start
     return {
         "step": step.number,
@@ -189,26 +189,33 @@ def bars_of(
     profile: Profile, step: Step, executions: Iterable[Execution], spans: Iterable[Span]
 ) -> list[Bar]:
     """Return what began or ended within a step, cut at its ends."""
+    begin, end = step.start_ns, step.end_ns
+    names = [operator.name for operator in profile.operators]
+    lanes: dict[int, str] = {}
     found = []
-    for execution in executions:
-        name = profile.operators[execution.operator].name
-        lane = lane_of(profile, execution.thread)
-        if execution.wait_ns:
-            found.append(Bar(lane, execution.start_ns, execution.computation[0], name, "wait"))
-        found.append(Bar(lane, *execution.computation, name, "operator"))
-        if (dispatch := execution.dispatch) is not None:
-            host = lane_of(profile, execution.dispatch_thread or 0)
+    for each in executions:
+        name, computed = names[each.operator], each.start_ns + (each.wait_ns or 0)
+        if (lane := lanes.get(each.thread)) is None:
+            lane = lanes[each.thread] = lane_of(profile, each.thread)
+        if each.wait_ns:
+            found.append(Bar(lane, each.start_ns, computed, name, "wait"))
+        found.append(Bar(lane, computed, each.end_ns, name, "operator"))
+        if each.dispatch_start_ns is not None and each.dispatch_end_ns is not None:
+            host = lane_of(profile, each.dispatch_thread or 0)
             # One thread that does both shows the operator alone.
             if host != lane:
+                dispatch = each.dispatch_start_ns, each.dispatch_end_ns
                 found.append(Bar(host, *dispatch, name, "dispatch"))
     found += [
         Bar(lane_of_span(profile, it), *it.interval, it.name, KINDS[it.category]) for it in spans
     ]
-    cut = (
-        bar._replace(start_ns=max(bar.start_ns, step.start_ns), end_ns=min(bar.end_ns, step.end_ns))
+    return [
+        bar
+        if bar.start_ns >= begin and bar.end_ns <= end
+        else bar._replace(start_ns=max(bar.start_ns, begin), end_ns=min(bar.end_ns, end))
         for bar in found
-    )
-    return [bar for bar in cut if bar.start_ns < bar.end_ns]
+        if bar.start_ns < bar.end_ns and bar.start_ns < end and bar.end_ns > begin
+    ]
 
 
 def lane_of(profile: Profile, thread: int) -> str:
@@ -228,9 +235,12 @@ def place_bars(bars: Iterable[Bar]) -> tuple[list[tuple[int, Bar]], int]:
     ends: list[int] = []
     placed = []
     for bar in sorted(bars, key=lambda bar: (bar.start_ns, -bar.end_ns)):
-        row = next((row for row, end in enumerate(ends) if end <= bar.start_ns), len(ends))
-        if row == len(ends):
-            ends.append(0)
-        ends[row] = bar.end_ns
+        for row, end in enumerate(ends):
+            if end <= bar.start_ns:
+                ends[row] = bar.end_ns
+                break
+        else:
+            row = len(ends)
+            ends.append(bar.end_ns)
         placed.append((row, bar))
     return placed, len(ends)
