@@ -19,6 +19,8 @@ from lar.cli.main import main
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Allocation,
+    Hardware,
+    HardwareCounts,
     MemoryChunk,
     MemoryPlan,
     ModelFacts,
@@ -26,6 +28,7 @@ from lar.records.profile import (
     ProfileFacts,
     Span,
     Step,
+    StepNoise,
 )
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
@@ -175,7 +178,7 @@ def test_the_tables_are_the_same_in_csv(page: Report) -> None:
     for table in page.tables:
         rows = figures["tables"][table.name]["rows"]
         assert [tuple(row) for row in rows] == list(table.records)
-    assert "name,type,calls,total (ms),share (%)" in format_csv(page)
+    assert "name,type,calls,median (µs),mean (µs)" in format_csv(page)
 
 
 def test_shares_sum_to_all_and_totals_to_each_other(page: Report) -> None:
@@ -208,8 +211,10 @@ def test_the_breakdown_sums_to_the_iteration(page: Report) -> None:
     steps = profile_of_layers().timed_steps()
     for figure in figures_of(page)["breakdown"]:
         assert sum(figure["shares"]) == pytest.approx(100, abs=0.001)
-        for step, (first, last, *parts) in zip(steps, figure["bins"], strict=True):
-            assert (first, last) == (step.number, step.number)
+        for number, (step, (first, last, *parts)) in enumerate(
+            zip(steps, figure["bins"], strict=True)
+        ):
+            assert (first, last) == (number, number)  # from 0, without the warm-up
             assert sum(parts) == pytest.approx(step.duration_ns / 1e6, rel=1e-5)
 
 
@@ -245,7 +250,7 @@ def test_many_iterations_are_put_together() -> None:
 
 def bars_in(timeline: dict[str, Any], number: int) -> list[tuple[str, int, int, int, str, str]]:
     """The bars of an iteration: lane, row, start, duration, name, kind."""
-    iteration = next(each for each in timeline["iterations"] if each["step"] == number)
+    iteration = next(each for each in timeline["iterations"] if each["number"] == number)
     packed = base64.b64decode(iteration["bars"])
     numbers: list[int] = []
     number = weight = 0
@@ -266,8 +271,8 @@ def bars_in(timeline: dict[str, Any], number: int) -> list[tuple[str, int, int, 
 def test_any_iteration_has_a_timeline_with_all_that_happened_in_it(page: Report) -> None:
     profile = profile_of_layers()
     timeline = figures_of(page)["timeline"]
-    steps = {step.number: step for step in profile.timed_steps()}
-    assert [each["step"] for each in timeline["iterations"]] == list(steps)
+    steps = dict(enumerate(profile.timed_steps()))
+    assert [each["number"] for each in timeline["iterations"]] == list(steps)
     times = {number: step.duration_ns for number, step in steps.items()}
     landmarks = timeline["landmarks"]
     assert times[landmarks["median"]] == sorted(times.values())[2]
@@ -276,20 +281,21 @@ def test_any_iteration_has_a_timeline_with_all_that_happened_in_it(page: Report)
     assert timeline["lanes"] == ["host", "cpu0"]
     assert timeline["kinds"] == ["operator", "wait", "dispatch", "phase", "engine call", "range"]
     for iteration in timeline["iterations"]:
-        number = iteration["step"]
+        number = iteration["number"]
+        step = steps[number]
         assert iteration["total_ns"] == times[number]
         bars = bars_in(timeline, number)
-        computed = {name: (start, length) for _, _, start, length, name, kind in bars
-                    if kind == "operator"}  # fmt: skip
-        own = [each for each in profile.executions if each.step == number]
+        computed = {
+            name: (start, length) for _, _, start, length, name, kind in bars if kind == "operator"
+        }
+        own = [each for each in profile.executions if each.step == step.number]
         assert len(computed) == len(own) == len(profile.operators)
         for each in own:
             start, length = computed[profile.operators[each.operator].name]
-            assert start == pytest.approx(each.computation[0] - steps[number].start_ns, abs=10)
+            assert start == pytest.approx(each.computation[0] - step.start_ns, abs=10)
             assert length == pytest.approx(each.compute_ns, abs=10)
-        assert all(
-            0 <= start <= start + length <= times[number] for _, _, start, length, *_ in bars
-        )
+        for _, _, start, length, *_ in bars:
+            assert 0 <= start <= start + length <= times[number]
     assert median_step_of([Step(0, 0, 5), Step(1, 0, 9), Step(2, 0, 7)]).number == 2
 
 
@@ -299,10 +305,77 @@ def test_of_too_many_iterations_those_that_matter_have_a_timeline(
     monkeypatch.setattr("lar.reports.styles.html.timeline.MOST_BARS_OF_PAGE", 700)
     timeline = timelines_of(profile_of_layers(iterations=40))
     assert timeline is not None
-    numbers = [each["step"] for each in timeline["iterations"]]
+    numbers = [each["number"] for each in timeline["iterations"]]
     assert set(timeline["landmarks"].values()) <= set(numbers)
     assert (timeline["timed"], numbers) == (40, sorted(numbers))
     assert 5 <= len(numbers) <= 14
+
+
+def test_operators_are_ranked_by_their_median_and_disturbed_ones_are_marked() -> None:
+    # The second is slow in one disturbed iteration of five alone.
+    times = [{"a": 50, "b": 20 + 5000 * (number == 3)} for number in range(5)]
+    plain = profile_of_times({"a": "A", "b": "B"}, times, step_us=6000)
+    assert "disturbed (calls)" not in figures_of(build(plain, {}))["tables"]["operators"]["missing"]
+    noise = tuple(
+        StepNoise(number, 5_000_000 * (number == 3), ("queue delay",) * (number == 3))
+        for number in range(5)
+    )
+    facts = msgspec.structs.replace(plain.facts, noise=noise)
+    figures = figures_of(build(replace(plain, facts=facts), {}))
+    table = figures["tables"]["operators"]
+    names = [column[0] for column in table["columns"]]
+    rows = [dict(zip(names, row, strict=True)) for row in table["rows"]]
+    assert [row["name"] for row in rows] == ["a", "b"]
+    assert [row["median"] for row in rows] == [50, 20]
+    assert [row["disturbed"] for row in rows] == [0, 1]
+    assert table["marks"] == ["", "disturbed"]
+    assert figures["latency"]["disturbed"] == [3]
+    assert [each["disturbed"] for each in figures["timeline"]["iterations"]] == [
+        *("", "", "", "queue delay", ""),
+    ]
+    assert "Waiting for a CPU" in figures["breakdown"][0]["buckets"]
+
+
+def test_the_page_says_what_an_operator_could_save_and_what_binds_it(page: Report) -> None:
+    table = figures_of(page)["tables"]["operators"]
+    names = [column[0] for column in table["columns"]]
+    rows = [dict(zip(names, row, strict=True)) for row in table["rows"]]
+    assert all((row["could save"] is None) == (row["work"] is None) for row in rows)
+    assert {row["bound by"] for row in rows} <= {"compute", "memory", "cache", "latency", None}
+    assert "The time of an operator: compute," in page.page
+
+
+def test_the_counters_of_the_processor_stand_with_the_types() -> None:
+    profile = profile_of_layers(layers=1)
+    counted = HardwareCounts(
+        type="Pooling", running_ns=10**9, cycles=3 * 10**9, instructions=6 * 10**9
+    )
+    facts = msgspec.structs.replace(profile.facts, hardware=Hardware((counted,), 9))
+    table = figures_of(build(replace(profile, facts=facts), {}))["tables"]["types"]
+    names = [column[0] for column in table["columns"]]
+    rows = {row[0]: dict(zip(names, row, strict=True)) for row in table["rows"]}
+    assert (rows["Pooling"]["instructions"], rows["Pooling"]["frequency"]) == (2, 3)
+    assert rows["Convolution"]["instructions"] is None
+    assert "cache misses (per 1,000 instructions)" in table["missing"]
+    refused = Hardware(missing="not permitted: sysctl kernel.perf_event_paranoid=2 allows it")
+    facts = msgspec.structs.replace(profile.facts, hardware=refused)
+    assert refused.missing in build(replace(profile, facts=facts), {}).page
+
+
+def test_of_a_data_set_an_iteration_is_what_the_run_printed() -> None:
+    plain = profile_of_times({"a": "A"}, [{"a": 50}] * 5, step_us=100)
+    # Each step begins with the loading of its item, which no iteration has.
+    steps = tuple(
+        msgspec.structs.replace(step, start_ns=step.start_ns - 40_000, end_ns=step.end_ns)
+        for step in plain.steps
+    )
+    profile = replace(plain, steps=steps)
+    figures = figures_of(build(profile, {}))
+    assert figures["latency"]["median"] == pytest.approx(0.1)
+    assert figures["latency"]["loaded"] is True
+    page = build(profile, {}).page
+    assert "<dt>median iteration</dt><dd>0.100 ms</dd>" in page
+    assert "<dt>median step, with its loading</dt><dd>0.140 ms</dd>" in page
 
 
 def test_numbers_are_packed() -> None:
@@ -442,4 +515,4 @@ def test_a_range_has_a_share_of_the_iterations_if_all_of_it_is_in_them() -> None
     shares = {row[0]: row[share] for row in figures["rows"]}
     assert shares == {"inside": 25, "outside": None, "half": None}
     figures = range_table(replace(profile, steps=(), spans=inside), 9).figures()
-    assert figures["missing"] == ("share (%)",)
+    assert figures["missing"] == ("p90 (µs)", "share (%)")

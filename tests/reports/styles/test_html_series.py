@@ -70,12 +70,12 @@ def test_latency_has_the_timed_iterations(monkeypatch: pytest.MonkeyPatch) -> No
     profile = profile_of([KNOWN], STEPS)
     found = latency_of(profile)
     assert found is not None
-    assert found["bins"] == [[1, 1, 0.2, 0.2, 0.2], [2, 2, 0.4, 0.4, 0.4]]
+    assert found["bins"] == [[0, 0, 0.2, 0.2, 0.2], [1, 1, 0.4, 0.4, 0.4]]
     assert (found["count"], found["minimum"], found["maximum"]) == (2, 0.2, 0.4)
     assert found["mean"] == found["median"] == pytest.approx(0.3)
     assert found["warmup"] == [0.1]
     monkeypatch.setattr(series, "MOST_ITERATIONS", 1)
-    assert (latency_of(profile) or {})["bins"] == [[1, 2, 0.2, 0.3, 0.4]]
+    assert (latency_of(profile) or {})["bins"] == [[0, 1, 0.2, 0.3, 0.4]]
     assert latency_of(profile_of([KNOWN], STEPS[:1])) is None
 
 
@@ -96,7 +96,7 @@ def test_a_moment_in_two_phases_counts_for_the_first() -> None:
     }
     _, by_phase = breakdowns_of(profile)
     assert by_phase["buckets"] == ("forward", "wait", "Other")
-    assert by_phase["bins"] == [[1, 1, 0.09, 0.08, 0.03], [2, 2, 0.1, 0.01, 0.29]]
+    assert by_phase["bins"] == [[0, 0, 0.09, 0.08, 0.03], [1, 1, 0.1, 0.01, 0.29]]
     assert by_phase["means"] == [0.095, 0.045, 0.16]
     assert by_phase["shares"] == pytest.approx([100 * 190 / 600, 15, 100 * 320 / 600], abs=0.01)
 
@@ -104,7 +104,7 @@ def test_a_moment_in_two_phases_counts_for_the_first() -> None:
 def test_without_a_timed_iteration_there_is_no_breakdown() -> None:
     assert breakdowns_of(profile_of([KNOWN], STEPS[:1])) == []
     (alone,) = breakdowns_of(profile_of([KNOWN], STEPS, [execution_of(0, 100, 150, step=1)]))
-    assert alone["bins"] == [[1, 1, 0, 0.05, 0.15], [2, 2, 0, 0, 0.4]]
+    assert alone["bins"] == [[0, 0, 0, 0.05, 0.15], [1, 1, 0, 0, 0.4]]
 
 
 def test_the_roofline_leaves_out_what_is_not_known_whole(monkeypatch: pytest.MonkeyPatch) -> None:

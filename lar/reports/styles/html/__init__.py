@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from lar.engines import recommendations_for
 from lar.errors import UsageError, printable
+from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.pages import Section, format_page, read_resource
 from lar.reports.pages.tables import PageTable
@@ -26,7 +28,7 @@ from lar.reports.styles.html.facts import (
 )
 from lar.reports.styles.html.memory import memory_curves, peak_tables
 from lar.reports.styles.html.series import breakdowns_of, latency_of, roofline_of
-from lar.reports.styles.html.tables import kernel_table, operator_table, range_table, type_table
+from lar.reports.styles.html.tables import tables_of
 from lar.reports.styles.html.timeline import timelines_of
 
 MOST_ROWS = 2000  # of a table, unless --top says another number
@@ -46,8 +48,8 @@ VIEWS = (
     Section(
         "operators",
         "Operators",
-        "The time of an execution is from where it begins to compute to its end; what it waited "
-        "before that stands apart.",
+        f"{describe_time('compute')} They stand in the order of median x "
+        "calls. Could save: what an iteration would save at the roof of the operator's intensity.",
     ),
     Section("kernels", "Kernels", ""),
     Section("timeline", "Timeline of one iteration", ""),
@@ -100,15 +102,6 @@ def title_of(profile: Profile) -> str:
     return printable(" on ".join(filter(None, (model, profile.facts.engine))))
 
 
-def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
-    return {
-        "operators": operator_table(profile, top),
-        "types": type_table(profile, top),
-        "kernels": kernel_table(profile, top),
-        "ranges": range_table(profile, top),
-    }
-
-
 def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> dict[str, Any]:
     """Return all that is drawn."""
     peaks = {f"peak of {title}": table for title, table in peak_tables(profile, top).items()}
@@ -127,10 +120,9 @@ def format_profile_page(
     profile: Profile, title: str, views: list[Section], figures: Mapping[str, Any]
 ) -> str:
     """Return the page; the figures are for its script."""
-    words = {
-        "overview": f"{format_summary(profile)}{format_cards(profile)}{format_overview(profile)}",
-        "recommendations": format_recommendations(profile),
-    }
+    found = recommendations_for(profile)
+    overview = (format_summary(profile, found), format_cards(profile), format_overview(profile))
+    words = {"overview": "".join(overview), "recommendations": format_recommendations(found)}
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
     scripts = [read_resource(__name__, name) for name in SCRIPTS]
     return format_page(f"{title}: profile", title, sections, figures, scripts)

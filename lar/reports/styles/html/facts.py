@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from lar.engines import recommendations_for
 from lar.errors import printable
 from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
+from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
 from lar.profiles.summary import summarize
+from lar.profiles.times import is_loaded_in_steps, iteration_times_of
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
 
@@ -115,9 +116,12 @@ def describe_peak(facts: ProfileFacts) -> str:
 
 def cards_of(profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield the figures that stand first: their names and texts."""
-    times = [step.duration_ns / 1e6 for step in profile.timed_steps()]
+    times = [ns / 1e6 for ns in iteration_times_of(profile)]
     if statistics := statistics_of(times):
         yield "median iteration", f"{statistics.median:.3f} ms"
+        if is_loaded_in_steps(profile):
+            steps = statistics_of([step.duration_ns / 1e6 for step in profile.timed_steps()])
+            yield "median step, with its loading", f"{steps.median:.3f} ms" if steps else ""
         if statistics.standard_deviation is not None:
             yield "standard deviation", f"{statistics.standard_deviation:.3f} ms"
         batch = profile.facts.batch
@@ -146,11 +150,11 @@ def format_overview(profile: Profile) -> str:
     return f"{facts}<h3>What the engine could not report</h3>{missing}"
 
 
-def format_summary(profile: Profile) -> str:
-    text = summarize(profile, recommendations_for(profile))
+def format_summary(profile: Profile, found: Sequence[Recommendation]) -> str:
+    text = summarize(profile, found)
     return f"<p class=summary>{escape(printable(text))}</p>" if text else ""
 
 
-def format_recommendations(profile: Profile) -> str:
-    found = format_list(printable(each.text) for each in recommendations_for(profile))
-    return found or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"
+def format_recommendations(found: Sequence[Recommendation]) -> str:
+    items = format_list(printable(each.text) for each in found)
+    return items or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"

@@ -7,9 +7,10 @@ from typing import Any
 
 from lar.measurement.statistics import statistics_of
 from lar.profiles.breakdown import OTHER, breakdown_of
+from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
-from lar.profiles.launches import launch_of
-from lar.profiles.roofline import host_peak_of, work_of
+from lar.profiles.roofline import host_peak_of, piece_of, work_of
+from lar.profiles.times import is_loaded_in_steps, iteration_times_of
 from lar.profiles.totals import group_by_operator
 from lar.records.profile import Interval, Profile
 from lar.reports.pages.tables import rounded
@@ -25,20 +26,25 @@ def bins_of(count: int, most: int) -> list[range]:
     return [range(start, min(start + length, count)) for start in range(0, count, length)]
 
 
+def numbers_of(profile: Profile) -> dict[int, int]:
+    """Return the number of each timed iteration by that of its step: from 0, as a run prints it."""
+    return {step.number: number for number, step in enumerate(profile.timed_steps())}
+
+
 def latency_of(profile: Profile) -> dict[str, Any] | None:
     """Return the timed iterations in order: `[first, last, min, mean, max]` in milliseconds of
     each bin, with the statistics of all; None without any."""
-    steps = profile.timed_steps()
-    times = [step.duration_ns / 1e6 for step in steps]
+    times = [ns / 1e6 for ns in iteration_times_of(profile)]
     statistics = statistics_of(times)
     if statistics is None:
         return None
     bins = []
-    for part in bins_of(len(steps), MOST_ITERATIONS):
+    for part in bins_of(len(times), MOST_ITERATIONS):
         values = times[part.start : part.stop]
-        ends = (steps[part.start].number, steps[part.stop - 1].number)
         mean = sum(values) / len(values)
-        bins.append([*ends, *(rounded(value) for value in (min(values), mean, max(values)))])
+        figures = (rounded(value) for value in (min(values), mean, max(values)))
+        bins.append([part.start, part.stop - 1, *figures])
+    numbers = numbers_of(profile)
     return {
         "bins": bins,
         "count": statistics.count,
@@ -48,7 +54,8 @@ def latency_of(profile: Profile) -> dict[str, Any] | None:
         "maximum": statistics.maximum,
         "deviation": statistics.standard_deviation,
         "percentiles": {f"p{rank}": value for rank, value in statistics.percentiles.items()},
-        "disturbed": [],
+        "disturbed": sorted(numbers[it] for it in disturbed_steps(profile) if it in numbers),
+        "loaded": is_loaded_in_steps(profile),
         "warmup": [rounded(s.duration_ns / 1e6) for s in profile.steps if s.warmup][:20],
     }
 
@@ -62,15 +69,23 @@ def breakdowns_of(profile: Profile) -> list[dict[str, Any]]:
     breakdown = breakdown_of(profile)
     if not breakdown.total_ns:
         return []
-    steps = [(step.number, list(step.buckets_ns.values())) for step in breakdown.steps]
-    about = "Every moment counts for the first of these that it lies in."
+    numbers = numbers_of(profile)
+    steps = [
+        (numbers.get(step.number, step.number), list(step.buckets_ns.values()))
+        for step in breakdown.steps
+    ]
+    about = (
+        "Every moment counts for the first of these that it lies in. Waiting for a CPU, where that "
+        "is known, is what an iteration took longer than usual while a thread stood ready without "
+        "a CPU; Other is what lies between reading, feeding and running."
+    )
     figures = [breakdown_figure("by what ran", about, breakdown.buckets, steps)]
     phases = phases_of(profile)
     if names := tuple(dict.fromkeys(name for times in phases.values() for name in times)):
         steps = []
         for step in profile.timed_steps():
             parts = [phases[step.number].get(name, 0) for name in names]
-            steps.append((step.number, [*parts, step.duration_ns - sum(parts)]))
+            steps.append((numbers[step.number], [*parts, step.duration_ns - sum(parts)]))
         about = "What the run was in the middle of; Other is what lies between the phases."
         figures.append(breakdown_figure("by phase", about, (*names, OTHER), steps))
     return figures
@@ -123,7 +138,9 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
     """
     groups = group_by_operator(profile)
     works = {
-        place: work_of(launch_of(profile, execution).piece for execution in executions)
+        place: work_of(
+            piece_of(profile.operators[place], each.compute_ns, place) for each in executions
+        )
         for place, executions in groups.items()
     }
     total_ns = sum(work.total_ns for work in works.values())

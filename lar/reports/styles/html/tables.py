@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.launches import Launch, launch_of, launches_of, ranges_of
 from lar.profiles.roofline import Work, host_peak_of, saving_ns, work_of
 from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
@@ -62,12 +63,21 @@ def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
     """Return the columns of durations."""
     return (
         number_column("calls", "", 0, lambda row: times(row).totals.calls, rank=4),
-        number_column("total", "ms", 3, lambda row: times(row).totals.total_ns / 1e6, rank=3),
-        number_column("share", "%", 2, lambda row: times(row).share, rank=1),
-        number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3)),
-        number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3), rank=8),
-        number_column("max", "µs", 2, lambda row: scaled(times(row).totals.max_ns, 1e3), rank=7),
+        number_column("median", "µs", 2, lambda row: scaled(times(row).totals.median_ns, 1e3), 2),
+        number_column("p90", "µs", 2, lambda row: scaled(times(row).totals.p90_ns, 1e3), 6),
+        number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3), 6),
+        number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3), 8),
+        number_column("max", "µs", 2, lambda row: scaled(times(row).totals.max_ns, 1e3), 7),
+        number_column("total", "ms", 3, lambda row: times(row).totals.total_ns / 1e6, 3),
+        number_column("share", "%", 2, lambda row: times(row).share, 1),
     )
+
+
+def disturbed_columns(profile: Profile, times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
+    """Return the column of disturbed executions, where it was recorded what disturbed them."""
+    if not profile.facts.noise:
+        return ()
+    return (number_column("disturbed", "calls", 0, lambda row: times(row).totals.disturbed, 6),)
 
 
 def roof_columns(
@@ -127,7 +137,9 @@ def rates_columns(peak: Peak | None, work: Callable[[Row], Work | None]) -> tupl
     )
 
 
-def operator_columns(peak: Peak | None, iterations: int) -> tuple[Column[OperatorRow], ...]:
+def operator_columns(profile: Profile) -> tuple[Column[OperatorRow], ...]:
+    peak, iterations = host_peak_of(profile), len(profile.timed_steps())
+    disturbed: tuple[Column[OperatorRow], ...] = disturbed_columns(profile, lambda row: row.times)
     times: tuple[Column[OperatorRow], ...] = times_columns(lambda row: row.times)
     roofs: tuple[Column[OperatorRow], ...] = roof_columns(peak, iterations, lambda row: row.work)
     rates: tuple[Column[OperatorRow], ...] = rates_columns(peak, lambda row: row.work)
@@ -135,6 +147,7 @@ def operator_columns(peak: Peak | None, iterations: int) -> tuple[Column[Operato
         Column("name", lambda row: row.operator.name, rank=0),
         Column("type", lambda row: row.operator.type, rank=3),
         *times,
+        *disturbed,
         *roofs,
         number_column("wait, mean", "µs", 2, lambda row: mean_wait_us(row.executions), 7),
         number_column("dispatch, mean", "µs", 2, lambda row: mean_dispatch_us(row.executions), 7),
@@ -167,13 +180,16 @@ RANGE_COLUMNS: tuple[Column[GroupRow], ...] = (
 )
 
 
-def group_columns(name: str, peak: Peak | None, iterations: int) -> tuple[Column[GroupRow], ...]:
+def group_columns(name: str, profile: Profile) -> tuple[Column[GroupRow], ...]:
+    peak, iterations = host_peak_of(profile), len(profile.timed_steps())
+    disturbed: tuple[Column[GroupRow], ...] = disturbed_columns(profile, lambda row: row.times)
     roofs: tuple[Column[GroupRow], ...] = roof_columns(peak, iterations, lambda row: row.work)
     rates: tuple[Column[GroupRow], ...] = rates_columns(peak, lambda row: row.work)
     return (
         Column(name, lambda row: row.name, rank=0),
         number_column("operators", "", 0, lambda row: row.operators, rank=6),
         *GROUP_TIMES,
+        *disturbed,
         *roofs,
         *rates,
     )
@@ -191,42 +207,91 @@ COUNTER_COLUMNS: tuple[Column[GroupRow], ...] = (
 )
 
 
-def operator_table(profile: Profile, top: int) -> PageTable:
-    """Return a row for each operator that was executed."""
-    groups = group_by_operator(profile)
-    launches = {
-        place: [launch_of(profile, execution) for execution in executions]
-        for place, executions in groups.items()
+def tables_of(profile: Profile, top: int) -> dict[str, PageTable]:
+    """Return the tables of operators, types, kernels and ranges."""
+    launches = [launch_of(profile, each, n) for n, each in enumerate(profile.timed_executions())]
+    ran = Ran(profile, launches, disturbed_executions(profile))
+    hardware = profile.facts.hardware
+    counts = {} if hardware is None else {each.type: each for each in hardware.counts}
+    # A kernel or, where the engine reports none, an algorithm.
+    kernels = ran._replace(launches=launches_of(profile)) if profile.on_device else ran
+    return {
+        "operators": operator_table(ran, top),
+        "types": grouped_table(ran, "types", "type", lambda it: it.type, top, counts),
+        "kernels": grouped_table(kernels, "kernels", "name", lambda it: it.kernel, top),
+        "ranges": range_table(profile, top),
     }
-    whole_ns = total_ns_of(launch for group in launches.values() for launch in group)
+
+
+class Ran(NamedTuple):
+    """What ran in the timed iterations; `disturbed` are the places of the executions that something
+    made longer."""
+
+    profile: Profile
+    launches: Sequence[Launch]
+    disturbed: frozenset[int]
+
+    @property
+    def whole_ns(self) -> int:
+        return sum(launch.piece.duration_ns for launch in self.launches)
+
+    def times_of(self, launches: Sequence[Launch], whole_ns: int) -> Times:
+        """Return the durations of launches, and their share of the whole."""
+        totals = totals_of(
+            [launch.piece.duration_ns for launch in launches],
+            [launch.place for launch in launches],
+            sum(launch.begun.execution in self.disturbed for launch in launches),
+        )
+        return Times(totals, 100 * totals.total_ns / whole_ns if whole_ns else None)
+
+
+def operator_table(ran: Ran, top: int) -> PageTable:
+    """Return a row for each operator that was executed."""
+    profile, whole_ns = ran.profile, ran.whole_ns
+    executions = group_by_operator(profile)
     rows = [
         OperatorRow(
             profile.operators[place],
-            executions,
-            times_of(launches[place], whole_ns),
-            work_of(launch.piece for launch in launches[place]),
+            executions[place],
+            ran.times_of(launches, whole_ns),
+            work_of(launch.piece for launch in launches),
         )
-        for place, executions in groups.items()
+        for place, launches in group_by(ran.launches, lambda launch: launch.place).items()
+        if place is not None
     ]
-    rows.sort(key=lambda row: -row.times.totals.total_ns)
-    columns = operator_columns(host_peak_of(profile), len(profile.timed_steps()))
-    return page_table("operators", columns, rows, top)
-
-
-def type_table(profile: Profile, top: int) -> PageTable:
-    """Return a row for each type of operator."""
-    launches = [launch_of(profile, execution) for execution in profile.timed_executions()]
-    hardware = profile.facts.hardware
-    counts = {} if hardware is None else {each.type: each for each in hardware.counts}
-    return grouped_table(
-        profile, "types", "type", launches, lambda launch: launch.type, top, counts
+    rows.sort(key=lambda row: -row.times.totals.ranking_ns)
+    return marked(
+        page_table("operators", operator_columns(profile), rows, top), [row.times for row in rows]
     )
 
 
-def kernel_table(profile: Profile, top: int) -> PageTable:
-    """Return a row for each kernel or, where the engine reports none, each algorithm."""
-    launches = launches_of(profile)
-    return grouped_table(profile, "kernels", "name", launches, lambda launch: launch.kernel, top)
+def grouped_table(
+    ran: Ran,
+    name: str,
+    heading: str,
+    key: Callable[[Launch], str],
+    top: int,
+    counts: Mapping[str, HardwareCounts] = MappingProxyType({}),
+) -> PageTable:
+    """Return a row for all launches that have the key in common."""
+    profile, whole_ns = ran.profile, ran.whole_ns
+    rows = []
+    for title, group in group_by(ran.launches, key).items():
+        work = work_of(launch.piece for launch in group)
+        operators = len({launch.place for launch in group if launch.place is not None})
+        times, counted = ran.times_of(group, whole_ns), counts.get(title, NO_COUNTS)
+        rows.append(GroupRow(title, operators, times, work, counted))
+    rows.sort(key=lambda row: -row.times.totals.ranking_ns)
+    columns = group_columns(heading, profile)
+    if counts:
+        columns += COUNTER_COLUMNS
+    return marked(page_table(name, columns, rows, top), [row.times for row in rows])
+
+
+def marked(table: PageTable, times: Sequence[Times]) -> PageTable:
+    """Return a table whose rows with disturbed executions stand out."""
+    marks = ("disturbed" if each.totals.disturbed else "" for each in times)
+    return table._replace(marks=tuple(marks)[: len(table.table.rows)])
 
 
 def range_table(profile: Profile, top: int) -> PageTable:
@@ -238,45 +303,8 @@ def range_table(profile: Profile, top: int) -> PageTable:
         in_steps = all(span.step is not None for span in spans)
         share = 100 * totals.total_ns / steps_ns if in_steps and steps_ns else None
         rows.append(GroupRow(name, 0, Times(totals, share)))
-    rows.sort(key=lambda row: -row.times.totals.total_ns)
+    rows.sort(key=lambda row: -row.times.totals.ranking_ns)
     return page_table("ranges", RANGE_COLUMNS, rows, top)
-
-
-def grouped_table(
-    profile: Profile,
-    name: str,
-    heading: str,
-    launches: Sequence[Launch],
-    key: Callable[[Launch], str],
-    top: int,
-    counts: Mapping[str, HardwareCounts] = MappingProxyType({}),
-) -> PageTable:
-    """Return a row for all launches that have the key in common."""
-    whole_ns = total_ns_of(launches)
-    rows = []
-    for title, group in group_by(launches, key).items():
-        work = work_of(launch.piece for launch in group)
-        operators = len({launch.place for launch in group if launch.place is not None})
-        rows.append(
-            GroupRow(
-                title, operators, times_of(group, whole_ns), work, counts.get(title, NO_COUNTS)
-            )
-        )
-    rows.sort(key=lambda row: -row.times.totals.total_ns)
-    columns = group_columns(heading, host_peak_of(profile), len(profile.timed_steps()))
-    if counts:
-        columns += COUNTER_COLUMNS
-    return page_table(name, columns, rows, top)
-
-
-def total_ns_of(launches: Iterable[Launch]) -> int:
-    return sum(launch.piece.duration_ns for launch in launches)
-
-
-def times_of(launches: Sequence[Launch], whole_ns: int) -> Times:
-    """Return the durations of launches, and their share of the whole."""
-    totals = totals_of(launch.piece.duration_ns for launch in launches)
-    return Times(totals, 100 * totals.total_ns / whole_ns if whole_ns else None)
 
 
 def describe_tensors(tensors: Iterable[TensorFact]) -> str | None:

@@ -36,7 +36,7 @@ function drawTimeline(timeline) {
   const legend = makeElement("ul", { class: "legend beside" });
 
   function chooseIteration(number) {
-    iteration = timeline.iterations.find((each) => each.step === number)
+    iteration = timeline.iterations.find((each) => each.number === number)
       || nearestOf(timeline.iterations, number);
     bars = unpackBars(timeline, iteration);
     const rows = timeline.lanes.map(() => 0);
@@ -50,7 +50,7 @@ function drawTimeline(timeline) {
     const used = new Set(bars.map(([lane]) => lane));
     tops = tops.map((top, lane) => used.has(lane) ? top : null);
     chosen = -1;
-    picker.value = iteration.step;
+    picker.value = iteration.number;
     view.from = 0;
     view.to = iteration.total_ns;
     drawLegend();
@@ -141,7 +141,7 @@ function drawTimeline(timeline) {
 
   function drawPicture(width) {
     view.width = width;
-    svg = makePicture(width, height, `Timeline of iteration ${iteration.step}. ${KEYS_HELP}`,
+    svg = makePicture(width, height, `Timeline of iteration ${iteration.number}. ${KEYS_HELP}`,
                       { class: "timeline", tabindex: 0, role: "application" });
     fills = timeline.kinds.map((_, place) => makePattern(svg, place, colors[place]));
     content = makeShape("g");
@@ -204,7 +204,7 @@ function drawTimeline(timeline) {
     }));
   }
 
-  const numbers = timeline.iterations.map((each) => each.step);
+  const numbers = timeline.iterations.map((each) => each.number);
   const picker = makePicker(timeline);
   const place = makeElement("div");
 
@@ -215,7 +215,7 @@ function drawTimeline(timeline) {
 
   picker.addEventListener("change", () => open(Number(picker.value)));
   const move = (by) => {
-    const at = numbers.indexOf(iteration.step) + by;
+    const at = numbers.indexOf(iteration.number) + by;
     if (at >= 0 && at < numbers.length) open(numbers[at]);
   };
   open(timeline.landmarks.median);
@@ -233,7 +233,7 @@ function drawTimeline(timeline) {
 
 function nearestOf(iterations, number) {
   return iterations.reduce((best, each) =>
-    Math.abs(each.step - number) < Math.abs(best.step - number) ? each : best);
+    Math.abs(each.number - number) < Math.abs(best.number - number) ? each : best);
 }
 
 // A choice of the iterations, with how long each took.
@@ -242,7 +242,7 @@ function makePicker(timeline) {
   for (const [name, number] of Object.entries(timeline.landmarks))
     marks[number] = marks[number] ? `${marks[number]}, ${name}` : name;
   return makeElement("select", {}, ...timeline.iterations.map((each) =>
-    makeElement("option", { value: each.step },
-      [`${each.step}: ${formatTime(each.total_ns)}`, marks[each.step],
+    makeElement("option", { value: each.number },
+      [`${each.number}: ${formatTime(each.total_ns)}`, marks[each.number],
        each.disturbed ? `disturbed: ${each.disturbed}` : null].filter(Boolean).join(", "))));
 }

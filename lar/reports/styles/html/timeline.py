@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span, Step
+from lar.reports.styles.html.series import numbers_of
 
 # A browser draws so many without a delay; of more the shortest are left out.
 MOST_BARS = 6000
@@ -50,10 +52,10 @@ def timelines_of(profile: Profile) -> dict[str, Any] | None:
     """Return the bars of timed iterations: of all of them if they are not too many for a page, else
     of the median, the slowest, the quickest and some between. None if none took any time.
 
-    `iterations` has them in order as `{"step", "total_ns", "unit_ns", "left_out", "bars"}`; `bars`
-    are `pack_numbers` of what, the time since the start of the bar before, and the duration, in
-    units, where `whats` has `[lane, row, name, kind]`, all as places in the lists of those.
-    `landmarks` names some of them.
+    `iterations` has them in order as `{"number", "total_ns", "unit_ns", "left_out", "disturbed",
+    "bars"}`; `bars` are `pack_numbers` of what, the time since the start of the bar before, and the
+    duration, in units, where `whats` has `[lane, row, name, kind]`, all as places in the lists of
+    those. `landmarks` names some of the iterations.
     """
     steps = [step for step in profile.timed_steps() if step.duration_ns > 0]
     if not steps:
@@ -66,16 +68,23 @@ def timelines_of(profile: Profile) -> dict[str, Any] | None:
     chosen = choose_steps(profile, steps, landmarks.values())
     executions = group_by(profile.executions, lambda execution: execution.step)
     spans = spans_within(profile, chosen)
+    disturbed, numbers = disturbed_steps(profile), numbers_of(profile)
     places = Places()
     iterations = [
         iteration_of(
-            profile, step, executions.get(step.number, ()), spans.get(step.number, ()), places
+            profile,
+            numbers[step.number],
+            step,
+            executions.get(step.number, ()),
+            spans.get(step.number, ()),
+            places,
+            disturbed.get(step.number, ()),
         )
         for step in chosen
     ]
     return {
         "iterations": iterations,
-        "landmarks": {name: step.number for name, step in landmarks.items()},
+        "landmarks": {name: numbers[step.number] for name, step in landmarks.items()},
         "timed": len(steps),
         "names": list(places.names),
         "kinds": [kind for kind in ALL_KINDS if kind in places.kinds],
@@ -121,10 +130,12 @@ def choose_steps(profile: Profile, steps: Sequence[Step], landmarks: Iterable[St
 
 def iteration_of(
     profile: Profile,
+    number: int,
     step: Step,
     executions: Sequence[Execution],
     spans: Sequence[Span],
     places: Places,
+    causes: Sequence[str],
 ) -> dict[str, Any]:
     """Return the timeline of one step."""
     bars = bars_of(profile, step, executions, spans)
@@ -146,10 +157,11 @@ def iteration_of(
         numbers += (what, start - last, length)
         last = start
     return {
-        "step": step.number,
+        "number": number,
         "total_ns": step.duration_ns,
         "unit_ns": unit_ns,
         "left_out": max(0, left_out),
+        "disturbed": ", ".join(causes),
         "bars": pack_numbers(numbers),
     }
 

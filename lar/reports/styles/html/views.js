@@ -32,6 +32,9 @@ const views = {
                  + "greatest.");
     if (latency.disturbed.length)
       notes.push("The hollow ones were disturbed: a thread stood ready without a CPU.");
+    if (latency.loaded)
+      notes.push("An iteration is what a run prints; its step, in the timeline and where the time "
+                 + "went, has the loading of its item and the copy of its input too.");
     if (openIteration) notes.push("A click on a point shows the iteration in the timeline.");
     const choose = openIteration && ((number) => {
       openIteration(number);
