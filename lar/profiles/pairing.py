@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.comparison.graph import Graph, Node, name_of, region_of, results_of, sources_of
-from lar.comparison.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair
+from lar.comparison.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair, is_generic
 from lar.comparison.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds
 from lar.comparison.signatures import Signature, Values, family_of, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.layouts import block_of, fits_layout, plain_shape
 from lar.dumps.origins import SEPARATORS
 from lar.dumps.tensor_layouts import layouts_of
-from lar.profiles.operator_graph import OperatorGraph, graph_of
+from lar.profiles.operator_graph import COPY, OperatorGraph, graph_of
 from lar.records.profile import Profile, ProfiledOperator
 
 # What speaks for a pair, against 2 for operators that do the same.
@@ -32,7 +32,8 @@ SAME_MODULE = 1.0
 # Engines count what is fused into a product, or not; two products that differ by more are two.
 MOST_WORK_APART = 1.34
 
-NUMBER = re.compile(r"\[\d+\]")
+# What engines number anew in each session.
+NUMBER = re.compile(r"\[\d+\]|_token_\d+")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def pair_operators(
     pairs: list[OperatorPair] = []
     if all(any(each.writes for each in side) for side in sides):
         pairs = pair_by_graph(*map(make_graph, (baseline, experiment), kinds))
-    pairs += pair_by_names(sides, pairs)
+    pairs += pair_by_names(sides, kinds, pairs)
     left = [
         [number for number in range(len(side)) if number not in done]
         for side, done in zip(sides, places_in(pairs), strict=True)
@@ -94,24 +95,40 @@ def places_in(pairs: Iterable[OperatorPair]) -> tuple[set[int], set[int]]:
 
 
 def pair_by_names(
-    sides: tuple[Sequence[ProfiledOperator], Sequence[ProfiledOperator]],
+    sides: Sequence[Sequence[ProfiledOperator]],
+    kinds: Sequence[OperatorKinds],
     pairs: Iterable[OperatorPair],
 ) -> Iterator[OperatorPair]:
-    """Yield pairs of operators of one type whose name no other operator of their run has."""
+    """Yield pairs of operators of one type whose name no other operator of their run has.
+
+    Of operators in a graph they are those that the graph does not compare: what moves data or
+    holds it. What else it has not joined is not joined by its name.
+    """
     found = []
-    for side, done in zip(sides, places_in(pairs), strict=True):
-        names = [(each.type, NUMBER.sub("", each.name)) for each in side]
+    for side, known, done in zip(sides, kinds, places_in(pairs), strict=True):
+        names = [(each.type, name_of_operator(each)) for each in side]
         counts = Counter(names)
         found.append(
             {
                 name: place
-                for place, name in enumerate(names)
-                if counts[name] == 1 and place not in done
+                for place, (name, each) in enumerate(zip(names, side, strict=True))
+                if counts[name] == 1 and name[1] and place not in done
+                if not (each.writes and each.reads) or known.kinds.get(each.type.lower()) == "move"
             }
         )
     for name, place in found[0].items():
         if name in found[1]:
             yield OperatorPair((place,), (found[1][name],))
+
+
+def name_of_operator(operator: ProfiledOperator) -> str:
+    """Return a name that an operator has in each session: its own, or that of what it gives; empty
+    where it has none."""
+    name = NUMBER.sub("", operator.name)
+    if name == operator.name or not operator.writes:
+        return name
+    given = COPY.sub("", operator.writes[0])
+    return "" if is_generic(given) else given
 
 
 class ProfiledGraph(NamedTuple):

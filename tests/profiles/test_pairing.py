@@ -191,3 +191,19 @@ def test_profiles_without_operators(count: int) -> None:
     one = profile_of(*[operator_of("Relu", ["x"], "y", (4,))] * count)
     assert [each.is_joined for each in pair_operators(one, one)] == [True] * count
     assert [each.is_joined for each in pair_operators(one, profile_of())] == [False] * count
+
+
+def test_names_that_are_numbered_in_each_session_join_nothing() -> None:
+    def reorders(first: int, second: int) -> Profile:
+        return profile_of(
+            operator_of("Relu", ["data"], "a", IMAGE),
+            operator_of("ReorderOutput", ["a"], "x", IMAGE, name=f"ReorderOutput_token_{first}"),
+            operator_of("Relu", ["x"], "b", IMAGE),
+            operator_of("ReorderOutput", ["b"], "y", IMAGE, name=f"ReorderOutput_token_{second}"),
+            engine="onnxruntime",
+        )
+
+    pairs = pair_operators(reorders(7, 8), reorders(8, 7))
+    assert [(each.baseline, each.experiment) for each in pairs] == [
+        ((place,), (place,)) for place in range(4)
+    ]
