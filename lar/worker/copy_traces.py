@@ -34,13 +34,12 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     if len(traces) == 1:
         return traces[0]
     operators: list[ProfiledOperator] = []
-    places: dict[tuple[object, ...], int] = {}
     executions = ExecutionColumns()
     spans: list[Span] = []
     allocations: list[Allocation] = []
     threads: dict[int, str] = {}
     for copy, trace in enumerate(traces):
-        at = [place_in(operator, operators, places) for operator in trace.operators]
+        at = join_operators(operators, trace.operators)
         offset = copy * THREADS_OF_A_COPY
         threads[host_thread_of(copy)] = f"copy {copy}"
         threads |= {number + offset: f"copy {copy}: {it}" for number, it in trace.threads.items()}
@@ -76,24 +75,47 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     )
 
 
-def place_in(
-    operator: ProfiledOperator,
-    operators: list[ProfiledOperator],
-    places: dict[tuple[object, ...], int],
-) -> int:
-    """Return the place of an operator among those of all copies; a new one is added to them."""
-    facts = operator.inputs, operator.outputs
-    key = operator.id, operator.type, operator.name, operator.provider, *facts
-    place = places.get(key)
-    if place is None:
-        places[key] = len(operators)
-        operators.append(operator)
-        return places[key]
-    uses = [use for use in (operators[place].threads, operator.threads) if use is not None]
-    if uses:
-        use = reduce(ThreadUse.with_that_of, uses)
-        operators[place] = msgspec.structs.replace(operators[place], threads=use)
-    return place
+def join_operators(
+    operators: list[ProfiledOperator], more: Sequence[ProfiledOperator]
+) -> list[int]:
+    """Add the operators of another copy to those of all; return the place of each.
+
+    The same are those of one name, type and shapes. An engine may name what it adds to a graph anew
+    in each copy, as conversions of a layout: what is left is joined by its type and shapes, in the
+    order of execution.
+    """
+    unjoined = dict(enumerate(operators))
+    at: dict[int, int] = {}
+    for key_of in (named_key, unnamed_key):
+        known: dict[tuple[object, ...], list[int]] = {}
+        for place, operator in unjoined.items():
+            known.setdefault(key_of(operator), []).append(place)
+        for index, operator in enumerate(more):
+            places = known.get(key_of(operator))
+            if index not in at and places:
+                at[index] = place = places.pop(0)
+                operators[place] = with_use_of(unjoined.pop(place), operator)
+    for index, operator in enumerate(more):
+        if index not in at:
+            at[index] = len(operators)
+            operators.append(operator)
+    return [at[index] for index in range(len(more))]
+
+
+def named_key(operator: ProfiledOperator) -> tuple[object, ...]:
+    return operator.id, operator.name, *unnamed_key(operator)
+
+
+def unnamed_key(operator: ProfiledOperator) -> tuple[object, ...]:
+    return operator.type, operator.provider, operator.inputs, operator.outputs
+
+
+def with_use_of(operator: ProfiledOperator, other: ProfiledOperator) -> ProfiledOperator:
+    """Return an operator that used the threads as both did."""
+    uses = [use for use in (operator.threads, other.threads) if use is not None]
+    if not uses:
+        return operator
+    return msgspec.structs.replace(operator, threads=reduce(ThreadUse.with_that_of, uses))
 
 
 def moved_execution(each: Execution, at: Sequence[int], offset: int) -> Execution:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from lar.engines.driver import EngineTrace
-from lar.records.profile import Alignment, Allocation, Execution, Span, ThreadUse
+from lar.records.profile import (
+    Alignment,
+    Allocation,
+    Execution,
+    ProfiledOperator,
+    Span,
+    ThreadUse,
+)
 from lar.worker.copy_traces import host_thread_of, join_traces, names_of_threads
 from tests.profiles.synthetic import operator_of
 
@@ -61,6 +68,21 @@ def test_copies_have_threads_of_their_own_and_operators_in_common() -> None:
         "onnxruntime, copy 1",
     ]
     assert (found.dropped, found.thread_count) == (("parts",), 2)
+
+
+def test_operators_that_each_copy_names_anew_are_the_same() -> None:
+    """The order of execution says which is which: their names and numbers say nothing."""
+
+    def reorder(number: int, shape: tuple[int, ...]) -> ProfiledOperator:
+        return operator_of(f"Reorder_{number}", "ReorderOutput", shape, id=f"{number}")
+
+    small, large = (1, 4, 2, 2), (1, 4, 8, 8)
+    first = trace_of(CONV, reorder(7, small), reorder(8, large), reorder(9, small))
+    second = trace_of(CONV, reorder(9, small), reorder(7, large), reorder(8, small))
+    found = join_traces([first, second])
+    assert [each.id for each in found.operators] == ["conv", "7", "8", "9"]
+    copies = [[each.operator for each in found.executions if each.thread == it] for it in (1, 1001)]
+    assert sorted(copies[0]) == sorted(copies[1]) == [0, 1, 2, 3]
 
 
 def test_shapes_that_one_copy_alone_had_are_operators_of_their_own() -> None:
