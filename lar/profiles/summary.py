@@ -16,6 +16,7 @@ from lar.profiles.roofline import (
     savings_of,
     work_of,
 )
+from lar.profiles.thread_balance import describe_balance
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile
 
@@ -47,6 +48,7 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
     sentences = (
         *sentences_of_time(shown),
         *sentences_of_limit(shown),
+        describe_balance(profile),
         *sentences_of_tries(profile, found),
         describe_cost(profile).removesuffix("."),
         describe_disturbance(profile),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Literal
 
 from lar.profiles.devices import Extent
@@ -89,7 +88,7 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
     rows += [
         replace(
             row_of_group(group, group_by, total_ns),
-            threads=threads_of(profile, group),
+            threads=use_of(profile.operators[place] for place in places_in(group)),
             hardware=counts_of(profile, group[0].type) if group_by == "type" else None,
         )
         for group in groups.values()
@@ -98,11 +97,9 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
     return [replace(row, iterations=iterations) for row in rows]
 
 
-def threads_of(profile: Profile, group: Sequence[Launch]) -> ThreadUse | None:
-    """Return how the operators of a group used the engine's threads, None where it does not say."""
-    places = {launch.place for launch in group if launch.place is not None}
-    uses = [use for place in places if (use := profile.operators[place].threads) is not None]
-    return reduce(ThreadUse.with_that_of, uses) if uses else None
+def places_in(group: Sequence[Launch]) -> set[int]:
+    """Return the places of the operators that a group of launches is of."""
+    return {launch.place for launch in group if launch.place is not None}
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
