@@ -25,6 +25,6 @@ def describe_balance(profile: Profile) -> str:
     if share is None or share < LEAST_SHARE:
         return ""
     return (
-        f"in operators whose work is shared out, the calling thread waits {share:.0%} of the time for "
-        "the other threads"
+        f"in operators whose work is shared out, the calling thread waits {share:.0%} of the time "
+        "for the other threads"
     )

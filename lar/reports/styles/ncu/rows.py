@@ -12,6 +12,7 @@ from lar.profiles.hardware import counts_of
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
 from lar.profiles.roofline import Work, saving_ns, work_of
+from lar.profiles.thread_balance import use_of
 from lar.records.profile import HardwareCounts, Peak, Profile, Span, ThreadUse
 
 OUTSIDE = "outside the ranges"
