@@ -84,13 +84,16 @@ def measure_advice(settings: Settings) -> Outcome:
 
 
 def best_choice_of(result: TuneResult) -> str:
-    """Return the choice of the winner of a search that helps most, empty where none helps by more
-    than noise."""
+    """Return the choice of the winner of a search that helps most alone, empty where none helps by
+    more than noise."""
     winner = winner_of(result).candidate
     ratios = {
-        each.choice: each.ratio
-        for each in result.contributions
-        if each.model == winner.model and each.choice in winner.choices
+        each.candidate.choices[0]: each.difference.ratio
+        for each in result.ranking
+        if each.difference
+        and each.candidate.model == winner.model
+        and len(each.candidate.choices) == 1
+        and each.candidate.choices[0] in winner.choices
     }
     best = min(ratios, key=lambda choice: ratios[choice], default="")
     return best if best and ratios[best] < 1 - NOISE else ""

@@ -33,7 +33,6 @@ BOUNDS: Mapping[Bound, str] = {
     "cache": "{name} moves more than the main memory could, out of the caches",
     "latency": "{name} is far from the roofs of this machine, at {reached}: it is bound by latency",
 }
-NOTHING = "nothing to try: no other setting of {engine} is expected to make it faster here"
 
 
 def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
@@ -125,8 +124,14 @@ def sentences_of_tries(profile: Profile, found: Sequence[Recommendation]) -> Ite
     if settings:
         flags = [" ".join(each.flags) for each in settings[:MOST_TRIES]]
         yield f"to try: {', or '.join(flags)}, since {settings[0].text.rpartition('; ')[0]}"
-    elif profile.facts.engine:
-        yield NOTHING.format(engine=profile.facts.engine)
+    else:
+        yield describe_nothing(profile)
+
+
+def describe_nothing(profile: Profile) -> str:
+    """Return that no setting is suggested, in a sentence without its full stop."""
+    engine = profile.facts.engine or "the engine"
+    return f"nothing to try: no other setting of {engine} is expected to make it faster here"
 
 
 def format_ns(duration_ns: float) -> str:

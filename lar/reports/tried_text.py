@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lar.errors import printable
 from lar.profiles.recommendations import Recommendation
-from lar.profiles.summary import NOTHING
+from lar.profiles.summary import describe_nothing
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import Profile
 from lar.reports.bench_text import describe_outputs, format_bench
@@ -17,7 +17,7 @@ def format_nothing_tried(
     profile: Profile, found: Sequence[Recommendation], screen: Screen = PAPER
 ) -> list[str]:
     """Return the lines for a profile that no setting is suggested for: that, and the notes."""
-    texts = [NOTHING.format(engine=profile.facts.engine), *(each.text for each in found)]
+    texts = [describe_nothing(profile), *(each.text for each in found)]
     return [line for text in texts for line in screen.wrap(printable(text), "  ")]
 
 

@@ -312,6 +312,9 @@ class TestOnnxRuntime:
     def test_operators_too_short_to_be_divided_run_on_one_thread(self) -> None:
         (found,) = settings_of(self.on(ZEN, *[self.HEAVY] * 6, step=60))
         assert found.flags == ("--cpu-default",)
+        # One thread had nothing to do, and is waited for all the same.
+        idle = self.on(ZEN, *[self.HEAVY] * 6, step=60, threads=1)
+        assert flags_of(idle) == ["--cpu-default"]
 
     def test_threads_that_spin_are_noted_where_others_compute(self) -> None:
         profile = self.on(INTEL, cpu=CpuUse(2, 110.0, 100.0))

@@ -142,7 +142,9 @@ def test_it_stands_on_top_of_what_a_person_reads(
     else:
         roles = ["baseline: ", "exp: "] if count == 2 else [""]
         for role in roles:
-            assert lines.pop(0).startswith(f"{role}{BEGINNING}")
+            first = lines.pop(0)
+            assert first.startswith(f"{role}{BEGINNING}")
+            assert "Profiling cost +30.0 %: " in first
             assert lines.pop(0) == ""
         assert BEGINNING in names["html"].read_text()
     assert BEGINNING not in names["csv"].read_text()

@@ -88,6 +88,15 @@ class Work:
         taken = (MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, CPU_DEFAULT)
         return tuple(each.key for each in taken if each.is_given(self.given))
 
+    @property
+    def thread_count(self) -> int:
+        """How many threads the engine was given: by itself as many as there are cores. A profile
+        counts those that had work, and short operators leave some without."""
+        if CPU_DEFAULT.is_given(self.given):
+            return 1
+        given = MULTITHREAD.of(self.given) or MULTITHREAD_DEFAULT.of(self.given)
+        return given or len(self.site.cores)
+
     def lowered_defaults(self) -> Iterator[Prospect]:
         """Yield the defaults that the run has turned off, although they usually help."""
         level = GRAPH_OPTIMIZATION_LEVEL.of(self.given)
@@ -111,7 +120,7 @@ class Work:
     def threads(self) -> Iterator[Prospect]:
         """Yield all cores where the run was given fewer, and one where operators are too short to
         be divided."""
-        now, cores = self.facts.threads or 1, len(self.site.cores)
+        now, cores = self.thread_count, len(self.site.cores)
         if THREAD.is_given(self.given):
             return
         idle = self.shown.idle_cpus
@@ -178,7 +187,7 @@ class Work:
     def busy_machine(self) -> Iterator[Prospect]:
         """Yield a note on threads that spin where other processes need the CPUs. It is no setting
         to try: iterations that nothing disturbs are slower without."""
-        cpu, now = self.facts.cpu, self.facts.threads or 1
+        cpu, now = self.facts.cpu, self.thread_count
         if cpu.system_percent is None or cpu.process_percent is None or now < 2 or not cpu.count:
             return
         if NO_SPINNING.is_given(self.given):

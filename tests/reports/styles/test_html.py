@@ -161,7 +161,7 @@ def test_what_is_not_known_is_not_told() -> None:
     for name in ("cost of profiling", "clocks", "peak memory", "measured peak", "batch"):
         assert f"{name}</th>" not in text
     assert "Nothing that it was asked for" in text
-    assert "N/A: no figure of this profile" in text
+    assert "N/A: no figure of this profile speaks for one" in text
 
 
 def test_names_are_escaped() -> None:

@@ -41,7 +41,7 @@ VIEWS = (
     Section(
         "recommendations",
         "Recommendations",
-        "Each rests on a figure of this profile beyond the limit of its rule.",
+        "Each rests on a figure of this profile, and fits its machine; the most promising first.",
     ),
     Section("latency", "Iterations", "How long each timed iteration took."),
     Section("breakdown", "Where the time went", "The parts sum to the iteration exactly."),
@@ -122,7 +122,10 @@ def format_profile_page(
     """Return the page; the figures are for its script."""
     found = recommendations_for(profile)
     overview = (format_summary(profile, found), format_cards(profile), format_overview(profile))
-    words = {"overview": "".join(overview), "recommendations": format_recommendations(found)}
+    words = {
+        "overview": "".join(overview),
+        "recommendations": format_recommendations(profile, found),
+    }
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
     scripts = [read_resource(__name__, name) for name in SCRIPTS]
     return format_page(f"{title}: profile", title, sections, figures, scripts)

@@ -10,7 +10,7 @@ from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
-from lar.profiles.summary import summarize
+from lar.profiles.summary import describe_nothing, summarize
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
@@ -155,6 +155,10 @@ def format_summary(profile: Profile, found: Sequence[Recommendation]) -> str:
     return f"<p class=summary>{escape(printable(text))}</p>" if text else ""
 
 
-def format_recommendations(found: Sequence[Recommendation]) -> str:
-    items = format_list(printable(each.text) for each in found)
-    return items or "<p>N/A: no figure of this profile is beyond the limit of a rule.</p>"
+def format_recommendations(profile: Profile, found: Sequence[Recommendation]) -> str:
+    if not profile.timed_executions():
+        return "<p>N/A: no figure of this profile speaks for one.</p>"
+    # A note, as on larger batches, names no setting that makes this run faster.
+    has_setting = any(each.choice is not None for each in found)
+    nothing = "" if has_setting else f"<p>{escape(printable(describe_nothing(profile)))}</p>"
+    return nothing + format_list(printable(each.text) for each in found)
