@@ -30,7 +30,7 @@ import re
 import tempfile
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import prod
 from pathlib import Path
@@ -45,7 +45,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
-from lar.records.columns import ExecutionColumns
+from lar.records.columns import ExecutionColumns, SpanColumns
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -152,6 +152,8 @@ class RawProfile(NamedTuple):
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
+BYTES_AT_ONCE = 1 << 20
+BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
 TENSORS = msgspec.json.Decoder(Tensors)
 
 
@@ -163,12 +165,86 @@ def decode_raw(data: bytes, name: str) -> RawProfile:
     """
     if not data.strip():
         raise UsageError("the profile is empty", "make it again", subject=name)
+    return profile_in(decode_events(data, name))
+
+
+def read_raw(path: str) -> RawProfile:
+    """Return what is in a file of runs that came one after the other on a CPU. Of the nodes of the
+    runs after the first, each is there once: `nodes_by_run` reads all, some at a time.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    load: list[RawEvent] = []
+    runs: list[RawRun] = []
+    known: set[tuple[object, ...]] = set()
+    for run in runs_in(events_in(path), load.append):
+        new = [node for node in run.nodes if fingerprint_of(node.event) not in known]
+        known.update(fingerprint_of(node.event) for node in new)
+        runs.append(run if not runs else run._replace(nodes=tuple(new)))
+    return RawProfile(tuple(load), tuple(runs))
+
+
+def nodes_by_run(path: str) -> Iterator[tuple[NodeEvent, ...]]:
+    """Yield the nodes of each run that a file holds, as `read_raw` counts them."""
+    for run in runs_in(events_in(path), lambda event: None):
+        yield run.nodes
+
+
+def runs_in(events: Iterable[RawEvent], load: Callable[[RawEvent], object]) -> Iterator[RawRun]:
+    """Yield the runs, each of which follows its nodes; `load` takes what came before them."""
+    nodes: list[RawEvent] = []
+    for event in events:
+        if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+            nodes.append(event)
+        elif event.cat == "Session" and event.name == RUN:
+            own = [each for each in nodes if event.ts <= each.ts <= event.ts + event.dur]
+            yield run_of(event, [(each, []) for each in own])
+            nodes.clear()
+        elif event.cat == "Session" and event.name != INNER:
+            load(event)
+
+
+def events_in(path: str) -> Iterator[RawEvent]:
+    """Yield the events in a file.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    for piece in pieces_of_list(path):
+        yield from decode_events(piece, path)
+
+
+def pieces_of_list(path: str) -> Iterator[bytes]:
+    """Yield JSON lists of some events each, of which the file has one on each line."""
+    with open(path, "rb") as file:
+        held = file.read(BYTES_AT_ONCE).lstrip().removeprefix(b"[")
+        while piece := file.read(BYTES_AT_ONCE):
+            held += piece
+            done, between, rest = held.rpartition(BETWEEN_EVENTS)
+            if between:
+                yield b"[" + done + b"}]"
+                held = b"{" + rest
+        yield b"[" + held
+
+
+def fingerprint_of(event: RawEvent) -> tuple[object, ...]:
+    """Return what an event's operator is known by."""
+    args = event.args
+    return *key_of(event), bytes(args.input_type_shape), bytes(args.output_type_shape)
+
+
+def decode_events(data: bytes, name: str) -> list[RawEvent]:
+    """Return the events in a list; `name` is for messages.
+
+    Raises:
+        UsageError: it is truncated, foreign or damaged.
+    """
     try:
         try:
-            events = DECODER.decode(data)
+            return DECODER.decode(data)
         except msgspec.DecodeError:
-            events = DECODER.decode(NAMES.sub(escape_name, data))
-        return profile_in(events)
+            return DECODER.decode(NAMES.sub(escape_name, data))
     except msgspec.ValidationError as error:
         why = str(error).lower()
         raise UsageError(
@@ -395,8 +471,7 @@ class OperatorTable:
 
     def place_of(self, event: RawEvent) -> int:
         """Return the index of an execution's operator."""
-        shapes = bytes(event.args.input_type_shape), bytes(event.args.output_type_shape)
-        key = (*key_of(event), *shapes)
+        key = fingerprint_of(event)
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self.operators)
@@ -713,16 +788,18 @@ class RunEvents:
         self.device = device
         self.on_device = not device.startswith("cpu")
         self.executions = ExecutionColumns()
-        self.spans: list[Span] = []
+        self.spans = SpanColumns()
         self.threads: dict[int, str] = {}
         self.dropped: list[str] = [NO_PARTS]
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}
 
-    def add_runs(self, runs: Sequence[TimedRun]) -> None:
-        """Add what is in runs, in the order of time."""
-        for run in runs:
-            for node in run.raw.nodes:
+    def add_runs(
+        self, runs: Sequence[TimedRun], nodes: Iterable[Sequence[NodeEvent]] | None = None
+    ) -> None:
+        """Add what is in runs, in the order of time; `nodes` are those of each run."""
+        for run, own in zip(runs, nodes or (run.raw.nodes for run in runs), strict=False):
+            for node in own:
                 self._add_node(run, node)
         self.executions.sort_by_start()
 
@@ -791,21 +868,19 @@ class RunEvents:
         for each, thread in zip(node.kernels, streams, strict=True):
             args = each.args
             is_copy = args.grid_x in ("", NO_GRID)
-            self.spans.append(
-                Span(
-                    category="memcpy" if is_copy else "kernel",
-                    name=each.name,
-                    start_ns=each.start_ns + offset,
-                    end_ns=each.end_ns + offset,
-                    thread=thread,
-                    step=run.step.number,
-                    warmup=run.step.warmup,
-                    operator=place,
-                    device=self.device,
-                    stream=int(args.stream) if args.stream.isdigit() else None,
-                    grid=None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
-                    block=None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
-                )
+            self.spans.add(
+                each.start_ns + offset,
+                each.end_ns + offset,
+                run.step.number,
+                category="memcpy" if is_copy else "kernel",
+                name=each.name,
+                thread=thread,
+                warmup=run.step.warmup,
+                operator=place,
+                device=self.device,
+                stream=int(args.stream) if args.stream.isdigit() else None,
+                grid=None if is_copy else triple_of(args.grid_x, args.grid_y, args.grid_z),
+                block=None if is_copy else triple_of(args.block_x, args.block_y, args.block_z),
             )
 
     def _add_span(
@@ -820,20 +895,18 @@ class RunEvents:
         kinds: tuple[str | None, str | None] = (None, None),
     ) -> None:
         outputs = self.table.operators[place].outputs
-        self.spans.append(
-            Span(
-                category=category,
-                name=name,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                thread=thread,
-                step=run.step.number,
-                warmup=run.step.warmup,
-                operator=place,
-                size_bytes=None if category == "runtime" else bytes_of(outputs),
-                source_kind=kinds[0],
-                destination_kind=kinds[1],
-            )
+        self.spans.add(
+            start_ns,
+            end_ns,
+            run.step.number,
+            category=category,
+            name=name,
+            thread=thread,
+            warmup=run.step.warmup,
+            operator=place,
+            size_bytes=None if category == "runtime" else bytes_of(outputs),
+            source_kind=kinds[0],
+            destination_kind=kinds[1],
         )
 
 
@@ -951,29 +1024,31 @@ class SessionProfiler:
         driver, session = self.driver, self.driver.session
         began_ns = session.get_profiling_start_time_ns()
         file = session.end_profiling()
-        data = Path(file).read_bytes()
-        if not data.rstrip().endswith(b"]"):  # it does not say so itself
+        if not ends_as_list(file):  # it does not say so itself
             raise LarError(
                 "ONNX Runtime could not write the whole of its profile", "make room on the disk"
             )
         settings = driver.spec.settings
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
-        raw = decode_raw(data, file)
+        on_host = driver.facts().device.startswith("cpu")
+        raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes(), file)
         graph, unknown = self.read_graph()
         dropped = [*unknown, *cut_of(raw, len(self.calls))]
         offset, error = align_runs(raw.runs, self.calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
         events = RunEvents(table, driver.facts().device)
-        events.add_runs(place_runs(raw.runs, self.calls, offset))
+        runs = place_runs(raw.runs, self.calls, offset)
+        events.add_runs(runs, nodes_by_run(file) if on_host else None)
         others = events.add_busy_threads()
         executions = events.executions
         steps = [call.step for call in self.calls]
         with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
+        events.spans.add_all(load_spans(raw.load, offset))
         return EngineTrace(
             operators=events.operators(),
             executions=executions,
-            spans=(*load_spans(raw.load, offset), *events.spans),
+            spans=events.spans,
             allocations=allocations_of(executions, steps, table) if with_memory else (),
             threads=events.threads,
             thread_count=1 + others,
@@ -981,6 +1056,14 @@ class SessionProfiler:
             dropped=(*events.dropped, *dropped),
             raw_file=file,
         )
+
+
+def ends_as_list(path: str) -> bool:
+    """Return whether a file ends as a JSON list does."""
+    with open(path, "rb") as file:
+        size_bytes = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size_bytes - 100))
+        return file.read().rstrip().endswith(b"]")
 
 
 def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, list[str]]:
