@@ -20,7 +20,7 @@ import msgspec
 
 from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import facts_with_zero_at, with_zero_at
-from lar.profiles.packed_file import is_packed_name, open_json, write_pieces
+from lar.profiles.packed_file import is_better_packed, open_json, write_pieces
 from lar.profiles.trace_events import events_of
 from lar.profiles.trace_file import (
     BYTES_AT_ONCE,
@@ -110,7 +110,7 @@ def write_with(
     descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
     try:
         with open(descriptor, "wb") as file:
-            write_pieces(file, pieces, packed=is_packed_name(place))
+            write_pieces(file, pieces, packed=is_better_packed(place))
         os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
         os.replace(temporary, place)
     except BaseException:

@@ -27,12 +27,16 @@ def is_packed_name(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).endswith(".gz")
 
 
-def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool = False) -> None:
-    """Write JSON into an empty file, in gzip if it is to be or `LARGEST_PLAIN_BYTES` are too few.
+def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | None = None) -> None:
+    """Write JSON into an empty file, in gzip or not; if that is not said, where the JSON is larger
+    than `LARGEST_PLAIN_BYTES`.
 
     Raises:
         OSError: it cannot be written.
     """
+    if packed is False:
+        file.writelines(pieces)
+        return
     waiting: list[bytes] = []
     size_bytes, rest = 0, iter(pieces)
     for piece in rest:
@@ -47,6 +51,18 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool = Fal
                     archive.write(other)
             return
     file.writelines(waiting)
+
+
+def is_better_packed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is in gzip, or should be when it is written again.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        if is_packed_name(path) or is_packed(file.read(len(MAGIC))):
+            return True
+        return file.seek(0, os.SEEK_END) > LARGEST_PLAIN_BYTES
 
 
 def pack(text: str) -> bytes:

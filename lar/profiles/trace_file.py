@@ -94,14 +94,17 @@ class SchemaOnly(msgspec.Struct):
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
 
 
-def write_profile(profile: Profile, path: str | Path) -> None:
-    """Write a profile.
+def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
+    """Write a profile, in gzip or not; if that is not said, a large one is, and one whose name ends
+    in `.gz`.
 
     Raises:
         OSError: the file cannot be written.
     """
+    if packed is None and is_packed_name(path):
+        packed = True
     with open(path, "wb") as file:
-        write_pieces(file, pieces_of(profile), packed=is_packed_name(path))
+        write_pieces(file, pieces_of(profile), packed=packed)
 
 
 def encode_profile(profile: Profile) -> bytes:

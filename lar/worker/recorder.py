@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy as copy_of
 from dataclasses import replace
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -230,7 +231,8 @@ class Recorder(Silent):
                 profile = self.profile_of(spec, driver, trace, batch)
                 if named := spans_of_patterns(profile, patterns):
                     profile = replace(profile, spans=(*profile.spans, *named))
-                write_profile(profile, written[option.key])
+                # The parent writes it again, with what only that knows, and packs it then.
+                write_profile(profile, written[option.key], packed=False)
         if PROFILE_RAW.key in written:
             place = written[PROFILE_RAW.key]
             if trace.raw_file:
@@ -314,7 +316,8 @@ class CpuMeter:
     """
 
     def __init__(self) -> None:
-        self._timed: list[tuple[float, ...]] = []
+        self._first: tuple[float, ...] = ()
+        self._later: tuple[float, ...] = ()  # the sums over all but the first
         self.begin_iteration()
 
     def begin_iteration(self) -> None:
@@ -323,15 +326,19 @@ class CpuMeter:
     def end_iteration(self, *, timed: bool) -> None:
         if timed:
             pairs = zip(read_times(), self._began, strict=True)
-            self._timed.append(tuple(now - before for now, before in pairs))
+            taken = tuple(now - before for now, before in pairs)
+            if not self._first:
+                self._first = taken
+            else:
+                self._later = tuple(map(add, self._later or (0.0,) * len(taken), taken))
 
     def percents(self) -> tuple[float | None, float | None]:
         """Return those of the process, of one core, and of the machine, of all cores; None if the
         iterations were too short."""
-        counted = self._timed[1:] or self._timed
+        counted = self._later or self._first
         if not counted:
             return None, None
-        elapsed, process, busy, every = (sum(values) for values in zip(*counted, strict=True))
+        elapsed, process, busy, every = counted
         if elapsed < SHORTEST_CPU_SECONDS:
             return None, None
         return 100 * process / elapsed, 100 * busy / every if every else None

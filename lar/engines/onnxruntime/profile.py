@@ -152,7 +152,7 @@ class RawProfile(NamedTuple):
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
-BYTES_AT_ONCE = 1 << 20
+BYTES_AT_ONCE = 1 << 17
 BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
 TENSORS = msgspec.json.Decoder(Tensors)
 

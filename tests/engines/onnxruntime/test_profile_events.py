@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from onnx import helper
 
+from lar.engines.onnxruntime import profile
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
     TYPES,
@@ -36,13 +39,48 @@ def event(name: str, category: str, ts: int, dur: int, **args: Any) -> dict[str,
 
 
 def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> dict[str, Any]:
-    given = {"op_name": name.capitalize(), "provider": f"{provider}ExecutionProvider"}
+    given: dict[str, Any] = {
+        "op_name": name.capitalize(),
+        "provider": f"{provider}ExecutionProvider",
+    }
     shapes = {"input_type_shape": [{"float": [2, 3]}], "output_type_shape": [{"float": [2]}]}
-    return event(f"{name}_kernel_time", "Node", ts, dur, node_index="0", **given, **shapes, **args)
+    given |= {"node_index": "0"} | shapes | args
+    return event(f"{name}_kernel_time", "Node", ts, dur, **given)
 
 
 def raw_of(*events: dict[str, Any]) -> RawProfile:
     return decode_raw(json.dumps(events).encode(), "raw.json")
+
+
+def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "BYTES_AT_ONCE", 300)
+    events = [event("session_initialization", "Session", 0, 90)]
+    for at in range(1000, 9000, 1000):
+        events += [
+            node('odd "name"', at + 5, 2, op_name="Odd"),
+            node("mul", at + 8, 3, output_type_shape=[{"float": [at // 4000]}]),
+            event("SequentialExecutor::Execute", "Session", at + 4, 8),
+            event("model_run", "Session", at + 3, 10),
+        ]
+    events.append(node("add", 9005, 2))  # its run was cut
+    lines = ",\n".join(json.dumps(each) for each in events).replace('\\"', '"')
+    # As the engine writes it: names as they are, an event on each line.
+    lines = re.sub(
+        r'"name": "(.*?)", "cat": (.*), "args": {', r'"cat": \2, "name" :"\1","args" : {', lines
+    )
+    path = tmp_path / "raw.json"
+    path.write_text(f"[\n{lines}\n]\n")
+    whole, read = decode_raw(path.read_bytes(), "raw.json"), profile.read_raw(str(path))
+    assert read.load == whole.load
+    assert [run.nodes for run in whole.runs] == [*profile.nodes_by_run(str(path))]
+    assert [run._replace(nodes=()) for run in read.runs] == [
+        run._replace(nodes=()) for run in whole.runs
+    ]
+    # Of the later runs, the nodes that had not been there with these shapes.
+    found = [[each.event.node for each in run.nodes] for run in read.runs]
+    assert found == [['odd "name"', "mul"], [], [], ["mul"], [], [], [], ["mul"]]
 
 
 def test_nodes_belong_to_the_run_around_them() -> None:
