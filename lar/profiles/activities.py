@@ -107,7 +107,7 @@ def host_activities_of(profile: Profile) -> list[HostActivity]:
         if (dispatch := each.dispatch) is not None:
             drafts.setdefault(each.host_thread, []).append((each, True, *dispatch))
         if not profile.on_device:
-            drafts.setdefault(each.thread, []).append((each, False, *each.computation))
+            drafts.setdefault(each.thread, []).append((each, False, *each.work))
     activities: list[HostActivity] = []
     for thread, own in drafts.items():
         places = nest_intervals([(start, end) for _, _, start, end in own])

@@ -172,7 +172,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     phases = group_by((it for it in profile.spans if it.category == "phase"), lambda it: it.name)
     host = dispatch_intervals(profile)
     if not profile.on_device:
-        host += [each.computation for each in profile.executions]
+        host += [each.work for each in profile.executions]
     merged = {
         DATA_LOADER: merge_spans(phases.get("dataloader", ())),
         CPU_EXEC: merge_intervals(host),

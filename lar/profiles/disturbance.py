@@ -40,7 +40,7 @@ CAUSES: Mapping[str, str] = {
 }
 
 
-def noise_of(warmup: Samples, samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
+def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
     """Return what disturbed the timed iterations of a run, by the numbers of their steps.
 
     `copies` of a model that run at once number their iterations in turn.
@@ -50,7 +50,7 @@ def noise_of(warmup: Samples, samples: Samples, copies: int = 1) -> tuple[StepNo
     for cause, places in causes_of(samples).items():
         for place in places:
             causes.setdefault(place, []).append(cause)
-    counts = [len(warmup.of_runner(runner).end_to_end) for runner in range(copies)]
+    counts = [0] * copies
     found = []
     for place, wait in enumerate(waits):
         runner = samples.runner[place] if samples.runner else 0

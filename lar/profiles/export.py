@@ -115,7 +115,7 @@ def step_slices(profile: Profile) -> list[Slice]:
         Slice(
             HOST,
             thread,
-            f"ProfilerStep#{step.number}",
+            step.trace_name,
             "profiler_step",
             *step.interval,
             {"warmup": step.warmup},
@@ -365,8 +365,10 @@ class PluginEvents:
             ]
             thread = busiest if are_within_steps(outer, steps) else self.free
             for step in steps:
-                name = f"ProfilerStep#{step.number}"
-                yield PLUGIN.complete(name, "user_annotation", HOST, thread, step.interval, {})
+                times_ns = step.interval
+                yield PLUGIN.complete(
+                    step.trace_name, "user_annotation", HOST, thread, times_ns, {}
+                )
 
     def of_operators(self) -> Iterator[Event]:
         """Yield the operators on the host; their `External id` is their position after 1."""

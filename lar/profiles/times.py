@@ -1,6 +1,7 @@
 """The times that reports speak of: what an operator takes, and what a step consists of.
 
-An operator has three times. While it waits, it works for nobody: only `wall` has that.
+An operator has three times. While it waits, it works for nobody: only `wall` has that. Where the
+thread that computes is the one that dispatches, it waits for nothing.
 
     dispatch   wait      compute
     |--------|........|-----------|

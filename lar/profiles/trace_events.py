@@ -88,10 +88,9 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
     for step in profile.steps:
         steps[step.number] = number = next(numbers)
         args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
-        name = f"ProfilerStep#{step.number}"
         # The steps of copies that ran at once stand on lines of their own.
         line = step.copy * THREADS_OF_A_COPY
-        yield OWN.complete(name, "profiler_step", 0, line, step.interval, args)
+        yield OWN.complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
     yield from events_of_spans(profile, numbers, steps)
     for execution in profile.executions:
         yield from events_of_execution(profile, execution, numbers, steps)

@@ -19,7 +19,7 @@ An operator's execution is an event of category `cpu_op` and up to three of `op_
                    copies have steps on threads 1000, 2000 and so on; hardware counters;
                    a machine has instruction_sets; operators have the tensors that they read and
                    write; the events stand last, a large file is in gzip; noise of the
-                   timed iterations
+                   timed iterations, which are numbered from 0, those of the warm-up below 0
 """
 
 from __future__ import annotations
@@ -306,6 +306,25 @@ class EventRecords:
                 dispatch_thread=thread,
             )
 
+    def _number_from_zero(self, facts: ProfileFacts) -> ProfileFacts:
+        """Number the iterations of a file of an earlier lar, which counted the warm-up's with the
+        others, and return the facts with these numbers."""
+        if not any(step.warmup and step.number >= 0 for step in self.steps):
+            return facts
+        ordered = sorted(self.steps, key=lambda step: step.number)
+        timed = [step.number for step in ordered if not step.warmup]
+        warmup = [step.number for step in ordered if step.warmup]
+        numbers: dict[int | None, int] = {old: new for new, old in enumerate(timed)}
+        numbers |= {old: -1 - new for new, old in enumerate(warmup)}
+        replace = msgspec.structs.replace
+        self.steps = [replace(step, number=numbers[step.number]) for step in self.steps]
+        self.executions = [
+            replace(each, step=numbers.get(each.step, each.step)) for each in self.executions
+        ]
+        self.spans = [replace(it, step=numbers.get(it.step, it.step)) for it in self.spans]
+        noise = tuple(replace(it, step=numbers.get(it.step, it.step)) for it in facts.noise)
+        return replace(facts, noise=noise)
+
     def profile_of(self, file: TraceFile) -> Profile:
         """Return the profile that a file with these events holds.
 
@@ -325,8 +344,9 @@ class EventRecords:
         if twice := [number for number, times in numbers.items() if times > 1]:
             raise ValueError(f"two iterations are number {twice[0]}")
         raw = bytes(file.engineRaw)
+        facts = self._number_from_zero(file.facts)
         profile = Profile(
-            facts=file.facts,
+            facts=facts,
             operators=tuple(file.ops),
             steps=tuple(self.steps),
             executions=tuple(self.executions),

@@ -116,8 +116,12 @@ class ProfiledOperator(
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One iteration of one copy of the model; warm-up iterations come first and are numbered with
-    the others."""
+    """One iteration of one copy of the model, with the loading of its item and the copy of its
+    input where it has its own.
+
+    Timed iterations are numbered from 0, as a run prints them. The numbers of warm-up iterations
+    lie below 0: that of the first is -1, of the second -2.
+    """
 
     number: int
     start_ns: int
@@ -132,6 +136,16 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+    @property
+    def title(self) -> str:
+        """What the run calls it: `iteration 0`, and `warm-up 0`."""
+        return f"warm-up {-1 - self.number}" if self.number < 0 else f"iteration {self.number}"
+
+    @property
+    def trace_name(self) -> str:
+        """Its name in traces."""
+        return f"Warmup#{-1 - self.number}" if self.number < 0 else f"ProfilerStep#{self.number}"
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
@@ -170,6 +184,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     def computation(self) -> Interval:
         """The begin and end of what follows the wait."""
         return self.start_ns + (self.wait_ns or 0), self.end_ns
+
+    @property
+    def work(self) -> Interval:
+        """The begin and end of what kept its thread busy: its computation or, where no other thread
+        dispatched it, all of it, since what stands before its computation is its dispatch then."""
+        return self.interval if self.dispatch is None else self.computation
 
     @property
     def dispatch(self) -> Interval | None:
@@ -575,8 +595,9 @@ class Profile:
 
     def host_ns(self, execution: Execution) -> int:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
-        computation too; what is both counts once, and what it waits does not count."""
-        own = [] if self.on_device else [execution.computation]
+        computation too; what is both counts once, and what it waits for its thread or for others
+        does not count."""
+        own = [] if self.on_device else [execution.work]
         if (dispatch := execution.dispatch) is not None:
             own.append(dispatch)
         if len(own) < 2:

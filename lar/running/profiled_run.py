@@ -166,7 +166,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         peak_memory_bytes=result.peak_memory_bytes,
         cost=cost_of(result),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
-        noise=noise_of(result.warmup, result.samples, result.spec.runners),
+        noise=noise_of(result.samples, result.spec.runners),
     )
     operators = msgspec.json.decode(trace.ops, type=tuple[ProfiledOperator, ...])
     model = Path(result.spec.model)

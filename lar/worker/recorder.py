@@ -79,8 +79,10 @@ class Recorder(Silent):
 
     @property
     def next_step(self) -> int:
-        """The number of the iteration that comes next."""
-        return self.recorded * self.copies + self.runner
+        """The number of the iteration that comes next: timed ones count from 0 on, those of the
+        warm-up from -1 down."""
+        number = self.recorded * self.copies + self.runner
+        return -1 - number if self.warmup else number
 
     def beside(self, runner: int) -> Recorder:
         """Return the recorder of another copy."""
@@ -112,7 +114,7 @@ class Recorder(Silent):
         with self.phase("warmup"):
             yield
         for each in everyone:
-            each.warmup = False
+            each.warmup, each.recorded = False, 0
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
         while True:
@@ -292,7 +294,7 @@ class Recorder(Silent):
                 dropped=trace.dropped,
             ),
             operators=trace.operators,
-            steps=tuple(sorted(self.steps, key=lambda step: step.number)),
+            steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),
             executions=trace.executions,
             spans=spans,
             counters=tuple(sorted(self.counters, key=lambda sample: sample.at_ns)),

@@ -21,7 +21,7 @@ from lar.records.profile import (
     Span,
     Step,
 )
-from tests.profiles.synthetic import HOST, WORKER, operator_of
+from tests.profiles.synthetic import HOST, WORKER, number_of, operator_of
 
 # The types of a layer's operators: how long one takes in microseconds, the operations in each of
 # them, the bytes in each of them, the algorithm.
@@ -60,8 +60,9 @@ def profile_of_layers(
     steps, executions, spans, counters = [], [], [], []
     allocations: list[Allocation] = []
     at = 1_000_000
-    for number in range(warmup + iterations):
-        is_warmup = number < warmup
+    for position in range(warmup + iterations):
+        is_warmup = position < warmup
+        number = number_of(position, warmup)
         start = at
         copied = start + 30_000
         at, dispatched = copied, copied
@@ -76,7 +77,7 @@ def profile_of_layers(
                     *(dispatched, dispatched + 2000, HOST, is_warmup),
                 )
             )
-            if number == warmup:
+            if number == 0:
                 allocations.append(Allocation(at, 1 << 20, place, 4096 * place, "cpu", "engine"))
                 if place >= 2:
                     allocations.append(
@@ -104,8 +105,8 @@ def profile_of_layers(
             ("head", "orange", halves[1], halves[2]),
         ):
             spans.append(span_of("user_annotation", name, a, b, WORKER, color=color, **given))
-        counters.append(CounterSample("rss", start, 120e6 + 1e6 * number))
-        counters.append(CounterSample("rss", end, 121e6 + 1e6 * number))
+        counters.append(CounterSample("rss", start, 120e6 + 1e6 * position))
+        counters.append(CounterSample("rss", end, 121e6 + 1e6 * position))
         at = end + 5000
     return Profile(
         facts=ProfileFacts(

@@ -28,6 +28,11 @@ def operator_of(
     return ProfiledOperator(name=name, type=type, **given)  # type: ignore[arg-type]
 
 
+def number_of(place: int, warmup: int) -> int:
+    """The number of an iteration: timed ones count from 0, those of the warm-up from -1 down."""
+    return place - warmup if place >= warmup else -1 - place
+
+
 def profile_of_times(
     types: Mapping[str, str],
     times_us: Sequence[Mapping[str, int]],
@@ -45,10 +50,11 @@ def profile_of_times(
     operators = [operator_of(name, type) for name, type in types.items()]
     places = {name: index for index, name in enumerate(types)}
     steps, executions, spans = [], [], []
-    for number, times in enumerate(times_us):
-        start = 1_000_000 + number * step_us * 1000
+    for place, times in enumerate(times_us):
+        start = 1_000_000 + place * step_us * 1000
         end = start + step_us * 1000
-        is_warmup = number < warmup
+        is_warmup = place < warmup
+        number = number_of(place, warmup)
         steps.append(Step(number, start, end, is_warmup))
         at, dispatched = start + 2000, start
         for name, us in times.items():

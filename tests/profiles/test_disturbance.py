@@ -55,11 +55,11 @@ def run_of(
 def test_the_run_and_the_profile_count_the_same_iterations() -> None:
     times, waits = (0.01,) * 6, (0.004, 0.0, 0.0006, None, 0.00005, 0.0004)
     samples = Samples(end_to_end=times, queue_delay=waits)
-    noise = noise_of(Samples(end_to_end=(0.01, 0.01)), samples)
-    assert [each.step for each in noise] == [2, 3, 4, 5, 6, 7]
+    noise = noise_of(samples)
+    assert [each.step for each in noise] == [0, 1, 2, 3, 4, 5]
     assert [each.waiting_ns for each in noise][:4] == [4_000_000, 0, 600_000, None]
     disturbed = [each.step for each in noise if each.causes]
-    assert disturbed == [2, 4]
+    assert disturbed == [0, 2]
     spec = RunSpec(model="m.mge", engine="megengine", driver="lite")
     run = summarize(RunResult(spec=spec, status="ok", phase="finish", samples=samples))
     assert run is not None
@@ -67,13 +67,12 @@ def test_the_run_and_the_profile_count_the_same_iterations() -> None:
 
 
 def test_iterations_of_copies_are_numbered_in_turn() -> None:
-    warmup = Samples(end_to_end=(0.01, 0.01), runner=(0, 1))
     samples = Samples(
         end_to_end=(0.01,) * 4, queue_delay=(0.0, 0.001, 0.002, 0.003), runner=(0, 0, 1, 1)
     )
-    noise = noise_of(warmup, samples, copies=2)
+    noise = noise_of(samples, copies=2)
     assert [(each.step, each.waiting_ns) for each in noise] == [
-        *((2, 0), (3, 2_000_000), (4, 1_000_000), (5, 3_000_000)),
+        *((0, 0), (1, 2_000_000), (2, 1_000_000), (3, 3_000_000)),
     ]
 
 

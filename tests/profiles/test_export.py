@@ -59,9 +59,9 @@ def test_all_that_was_recorded_is_there_with_its_times() -> None:
     slices = events_of(profile, "X")
     steps = [each for each in slices if each["cat"] == "profiler_step"]
     assert [(each["name"], each["ts"], each["dur"]) for each in steps] == [
-        ("ProfilerStep#0", 1000, 1000),
-        ("ProfilerStep#1", 2000, 1000),
-        ("ProfilerStep#2", 3000, 1000),
+        ("Warmup#0", 1000, 1000),
+        ("ProfilerStep#0", 2000, 1000),
+        ("ProfilerStep#1", 3000, 1000),
     ]
     assert [each["args"]["warmup"] for each in steps] == [True, False, False]
     by_category: dict[str, int] = {}

@@ -229,7 +229,7 @@ def events_of(profile: Profile, category: str) -> list[dict[str, Any]]:
 
 def test_warmup_is_left_out() -> None:
     steps = [e["name"] for e in events_of(timed_run(), "user_annotation")]
-    assert steps == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert steps == ["ProfilerStep#0", "ProfilerStep#1"]
     assert len(events_of(timed_run(), "cpu_op")) == 6
 
 
@@ -248,8 +248,8 @@ def test_ranges_of_the_program_are_there_where_something_was_timed() -> None:
     profile = replace(run, spans=(*run.spans, *ranges))
     found = {e["name"]: e["ts"] for e in events_of(profile, "user_annotation")}
     assert found == {
-        "ProfilerStep#1": 2050,
-        "ProfilerStep#2": 3050,
+        "ProfilerStep#0": 2050,
+        "ProfilerStep#1": 3050,
         "around": 0,
         "within": 2150,
     }

@@ -46,6 +46,13 @@ def test_what_is_both_dispatched_and_computed_counts_once() -> None:
     assert time_of(profile, execution, "dispatch + compute") == 14_000
 
 
+def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
+    execution = execution_of(0, 1, 14, wait=3)
+    profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
+    assert time_of(profile, execution, "dispatch + compute") == 13_000
+    assert time_of(profile, execution, "compute") == 10_000
+
+
 def profile_of_items() -> Profile:
     """Steps of a data set: an item is loaded for 2 us and copied for 1, the iteration takes 8."""
     steps = [step_of(number, number * 20, number * 20 + 11) for number in range(3)]

@@ -31,6 +31,7 @@ from lar.records.profile import (
     ProfileFacts,
     Span,
     Step,
+    StepNoise,
 )
 from lar.records.run import MachineFacts
 from tests.profiles.synthetic import operator_of, profile_of_times
@@ -162,8 +163,8 @@ def test_the_file_is_a_chrome_trace() -> None:
         ("conv", 1052.0, 12.0),
     ]
     assert [events[event["args"]["parent"]]["name"] for event in runs] == [
+        "Warmup#0",
         "ProfilerStep#0",
-        "ProfilerStep#1",
     ]
     inner = [event for event in document["traceEvents"] if event.get("cat") == "op_inner"]
     assert [event["name"] for event in inner] == ["dispatch", "compute"] * 2
@@ -259,12 +260,35 @@ def test_a_profile_is_written_and_read(tmp_path: Path) -> None:
         read_profile(tmp_path / "none.json")
 
 
+def test_iterations_of_an_older_file_are_numbered_from_0() -> None:
+    """It counted those of the warm-up with the others."""
+    durations = [{"a": us} for us in (10, 12, 14, 16)]
+    profile = profile_of_times({"a": "A"}, durations, step_us=50, warmup=2)
+    profile = replace(
+        profile,
+        facts=replaced(profile.facts, noise=(StepNoise(1, 7000, ("steal",)),)),
+    )
+    old = {-1: 0, -2: 1, 0: 2, 1: 3}
+    renumbered = replace(
+        profile,
+        facts=replaced(profile.facts, noise=(StepNoise(3, 7000, ("steal",)),)),
+        steps=tuple(replaced(it, number=old[it.number]) for it in profile.steps),
+        executions=tuple(replaced(it, step=old[it.step]) for it in profile.executions),
+        spans=tuple(
+            replaced(it, step=None if it.step is None else old[it.step]) for it in profile.spans
+        ),
+    )
+    read = decode_profile(encode_profile(renumbered), "old.json")
+    assert read == decode_profile(encode_profile(profile), "new.json")
+    assert [step.number for step in read.steps] == [-1, -2, 0, 1]
+
+
 def test_warm_up_iterations_are_left_out_of_what_is_timed() -> None:
     profile = profile_of_times({"a": "A"}, [{"a": 10}, {"a": 12}], step_us=50, warmup=1)
-    assert [step.number for step in profile.timed_steps()] == [1]
+    assert [step.number for step in profile.timed_steps()] == [0]
     assert [execution.duration_ns for execution in profile.timed_executions()] == [12_000]
-    assert {span.step for span in profile.spans_of("phase")} == {1}
-    assert {span.step for span in profile.spans_of("phase", timed=False)} == {0, 1}
+    assert {span.step for span in profile.spans_of("phase")} == {0}
+    assert {span.step for span in profile.spans_of("phase", timed=False)} == {-1, 0}
 
 
 def test_what_a_warm_up_iteration_gives_back_at_its_end_is_not_timed() -> None:
@@ -281,6 +305,6 @@ def test_time_that_a_dispatch_shares_with_its_execution_counts_once() -> None:
     apart = Execution(0, 0, 2, 100, 150, 0, 10, 30, 1)
     common = Execution(0, 0, 2, 20, 150, 0, 10, 30, 1)
     alone = Execution(0, 0, 2, 100, 150, 5)
-    assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 45]
+    assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 50]
     cuda = replace(profile, facts=ProfileFacts(device="cuda:0"))
     assert [cuda.host_ns(each) for each in (apart, alone)] == [20, 0]

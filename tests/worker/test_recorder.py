@@ -78,7 +78,8 @@ def test_what_comes_before_the_iterations_are_phases(profile: Profile) -> None:
 
 
 def test_each_iteration_is_a_step_and_the_warm_up_comes_first(profile: Profile) -> None:
-    assert [step.number for step in profile.steps] == [0, 1, 2, 3, 4]
+    assert [step.number for step in profile.steps] == [-1, -2, 0, 1, 2]
+    assert [step.title for step in profile.steps[:3]] == ["warm-up 0", "warm-up 1", "iteration 0"]
     assert [step.warmup for step in profile.steps] == [True, True, False, False, False]
     for step, least in zip(profile.steps, (8e6, 4e6, 8e6, 4e6, 8e6), strict=True):
         assert step.duration_ns >= least
@@ -140,7 +141,7 @@ def test_an_item_of_a_data_set_begins_its_iteration(
     assert names_of(phases_of(profile, None)) == ["load", "dataloader", "prepare", "warmup"]
     for step in profile.steps:
         own = phases_of(profile, step.number)
-        feeds = ["dataloader", "input_copy"] if step.number in (3, 5) else []
+        feeds = ["dataloader", "input_copy"] if step.number in (2, 4) else []
         assert names_of(own) == [*feeds, "forward", "wait"]
         assert (own[0].start_ns, own[-1].end_ns) == (step.start_ns, step.end_ns)
         if feeds:

@@ -90,7 +90,7 @@ def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
     """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
-    names = (f"{domain} from step {iterations[fit.first].step.number}" for fit in fits[1:])
+    names = (f"{domain} from {iterations[fit.first].step.title}" for fit in fits[1:])
     return [
         Alignment(name, fit.offset_ns, fit.error_ns)
         for name, fit in zip((domain, *names), fits, strict=False)

@@ -62,7 +62,7 @@ def test_a_clock_that_begins_again_is_another() -> None:
     iterations = [iteration_of(number, 0, [], end=1) for number in (0, 1, 5, 6)]
     assert alignments_of("the clock", fits, iterations) == [
         Alignment("the clock", 2000, 3000),
-        Alignment("the clock from step 5", 902_500, 2500),
+        Alignment("the clock from iteration 5", 902_500, 2500),
     ]
 
 

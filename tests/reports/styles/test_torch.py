@@ -88,7 +88,7 @@ class TestRows:
         assert rows["LITE_wait"]["Self CPU (us)"] == 0
 
     def test_what_an_operator_waits_is_not_its_time(self) -> None:
-        profile = small_profile()
+        profile = small_profile(dispatch_us=0)
         executions = [
             msgspec.structs.replace(each, wait_ns=each.duration_ns // 2)
             for each in profile.executions

@@ -266,7 +266,7 @@ def add_host_parts(
     holder = tally
     if execution.wait_ns is not None:
         part = tally.part(f"{operator.type} wait")
-        part.waits = True
+        part.waits = execution.dispatch is not None
         part.add(execution.wait_ns, 0)
         holder = tally.part(f"{operator.type} compute")
         holder.add(execution.compute_ns, 0)

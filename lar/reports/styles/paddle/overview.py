@@ -313,7 +313,7 @@ def intervals_of(spans: Iterable[Span]) -> list[Interval]:
 def operator_intervals(run: TimedRun) -> list[Interval]:
     """Return when operators kept the host busy: being dispatched, on a CPU executed too."""
     dispatched = [times for each in run.executions if (times := each.dispatch) is not None]
-    executed = () if run.profile.on_device else (each.computation for each in run.executions)
+    executed = () if run.profile.on_device else (each.work for each in run.executions)
     return [*dispatched, *executed]
 
 
@@ -329,7 +329,7 @@ def inner_intervals(run: TimedRun) -> list[Interval]:
         if dispatch is not None and (waits or not on_device):
             intervals.append(dispatch)
         if waits and not on_device:
-            intervals.append(each.computation)
+            intervals.append(each.work)
     return intervals
 
 

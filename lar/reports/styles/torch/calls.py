@@ -129,7 +129,7 @@ def pieces_of_executions(profile: Profile, calls: Sequence[Call]) -> Iterator[Pi
         elif on_device:
             yield Piece(NOWHERE, *execution.interval, call)
         if not on_device:
-            yield Piece(execution.thread, *execution.computation, call)
+            yield Piece(execution.thread, *execution.work, call)
 
 
 # The thread of what is on none: each is alone there.
