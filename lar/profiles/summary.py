@@ -119,13 +119,18 @@ def busiest_type(shown: Shown) -> tuple[str, Work]:
 
 
 def sentences_of_tries(profile: Profile, found: Sequence[Recommendation]) -> Iterator[str]:
-    """Yield what to try, or that nothing is expected to help."""
+    """Yield what to try and why, or that no setting is expected to help, with the first note."""
     settings = [each for each in found if each.gain is not None]
     if settings:
-        flags = [" ".join(each.flags) for each in settings[:MOST_TRIES]]
-        yield f"to try: {', or '.join(flags)}, since {settings[0].text.rpartition('; ')[0]}"
-    else:
-        yield describe_nothing(profile)
+        tries = (
+            f"{' '.join(each.flags)}, since {each.text.rpartition('; ')[0]}"
+            for each in settings[:MOST_TRIES]
+        )
+        yield f"to try: {'; or '.join(tries)}"
+        return
+    yield describe_nothing(profile)
+    if found:
+        yield found[0].text
 
 
 def describe_nothing(profile: Profile) -> str:
