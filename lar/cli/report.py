@@ -147,7 +147,7 @@ def report(arguments: argparse.Namespace) -> int:
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        *baseline, profile = (open_profile(path, style) for path in paths)
+        *baseline, profile = (open_profile(path, style, len(paths) > 1) for path in paths)
         made = style.build(profile, options, *baseline)
         made = replace(
             made, summary=summaries_of(*baseline, profile), footer=footer_of(style, made, profile)
@@ -244,8 +244,11 @@ def open_files(
     return files
 
 
-def open_profile(path: str, style: Style | None = None) -> Profile:
+def open_profile(path: str, style: Style | None = None, as_recorded: bool = False) -> Profile:
     """Read a profile of lar, or an engine's own where the style takes those.
+
+    The report of one profile has the times of operators without what profiling cost, an export as
+    recorded. So have two that are compared: the cost is an estimate in each, which may differ.
 
     Raises:
         UsageError: the file is missing, or is not a profile.
@@ -263,8 +266,8 @@ def open_profile(path: str, style: Style | None = None) -> Profile:
     is_foreign = f'"{PROFILE_SCHEMA.partition("/")[0]}'.encode() not in data
     read = style.raw if style and style.raw and is_foreign else decode_profile
     profile = read(data, name)
-    # A report has the times of operators without what profiling cost, an export as recorded.
-    return with_printable_names(profile if style is None else correct(profile))
+    is_corrected = style is not None and not as_recorded
+    return with_printable_names(correct(profile) if is_corrected else profile)
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -278,7 +278,7 @@ def count_emptied(profile: Profile, executions: Sequence[Execution]) -> int:
 
 def describe_cost(profile: Profile) -> str:
     """Return what profiling cost, and what that means for the times of operators; empty where there
-    was no plain run. `profile` is as `correct` returns it."""
+    was no plain run. `profile` is as it is shown: as `correct` returns it, or as recorded."""
     cost, seconds, share = profile.facts.cost, seconds_of(profile), extra_share(profile)
     if cost is None or not cost.unprofiled_seconds:
         return ""
@@ -294,7 +294,9 @@ def describe_cost(profile: Profile) -> str:
     )
     correction = profile.correction
     if correction is None:
-        return text
+        return (
+            f"{text} The times of operators are as recorded, with it." if is_high(profile) else text
+        )
     parts = [
         *describe_shortening("execution", correction.compute),
         *describe_shortening("dispatch", correction.dispatch),

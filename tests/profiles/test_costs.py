@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,8 +16,12 @@ from lar.profiles.costs import correct, describe_cost, extra_share, is_high
 from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.ranges import spans_of_patterns
 from lar.profiles.totals import group_by_operator
+from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Execution, Profile, Span, Step
 from tests.profiles.synthetic import operator_of, profile_of_times
+
+if TYPE_CHECKING:
+    from tests.conftest import RunLar
 
 TYPES = {"conv": "Conv", "relu": "Relu", "fc": "Gemm"}
 RECORDED = {"conv": 12, "relu": 3, "fc": 7}
@@ -196,3 +203,20 @@ def test_a_device_is_not_slowed_by_the_records_of_the_host() -> None:
     found = correct(replace(profile, facts=facts))
     assert medians_us(found) == [12.0, 3.0, 7.0]
     assert found.executions[0].dispatch_ns == 2000
+
+
+def test_one_profile_is_reported_without_the_cost_and_two_are_compared_as_recorded(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    place = tmp_path / "p.json"
+    profile = profile_with(27.5, 20.0)
+    write_profile(
+        replace(profile, facts=msgspec.structs.replace(profile.facts, lar_version="1")), place
+    )
+    alone = run_lar("report", str(place), "--style", "nsys", "--view", "operator_exec_sum")
+    assert "are estimates without it: each execution is 2.00 us shorter" in alone.stdout
+    texts = run_lar("report", str(place), str(place)).stdout
+    assert texts.count("The times of operators are as recorded, with it.") == 2
+    run_lar("report", str(place), "--export", "chrome", "-o", str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [it["dur"] for it in events if it["name"] == "conv"] == [12.0] * 4
