@@ -133,8 +133,8 @@ STYLES: Mapping[str, Style] = {
         "Paddle's summaries",
         COMMON | {"group_by"},
         sorts=(
-            *("cpu_total", "cpu_avg", "cpu_max", "cpu_min"),
-            *("gpu_total", "gpu_avg", "gpu_max", "gpu_min", "saving"),
+            *("typical", "cpu_total", "cpu_avg", "cpu_median", "cpu_p90", "cpu_max", "cpu_min"),
+            *("gpu_total", "gpu_avg", "gpu_median", "gpu_p90", "gpu_max", "gpu_min", "saving"),
         ),
         groups=("type", "name", "thread"),
         time="dispatch + compute",
@@ -148,7 +148,8 @@ STYLES: Mapping[str, Style] = {
         "torch's key averages",
         options=frozenset({"sort", "top", "filter", "group_by", "time_unit"}),
         sorts=(
-            *("self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
+            *("typical", "self_cpu_time_total", "cpu_time_total", "cpu_time", "cpu_time_avg"),
+            *("cpu_time_median", "device_time_median"),
             *("self_device_time_total", "device_time_total", "device_time", "device_time_avg"),
             *("self_cuda_time_total", "cuda_time_total", "cuda_time", "count", "flops", "saving"),
             *("cpu_memory_usage", "self_cpu_memory_usage"),

@@ -188,7 +188,7 @@ class TestRows:
         lines = build(profile, {}).text.splitlines()
         assert "CPU Mem  Self CPU Mem    # of Calls" in lines[1]
         (line,) = (line for line in lines if "Elemwise" in line)
-        assert line.endswith("       300 b         300 b             2  ")
+        assert "       300 b         300 b             2  " in line
 
     def test_memory_of_an_iteration_that_tells_none_is_not_known(self) -> None:
         """The second iteration's, and so the sum."""
@@ -234,8 +234,8 @@ class TestRows:
             for each, flops in zip(profile.operators, (2_000_000, 1_000_000, None), strict=True)
         )
         text = build(replace(profile, operators=operators), {}).text
-        assert text.splitlines()[1].endswith("Total MFLOPs  ")
-        assert {line.split()[0]: line.split()[-1] for line in text.splitlines()[3:-2]} == {
+        assert "  Total MFLOPs  " in text.splitlines()[1]
+        assert {line.split()[0]: line.split()[-5] for line in text.splitlines()[3:-2]} == {
             "Convolution": "6.000",
             "Elemwise": "--",
             "LITE_forward": "--",
@@ -289,8 +289,8 @@ class TestOptions:
         operators = (profile.operators[0], other, profile.operators[2])
         text = build(replace(profile, operators=operators), {"group_by": "shape"}).text
         lines = [line for line in text.splitlines() if "Convolution" in line]
-        assert lines[0].endswith("             2      [[1, 4, 4, 4], [1, 4, 4, 4]]  ")
-        assert lines[1].endswith("             2                    [[1, 4, 4, 4]]  ")
+        assert "             2      [[1, 4, 4, 4], [1, 4, 4, 4]]  " in lines[0]
+        assert "             2                    [[1, 4, 4, 4]]  " in lines[1]
         assert "Input Shapes" in text
 
     def test_group_by_instance(self) -> None:
@@ -376,4 +376,4 @@ class TestCommand:
         assert main(["report", str(path), "--style", "torch", "--view", "x"]) == 2
         assert "--view: the style torch does not know this" in capsys.readouterr().err
         assert main(["report", str(path), "--style", "torch", "--sort", "beauty"]) == 2
-        assert "the style torch has self_cpu_time_total" in capsys.readouterr().err
+        assert "the style torch has typical, self_cpu_time_total" in capsys.readouterr().err

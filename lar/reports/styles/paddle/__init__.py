@@ -33,6 +33,7 @@ SECTIONS: tuple[tuple[str, Callable[[TimedRun, Settings], list[Section]]], ...] 
     ("log", log_section),
     ("perf", perf_section),
 )
+TYPICAL = "typical"  # as a sort key, of the device or, on a CPU, of the host
 # A line for each iteration would bury the rest: only where it is asked for.
 ON_REQUEST = "log"
 
@@ -65,11 +66,13 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def settings_of(profile: Profile, options: Mapping[str, Any]) -> Settings:
-    """Return the settings from the options; by default operators are sorted by the device's time,
-    or by the host's if the run had no device."""
+    """Return the settings from the options; by default operators are ranked by the device's time,
+    or by the host's if the run had no device: by the median of the calls times their number."""
+    where = "gpu" if profile.on_device else "cpu"
+    sort = options.get("sort") or TYPICAL
     return Settings(
         unit=options.get("time_unit") or "ms",
-        sort=options.get("sort") or ("gpu_total" if profile.on_device else "cpu_total"),
+        sort=sort.replace(TYPICAL, f"{where}_typical") if sort.lstrip("+-") == TYPICAL else sort,
         group_by=options.get("group_by") or "type",
         filter=options.get("filter"),
         top=options.get("top"),

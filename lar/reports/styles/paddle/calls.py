@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lar.profiles.launches import launches_of
+from lar.profiles.disturbance import disturbed_executions, is_recorded
+from lar.profiles.launches import Launch, launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Span
@@ -20,12 +21,18 @@ from lar.reports.styles.paddle.layout import (
     Section,
     TimeRow,
     both_times,
+    disturbed_column,
     format_unit,
     name_column,
     sort_by_time,
     times_of,
 )
-from lar.reports.styles.paddle.operators import MERGED, thread_title, under_threads
+from lar.reports.styles.paddle.operators import (
+    MERGED,
+    median_columns,
+    thread_title,
+    under_threads,
+)
 from lar.reports.styles.paddle.overview import camel_case
 from lar.reports.styles.paddle.run import Settings, TimedRun
 
@@ -102,8 +109,9 @@ def range_section(run: TimedRun, settings: Settings) -> list[Section]:
             without_ratio(row) if row.name in around else row
             for row in rows_of_calls(run, (call_of(run, span) for span in spans))
         ]
-        # What a range would save is not known.
-        key = "cpu_total" if settings.sort.lstrip("+-") == SAVING else settings.sort
+        # What a range would save is not known, and those of one name may be of several kinds.
+        key = settings.sort.replace("_typical", "_total")
+        key = "cpu_total" if key.lstrip("+-") == SAVING else key
         rows = sort_by_time(rows, key, lambda row: row)[: settings.top]
         title = MERGED if thread is None else thread_title(run.profile, thread)
         blocks.append((title, rows))
@@ -155,7 +163,7 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     place if none were reported."""
     on_device, unit = run.profile.on_device, settings.unit
     where = "gpu" if on_device else "cpu"
-    key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_total"
+    key = settings.sort if settings.sort.lstrip("+-").startswith(where) else f"{where}_typical"
     rows = sort_by_time(kernel_rows(run, settings.filter or ""), key, lambda row: row)[
         : settings.top
     ]
@@ -170,6 +178,8 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
                     name_column(NAME_WIDTH, lambda row: format_kernel(row.name)),
                     CALLS,
                     both_times(unit)[on_device],
+                    median_columns(run.profile, unit)[on_device],
+                    disturbed_column(rows, is_recorded=is_recorded(run.profile)),
                 ),
                 rows=tuple(rows),
                 notes=kernel_notes(run),
@@ -185,16 +195,19 @@ def kernel_rows(run: TimedRun, pattern: str) -> list[TimeRow]:
     time of all kernels."""
     launches = launches_of(run.profile)
     shown = operators_matching(run.profile, pattern)
-    times: dict[str, list[int]] = {}
+    disturbed = disturbed_executions(run.profile)
+    kernels: dict[str, list[Launch]] = {}
     for launch in launches:
         if launch.place in shown or re.search(pattern, launch.kernel):
-            times.setdefault(launch.kernel, []).append(launch.piece.duration_ns)
+            kernels.setdefault(launch.kernel, []).append(launch)
     whole_ns = sum(launch.piece.duration_ns for launch in launches)
     rows = []
-    for name, durations in times.items():
-        cell = times_of(totals_of(durations), whole_ns)
+    for name, own in kernels.items():
+        count = sum(launch.begun.execution in disturbed for launch in own)
+        durations = [launch.piece.duration_ns for launch in own]
+        cell = times_of(totals_of(durations, [launch.place for launch in own]), whole_ns)
         cpu, gpu = (None, cell) if run.profile.on_device else (cell, None)
-        rows.append(TimeRow(name, len(durations), cpu, gpu))
+        rows.append(TimeRow(name, len(own), cpu, gpu, disturbed=count))
     return rows
 
 

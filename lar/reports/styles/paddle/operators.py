@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from lar.errors import UsageError
 from lar.profiles.activities import execution_of, places_of
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.roofline import savings_of
 from lar.profiles.totals import UNITS_NS, totals_of
@@ -33,10 +34,13 @@ from lar.reports.styles.paddle.layout import (
     THREAD,
     Section,
     TimeRow,
+    Times,
     both_times,
+    disturbed_column,
     format_count,
     format_time,
     format_unit,
+    median_column,
     name_column,
     sort_by_time,
     times_of,
@@ -57,11 +61,13 @@ FLOPS = Column[TimeRow](
 class Tally:
     """The calls of a row: their times on the host and on the device, if they are known, and how
     much of an iteration its operators would save at their roofs, by their places. Those of a row
-    that `waits` are no work of the host.
+    that `waits` are no work of the host. `owners` has the operator of each call.
     """
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    disturbed: int = 0
     parts: dict[str, Tally] = field(default_factory=dict)
     leaves: dict[str, Tally] = field(default_factory=dict)
     flops: int | None = 0
@@ -82,14 +88,21 @@ class Tally:
 
     def row(self, name: str, level: int, cpu_whole_ns: int, gpu_whole_ns: int) -> TimeRow:
         """Return the row; its ratios are those to the whole times."""
-        cpu = times_of(totals_of(self.cpu_ns), cpu_whole_ns) if self.cpu_ns else None
+        cpu = self.times_of(self.cpu_ns, cpu_whole_ns)
         if cpu is not None and self.waits:
             cpu = cpu._replace(ratio=None)
-        gpu = times_of(totals_of(self.gpu_ns), gpu_whole_ns) if self.gpu_ns else None
+        gpu = self.times_of(self.gpu_ns, gpu_whole_ns)
         calls = max(len(self.cpu_ns), len(self.gpu_ns))
         saving = sum(self.saved.values()) if self.saved else None
         flops = None if level else self.flops
-        return TimeRow(name, calls, cpu, gpu, level, flops, saving_ns=saving)
+        return TimeRow(
+            *(name, calls, cpu, gpu, level, flops), saving_ns=saving, disturbed=self.disturbed
+        )
+
+    def times_of(self, durations_ns: list[int], whole_ns: int) -> Times | None:
+        """Return the cell of the host's durations or of the device's, None without any."""
+        owners = self.owners if len(self.owners) == len(durations_ns) else None
+        return times_of(totals_of(durations_ns, owners), whole_ns) if durations_ns else None
 
     def rows(
         self, name: str, cpu_whole_ns: int, gpu_whole_ns: int, level: int = 0
@@ -135,6 +148,8 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
             *both_times(unit),
             FLOPS,
             saving_column(unit, in_text=shows_savings),
+            *median_columns(run.profile, unit),
+            disturbed_column(rows, is_recorded=is_recorded(run.profile)),
         ),
         rows=rows,
         notes=(SAVES,) if shows_savings else (),
@@ -143,6 +158,14 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
         breaks=breaks,
     )
     return [Section(table)]
+
+
+def median_columns(profile: Profile, unit: str) -> tuple[Column[TimeRow], ...]:
+    """Return the columns of medians; beside two columns of times text has no room for them."""
+    on_device = profile.on_device
+    host = median_column("CPU", unit, lambda row: row.cpu, in_text=not on_device)
+    device = median_column("GPU", unit, lambda row: row.gpu, in_text=False)
+    return (host, device) if on_device else (host,)
 
 
 def saving_column(unit: str, *, in_text: bool) -> Column[TimeRow]:
@@ -211,6 +234,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
     keys = [each.name if by_name else each.type for each in profile.operators]
     shown = operators_matching(profile, settings.filter or "")
     calls, savings = calls_by_execution(run), savings_of(profile)
+    disturbed = disturbed_executions(profile)
     threads: dict[int | None, ThreadTally] = {}
     for index, execution in enumerate(run.executions):
         thread = execution.thread if by_thread else None
@@ -226,6 +250,8 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
         if execution.operator in shown:
             tally = tallies.keys.setdefault(keys[execution.operator], Tally())
             tally.add(cpu_ns, gpu_ns)
+            tally.owners.append(execution.operator)
+            tally.disturbed += index in disturbed
             if (saving := savings.get(execution.operator)) is not None:
                 tally.saved[execution.operator] = saving
             flops = profile.operators[execution.operator].flops

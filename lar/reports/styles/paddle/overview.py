@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
+from lar.profiles.breakdown import WAITING, breakdown_of
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.times import waiting_calls
 from lar.profiles.totals import UNITS_NS, group_by, totals_of
@@ -299,11 +300,15 @@ def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
         ("OperatorInner", len(inner), inner),
         ("PythonUserDefined", len(ranges) if clipped else 0, clipped),
     )
-    return [
+    found: list[tuple[str, int, float]] = [
         (name, count, total_of(merge_intervals(intervals)))
         for name, count, intervals in kinds
         if count
     ]
+    waits = [step.buckets_ns.get(WAITING, 0) for step in breakdown_of(run.profile).steps]
+    if any(waits):
+        found.append((WAITING, sum(wait > 0 for wait in waits), sum(waits)))
+    return found
 
 
 def intervals_of(spans: Iterable[Span]) -> list[Interval]:

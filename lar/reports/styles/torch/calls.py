@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from lar.profiles.activities import device_times_of
 from lar.profiles.devices import is_of_device, streams_of
+from lar.profiles.disturbance import disturbed_executions
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.launches import launches_of
 from lar.profiles.range_members import executions_in_ranges
@@ -30,6 +31,7 @@ class Call:
     """One call. What is not known is None; `device_ns` and the memory are sums with children.
 
     `operator` counts in `Profile.operators`; it is None for a call that is not an operator.
+    `disturbed` says that something else on the machine made it longer.
     """
 
     kind: Kind
@@ -42,6 +44,7 @@ class Call:
     self_memory: Memory | None = None
     memory: Memory | None = None
     only_waits: bool = False
+    disturbed: bool = False
     children: list[Interval] = field(default_factory=list)
 
 
@@ -89,8 +92,11 @@ def calls_of_executions(profile: Profile) -> list[Call]:
     memory = memory_by_step(profile)
     calls = []
     times_ns = device_times_of(profile)
-    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
+    disturbed = disturbed_executions(profile)
+    executions = profile.timed_executions()
+    for place, (execution, device_ns) in enumerate(zip(executions, times_ns, strict=True)):
         call = Call("operator", names[execution.operator], execution.operator)
+        call.disturbed = place in disturbed
         if execution.dispatch_ns is not None or not profile.on_device:
             call.cpu_ns = profile.host_ns(execution)
         call.device_ns = call.self_device_ns = device_ns

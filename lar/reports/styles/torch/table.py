@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lar.profiles.disturbance import is_recorded
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.roofline import savings_of
-from lar.profiles.totals import UNITS_NS
+from lar.profiles.totals import UNITS_NS, Totals, ranking_of, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.torch.calls import Call, Kind, Memory
@@ -26,7 +27,10 @@ class KeyAverage:
     """All calls of one name: nanoseconds and bytes in sum, None if they are not known.
 
     `shapes` are those of the inputs where rows are distinguished by them, `saving_ns` is how much
-    of an iteration its operators would save at their roofs.
+    of an iteration its operators would save at their roofs. `cpu` and `device` have the figures of
+    single calls, None where they are not known, and `typical_ns` is what rows are ranked by: the
+    median of what the calls of an operator take themselves, times their number. `disturbed` counts
+    the calls that something else on the machine made longer.
     """
 
     name: str
@@ -43,10 +47,22 @@ class KeyAverage:
     self_device_memory_bytes: int | None = None
     flops: int | None = None
     saving_ns: float | None = None
+    cpu: Totals | None = None
+    device: Totals | None = None
+    typical_ns: float | None = None
+    disturbed: int | None = None
 
     @property
     def average_cpu_ns(self) -> float | None:
         return None if self.cpu_ns is None else self.cpu_ns / self.count
+
+    @property
+    def median_cpu_ns(self) -> float | None:
+        return self.cpu.median_ns if self.cpu else None
+
+    @property
+    def median_device_ns(self) -> float | None:
+        return self.device.median_ns if self.device else None
 
     @property
     def average_device_ns(self) -> float:
@@ -84,10 +100,14 @@ def key_average_of(
     savings: Mapping[int, float],
 ) -> KeyAverage:
     """Sum up the calls of one row."""
+    on_device = profile.on_device
     memory = sum_memory(calls, lambda call: call.memory)
     own = sum_memory(calls, lambda call: call.self_memory)
     places = {call.operator for call in calls if kind == "operator"}
     saved = [savings[place] for place in places if place is not None and place in savings]
+    cpu_ns = [call.cpu_ns for call in calls if call.cpu_ns is not None]
+    own_ns = [call.self_device_ns if on_device else call.self_cpu_ns for call in calls]
+    known_ns = [each for each in own_ns if each is not None]
     return KeyAverage(
         name=name,
         kind=kind,
@@ -103,6 +123,12 @@ def key_average_of(
         self_device_memory_bytes=own and own.device_bytes,
         flops=sum_known(flops_of(profile, call) for call in calls),
         saving_ns=sum(saved) if saved else None,
+        cpu=totals_of(cpu_ns) if len(cpu_ns) == len(calls) else None,
+        device=totals_of(call.device_ns for call in calls) if on_device else None,
+        disturbed=sum(call.disturbed for call in calls) if is_recorded(profile) else None,
+        typical_ns=ranking_of(known_ns, [call.operator for call in calls])
+        if len(known_ns) == len(calls)
+        else None,
     )
 
 
@@ -225,6 +251,12 @@ def table_of(
     shapes = shapes_columns(rows)
     flops = flops_column(rows)
     saving = time_column("Could save", lambda row: row.saving_ns, unit)
+    # torch has no such columns; where it has those of a device the table is wide enough.
+    spread = spread_columns("CPU time", lambda row: row.cpu, unit)
+    device_spread = spread_columns(f"{device} time", lambda row: row.device, unit)
+    disturbed = plain_column(
+        "Disturbed", lambda row: row.disturbed, lambda row: str(row.disturbed or "")
+    )
     # That a device's rows take no memory says nothing.
     known = [row for row in rows if row.kind != "kernel"]
     has_memory = any(row.cpu_memory_bytes is not None for row in known)
@@ -235,6 +267,7 @@ def table_of(
         columns=(
             *(name, kind, *cpu, *((*times, *device_memory) if device else ())),
             *(*memory, calls, *shapes, flops, saving),
+            *(*spread, *(device_spread if device else ()), disturbed),
         ),
         shown=(
             *(name, *cpu, *(times if device else ())),
@@ -242,6 +275,8 @@ def table_of(
             *(device_memory if device and has_device_memory else ()),
             *(calls, *shapes, *((flops,) if any(row.flops for row in rows) else ())),
             *((saving,) if with_savings else ()),
+            *(spread if not device and any(row.cpu for row in rows) else ()),
+            *((disturbed,) if any(row.disturbed for row in rows) else ()),
         ),
         rows=tuple(rows),
         notes=notes_of(totals, device, unit or "us"),
@@ -298,6 +333,26 @@ def time_column(
         lambda row: format_time(time_ns(row), unit),
         f"{title} ({unit or 'us'})",
         rank=2 if title.startswith("Self") else 4,
+    )
+
+
+def spread_columns(
+    title: str, times: Callable[[KeyAverage], Totals | None], unit: str | None
+) -> tuple[KeyColumn, ...]:
+    """Return the columns of what single calls took, beside their average."""
+
+    def column(name: str, figure: Callable[[Totals], float | None]) -> KeyColumn:
+        def time_ns(row: KeyAverage) -> float | None:
+            own = times(row)
+            return None if own is None else figure(own)
+
+        return time_column(f"{title} {name}", time_ns, unit)
+
+    return (
+        column("med", lambda own: own.median_ns),
+        column("p90", lambda own: own.p90_ns),
+        column("min", lambda own: own.min_ns),
+        column("max", lambda own: own.max_ns),
     )
 
 
