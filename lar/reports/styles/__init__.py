@@ -122,7 +122,7 @@ STYLES: Mapping[str, Style] = {
             }
         ),
         sorts=(
-            *("time", "computation", "memory", "flops", "bandwidth"),
+            *("typical", "time", "median", "p90", "computation", "memory", "flops", "bandwidth"),
             *("in_shapes", "in_layouts", "out_shapes", "opr_id", "saving"),
         ),
         raw=read_engine_profile,

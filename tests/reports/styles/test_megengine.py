@@ -391,7 +391,7 @@ def test_the_command_line_prints_both_kinds_of_files(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--order-by", "colour"], "--sort colour: the style megengine has time"),
+        (["--order-by", "colour"], "--sort colour: the style megengine has typical, time"),
         (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
         (["--opr-name", "("], "is not a regular expression"),
         (["--min-time", "soon"], "not a number of seconds"),

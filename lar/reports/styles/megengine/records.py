@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lar.errors import UsageError
+from lar.profiles.disturbance import disturbed_by_operator, is_recorded
 from lar.profiles.megengine_file import (
     RawFootprint,
     RawOperator,
@@ -19,7 +20,7 @@ from lar.profiles.megengine_file import (
     is_raw_profile,
 )
 from lar.profiles.roofline import savings_of
-from lar.profiles.totals import group_by, group_by_operator
+from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
 from lar.records.profile import Execution, Profile, ProfiledOperator
 
 Place = Literal["device", "host"]
@@ -34,7 +35,9 @@ class Record:
 
     `times` has the seconds on the device and the host, to the end or the `kern` (the wait alone);
     what is not known is not in it. `computation` counts floating point operations, `memory` bytes.
-    `saving` is how many seconds of an iteration it would save at its roof.
+    `saving` is how many seconds of an iteration it would save at its roof. `runs_ns` has how long
+    each run took, where there are several iterations, and `disturbed` how many of these something
+    else on the machine made longer.
     """
 
     info: Mapping[str, str]
@@ -47,11 +50,14 @@ class Record:
     input_dtypes: frozenset[str] = frozenset()
     count: int | None = None
     saving: float | None = None
+    runs_ns: Mapping[TimeKey, Sequence[int]] = field(default_factory=dict)
+    disturbed: int | None = None
 
 
 @dataclass(frozen=True)
 class TimedRecord:
-    """A record and the time by which it is sorted and filtered.
+    """A record and the time by which it is filtered; `runs` has the figures of its single runs,
+    None where there is one iteration, or not each run's time is known.
 
     The speed of what took no time is not known; MegEngine's tool prints it as infinitely fast, and
     so it is here with `is_infinite`.
@@ -60,6 +66,20 @@ class TimedRecord:
     record: Record
     time: float
     is_infinite: bool = False
+    runs: Totals | None = None
+
+    @property
+    def typical(self) -> float:
+        """The median of the runs times their number, which records are ranked by."""
+        return self.runs.ranking_ns if self.runs else self.time
+
+    @property
+    def median(self) -> float | None:
+        return self.runs.median_ns if self.runs else self.time
+
+    @property
+    def p90(self) -> float | None:
+        return self.runs.p90_ns if self.runs else None
 
     @property
     def flops(self) -> float | None:
@@ -90,10 +110,14 @@ def records_of(profile: Profile) -> list[Record]:
         return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
     groups = group_by_operator(profile)
     steps = iterations_of(profile)
-    return [
+    records = [
         with_saving(record_of(operator, groups.get(index, []), steps), savings.get(index))
         for index, operator in enumerate(profile.operators)
     ]
+    if not is_recorded(profile):
+        return records
+    disturbed = disturbed_by_operator(profile)
+    return [replace(each, disturbed=disturbed.get(n, 0)) for n, each in enumerate(records)]
 
 
 def with_saving(record: Record, nanoseconds: float | None) -> Record:
@@ -145,6 +169,7 @@ def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
 def record_of(operator: ProfiledOperator, executions: list[Execution], steps: int) -> Record:
     """Return the record of an operator from its executions in `steps` iterations."""
     times: dict[TimeKey, float] = {}
+    runs_ns: dict[TimeKey, list[int]] = {}
     intervals: Mapping[TimeKey, Callable[[Execution], Interval | None]] = {
         ("device", "end"): execution_interval,
         ("device", "kern"): wait_interval,
@@ -154,6 +179,9 @@ def record_of(operator: ProfiledOperator, executions: list[Execution], steps: in
         seconds = mean_seconds(executions, interval, steps)
         if seconds is not None:
             times[key] = seconds
+            if steps > 1:
+                found = [each for execution in executions if (each := interval(execution))]
+                runs_ns[key] = [end - start for _, start, end in found]
     layouts = [fact.layout.split(",") if fact.layout else [] for fact in operator.inputs]
     runs = count_runs(executions)
     return Record(
@@ -165,6 +193,7 @@ def record_of(operator: ProfiledOperator, executions: list[Execution], steps: in
         in_layouts=layouts if any(layouts) else None,
         out_shapes=[fact.shape for fact in operator.outputs],
         input_dtypes=frozenset(fact.dtype.lower() for fact in operator.inputs),
+        runs_ns=runs_ns,
     )
 
 
@@ -255,7 +284,7 @@ def select_records(
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [
-        TimedRecord(record, record.times[key], is_infinite)
+        TimedRecord(record, record.times[key], is_infinite, totals_of_runs([record], key))
         for record in records
         if key in record.times and least <= record.times[key] <= most
     ]
@@ -265,11 +294,23 @@ def select_records(
             "how is not said", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
         )
     if how:
-        timed = aggregate_records(timed, how, by)
-    return sort_records(timed, options.get("sort", "time"))[: options.get("top", 3)]
+        timed = aggregate_records(timed, how, by, key)
+    default = "time" if how or any(each.runs is None for each in timed) else "typical"
+    return sort_records(timed, options.get("sort", default))[: options.get("top", 3)]
 
 
-def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> list[TimedRecord]:
+def totals_of_runs(records: Sequence[Record], key: TimeKey) -> Totals | None:
+    """Return the figures of all runs of some records, None where they are not known of one."""
+    if not all(key in record.runs_ns for record in records):
+        return None
+    owned = [(ns, n) for n, record in enumerate(records) for ns in record.runs_ns[key]]
+    disturbed = sum(record.disturbed or 0 for record in records)
+    return totals_of([ns for ns, _ in owned], [n for _, n in owned], disturbed)
+
+
+def aggregate_records(
+    timed: list[TimedRecord], how: str, by: str | None, key: TimeKey
+) -> list[TimedRecord]:
     """Put together the operators of one type, or all, in the order of their first."""
     groups = group_by(timed, lambda each: each.record.info["type"] if by else "all")
     return [
@@ -281,9 +322,13 @@ def aggregate_records(timed: list[TimedRecord], how: str, by: str | None) -> lis
                 memory=aggregate([each.record.memory for each in group], how),
                 saving=aggregate([each.record.saving for each in group], how),
                 count=len(group),
+                disturbed=None
+                if group[0].record.disturbed is None
+                else sum(each.record.disturbed or 0 for each in group),
             ),
             aggregate([each.time for each in group], how) or 0.0,
             group[0].is_infinite,
+            totals_of_runs([each.record for each in group], key),
         )
         for name, group in groups.items()
     ]
@@ -337,7 +382,7 @@ def sort_records(timed: list[TimedRecord], order: str) -> list[TimedRecord]:
 
 def column_of(timed: TimedRecord, column: str) -> Any:
     """Return what a record is sorted by."""
-    if column in ("time", "flops", "bandwidth"):
+    if column in ("time", "flops", "bandwidth", "typical", "median", "p90"):
         return getattr(timed, column)
     if column == "opr_id":
         number = timed.record.info["id"]

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from lar.profiles.totals import Totals
 from lar.reports.model import Cell, Column, Layout, Rule, Table
 from lar.reports.styles.megengine.records import Record, Shapes, TimedRecord
 
@@ -120,9 +121,11 @@ def operators_table_of(
             "bandwidth", "bytes_per_second", lambda row: row.timed.bandwidth, BANDWIDTH, rank=2
         ),
     )
+    runs = runs_column(selected)
     # The roofs are those of computing: what the host takes to dispatch has none.
     saving = () if place == "host" else (SAVING,)
     shown = saving if has_savings(selected) else ()
+    several = (runs,) if any(each.runs for each in selected) else ()
     shapes = (
         shapes_column("in_shapes", format_inputs, lambda record: record.in_shapes),
         shapes_column("out_shapes", format_outputs, lambda record: record.out_shapes),
@@ -130,15 +133,59 @@ def operators_table_of(
     return Table(
         name=place,
         title=f"Operators: {place} time",
-        columns=(info, time, cumulative, *amounts, *saving, *shapes),
+        columns=(info, time, cumulative, runs, *amounts, *saving, *shapes),
         shown=(
             confluence_columns(selected, total, shown)
             if in_confluence
-            else (time, cumulative, info, *amounts, *shown, *shapes)
+            else (time, *several, cumulative, info, *amounts, *shown, *shapes)
         ),
         rows=tuple(rows_of(selected, total)),
         notes=notes,
         layout=CONFLUENCE if in_confluence else FANCY,
+    )
+
+
+def runs_column(selected: Sequence[TimedRecord]) -> Column[Row]:
+    """Return the column of single runs, which a report of several iterations has: their figures,
+    and how many something else on the machine made longer."""
+
+    def part(title: str, name: str, figure: Callable[[Totals], float | None]) -> Column[Row]:
+        def value(row: Row) -> float | None:
+            time = figure(row.timed.runs) if row.timed.runs else None
+            return None if time is None else time / 1e9
+
+        def text(row: Row) -> str:
+            return f"{title} N/A" if (time := value(row)) is None else f"{title} {time:.3}"
+
+        return Column(f"{name}_seconds", value, text)
+
+    def disturbed(row: Row) -> int | None:
+        return row.timed.record.disturbed
+
+    marked = any(each.record.disturbed for each in selected)
+    return Column(
+        "runs",
+        parts=(
+            Column(
+                "runs",
+                lambda row: row.timed.runs.calls if row.timed.runs else None,
+                lambda row: f"{row.timed.runs.calls if row.timed.runs else 'N/A'} runs",
+            ),
+            part("med", "median", lambda it: it.median_ns),
+            part("p90", "p90", lambda it: it.p90_ns),
+            part("mean", "mean", lambda it: it.average_ns),
+            part("min", "minimum", lambda it: it.min_ns),
+            part("max", "maximum", lambda it: it.max_ns),
+            part("sum", "total", lambda it: it.total_ns),
+            Column(
+                "disturbed",
+                disturbed,
+                lambda row: f"{disturbed(row)} disturbed" if disturbed(row) else "",
+                in_text=marked,
+            ),
+        ),
+        align="point",
+        rank=3,
     )
 
 
