@@ -49,10 +49,10 @@ TWO_OPERATORS = """\
 Profile: model.mge, megengine, cpu, 1 thread, 2 timed iterations
 Peak measured with 2 threads: 200.0 GFLOP/s, 40.0 GB/s; memory binds below 5.00 FLOP/byte
 
-ID  Name  Of           Calls   Duration  Time%  GFLOP/s  Compute%   GB/s  Memory%  FLOP/byte  Bound    Could save
---  ----  -----------  -----  ---------  -----  -------  --------  -----  -------  ---------  -------  ----------
- 0  conv  Convolution      2  400.00 us  80.00   100.00     50.00   2.00     5.00      50.00  latency   200.00 us
- 1  add   Elemwise         2  100.00 us  20.00      n/a       n/a  20.00    50.00        n/a  n/a             n/a
+ID  Name  Of           Calls   Duration  p90       Mean        Min        Max      Total  Time%  GFLOP/s  Compute%   GB/s  Memory%  FLOP/byte  Bound    Could save
+--  ----  -----------  -----  ---------  ---  ---------  ---------  ---------  ---------  -----  -------  --------  -----  -------  ---------  -------  ----------
+ 0  conv  Convolution      2  400.00 us  n/a  400.00 us  300.00 us  500.00 us  800.00 us  80.00   100.00     50.00   2.00     5.00      50.00  latency   200.00 us
+ 1  add   Elemwise         2  100.00 us  n/a  100.00 us  100.00 us  100.00 us  200.00 us  20.00      n/a       n/a  20.00    50.00        n/a  n/a             n/a
 Duration is the median of one call; a range's is its own, from begin to end.
 Could save: how much shorter an iteration would be with this at its roof, by its median time. Bound names the roof that it reaches 60% of, or latency.
 """  # noqa: E501
@@ -66,6 +66,10 @@ METRICS_OF_CONV = """\
     cpu__compute_throughput.pct_of_measured_peak           %        50.00
     cpu__memory_throughput.pct_of_measured_peak            %         5.00
     cpu__time_duration.median                             us       400.00
+    cpu__time_duration.p90                                us      (!) n/a
+    cpu__time_duration.min                                us       300.00
+    cpu__time_duration.max                                us       500.00
+    cpu__time_duration.total                              us       800.00
     cpu__flops.sum.per_second                        Gflop/s       100.00
     cpu__bytes.sum.per_second                        Gbyte/s         2.00
     cpu__arithmetic_intensity                      flop/byte        50.00
@@ -152,7 +156,7 @@ def test_a_kernel_has_the_metrics_that_the_manual_asks_for() -> None:
     told = {name: value for name, value in values_of(row).items() if value is not None}
     assert told == {
         "gpu__time_duration.sum": 40_000,
-        "gpu__time_duration.median": 40_000,
+        **{f"gpu__time_duration.{name}": 40_000 for name in ("median", "min", "max", "total")},
         "launch__grid_size": 16,
         "launch__block_size": 128,
         "gpu__launch_count": 1,

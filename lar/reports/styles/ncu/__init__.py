@@ -62,7 +62,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     if not rows:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
     peak = host_peak_of(profile)
-    rows = sort_launches(rows, options.get("sort", "duration"), peak)
+    rows = sort_launches(rows, options.get("sort", "typical"), peak)
     shown = first_rows(rows, options.get("top", len(rows)))
     unit = options.get("time_unit", "")
     metrics = [metrics_of(row, profile.on_device, peak, unit or "ns") for row in shown]
@@ -77,7 +77,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def sort_launches(rows: Sequence[Row], key: str, peak: Peak | None) -> list[Row]:
     """Sort by a figure, ranges before the others."""
     keys: dict[str, Callable[[Row], float | None]] = {
-        "duration": lambda row: row.work.typical_ns,
+        **dict.fromkeys(("typical", "duration"), lambda row: row.work.typical_ns),
+        "median": lambda row: row.times.median_ns,
+        "p90": lambda row: row.times.p90_ns,
+        "total": lambda row: row.times.total_ns,
         "average": lambda row: row.work.average_ns,
         "calls": lambda row: row.work.calls,
         "flops": lambda row: row.work.flops_per_second,

@@ -65,6 +65,15 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
     if row.kind != "range":
         typical = in_unit(work.typical_call_ns, unit)
         metrics.append(Metric(f"{side}__time_duration.median", unit, typical))
+        metrics += [
+            Metric(f"{side}__time_duration.{name}", unit, in_unit(time, unit))
+            for name, time in (
+                ("p90", row.times.p90_ns),
+                ("min", row.times.min_ns),
+                ("max", row.times.max_ns),
+                ("total", row.times.total_ns),
+            )
+        ]
     metrics += [
         Metric(f"{side}__flops.sum.per_second", "Gflop/s", flops),
         Metric(f"{side}__bytes.sum.per_second", "Gbyte/s", size),
@@ -73,6 +82,8 @@ def metrics_of(row: Row, on_device: bool, peak: Peak | None, unit: str) -> list[
         Metric(f"{side}__roofline_saving.per_iteration", unit, in_unit(saving, unit)),
         Metric(f"{side}__launch_count", "", work.calls),
     ]
+    if row.disturbed is not None:
+        metrics.append(Metric(f"{side}__launch_count.disturbed", "", row.disturbed))
     metrics += [*thread_metrics(row), *hardware_metrics(row)]
     for what, share in (("flops", work.flops_share), ("bytes", work.bytes_share)):
         if 0 < share < 1:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lar.profiles.devices import Extent
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.hardware import counts_of
 from lar.profiles.launches import Launch, launches_of, ranges_of
 from lar.profiles.range_members import members_of_ranges
 from lar.profiles.roofline import Work, saving_ns, work_of
 from lar.profiles.thread_balance import use_of
+from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import HardwareCounts, Peak, Profile, Span, ThreadUse
 
 OUTSIDE = "outside the ranges"
@@ -24,7 +26,9 @@ class Row:
     all steps.
 
     `detail` is its operator or its type, where that is one; its work is that of all timed
-    `iterations`. The counts of the `hardware` are there for whole types, where they were asked for.
+    `iterations`. `times` has the figures of single launches, or of a range from begin to end, and
+    `disturbed` counts those that something else on the machine made longer. The counts of the
+    `hardware` are there for whole types, where they were asked for.
     """
 
     kind: Literal["range", "operator", "kernel", "group"]
@@ -36,6 +40,8 @@ class Row:
     block: Extent | None = None
     stream: int | None = None
     device: str | None = None
+    times: Totals
+    disturbed: int | None = None
     iterations: int = 1
     threads: ThreadUse | None = None
     hardware: HardwareCounts | None = None
@@ -86,10 +92,14 @@ def rows_of(profile: Profile, group_by: str, pattern: str) -> list[Row]:
         names = (launch.operator, launch.type, launch.kernel, *launch.ranges)
         if any(matches(name) for name in names):
             groups.setdefault(GROUPS[group_by](launch), []).append(launch)
+    disturbed = disturbed_executions(profile) if is_recorded(profile) else None
     rows += [
         replace(
             row_of_group(group, group_by, total_ns),
             threads=use_of(profile.operators[place] for place in places_in(group)),
+            disturbed=None
+            if disturbed is None
+            else sum(it.begun.execution in disturbed for it in group),
             hardware=counts_of(profile, group[0].type) if group_by == "type" else None,
         )
         for group in groups.values()
@@ -126,6 +136,7 @@ def row_of_range(profile: Profile, spans: Sequence[Span], launches: Sequence[Lau
         name=spans[0].name,
         work=work_of((it.piece for it in launches), calls=len(spans), total_ns=total_ns),
         share=total_ns / steps_ns if in_steps and steps_ns else None,
+        times=totals_of(span.duration_ns for span in spans),
     )
 
 
@@ -133,6 +144,9 @@ def row_of_group(group: Sequence[Launch], group_by: str, total_ns: int) -> Row:
     """Return the row of launches that have in common what `group_by` says."""
     first, work = group[0], work_of(launch.piece for launch in group)
     share = work.total_ns / total_ns if total_ns else None
+    times = totals_of(
+        [launch.piece.duration_ns for launch in group], [launch.place for launch in group]
+    )
     types = {launch.type for launch in group}
     detail = first.type if len(types) == 1 else ""
     if group_by == "operator":
@@ -141,6 +155,7 @@ def row_of_group(group: Sequence[Launch], group_by: str, total_ns: int) -> Row:
             name=first.kernel if first.is_kernel else first.operator,
             detail=first.operator if first.is_kernel else first.type,
             work=work,
+            times=times,
             share=share,
             grid=first.grid,
             block=first.block,
@@ -152,4 +167,4 @@ def row_of_group(group: Sequence[Launch], group_by: str, total_ns: int) -> Row:
         "kernel": first.kernel,
         "range": " / ".join(first.ranges) or OUTSIDE,
     }[group_by]
-    return Row(kind="group", name=name, detail=detail, work=work, share=share)
+    return Row(kind="group", name=name, detail=detail, work=work, times=times, share=share)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lar.profiles.hardware import describe_hardware
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, saving_is_part
+from lar.profiles.totals import Totals
 from lar.records.profile import Peak, Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.styles.ncu.metrics import (
@@ -139,6 +140,16 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
     def right(title: str, text: Callable[[NumberedRow], str], rank: int) -> Column[NumberedRow]:
         return Column(title, text=text, align="right", rank=rank)
 
+    def of_times(figure: Callable[[Totals], float | None]) -> Callable[[NumberedRow], str]:
+        def text(it: NumberedRow) -> str:
+            if (known := figure(it.row.times)) is None:
+                return "n/a"
+            time, chosen = scale_time(known, unit)
+            return f"{format_number(time)} {chosen}"
+
+        return text
+
+    disturbed = right("Disturbed", lambda it: str(it.row.disturbed or ""), 3)
     return Table(
         name="roofline",
         title="Roofline",
@@ -148,7 +159,13 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
             Column("Name", text=lambda it: shorten(name_of(it.row)), rank=0),
             Column("Of", text=lambda it: shorten(it.row.detail)),
             right("Calls", lambda it: str(it.row.work.calls), 6),
+            *((disturbed,) if any(row.disturbed for row in rows) else ()),
             right("Duration", duration, 0),
+            right("p90", of_times(lambda it: it.p90_ns), 7),
+            right("Mean", of_times(lambda it: it.average_ns), 8),
+            right("Min", of_times(lambda it: it.min_ns), 8),
+            right("Max", of_times(lambda it: it.max_ns), 7),
+            right("Total", of_times(lambda it: it.total_ns), 7),
             right("Time%", lambda it: format_cell(it.row.share and 100 * it.row.share), 2),
             right("GFLOP/s", lambda it: of_flops(it, giga(it.row.work.flops_per_second)), 3),
             right("Compute%", lambda it: of_flops(it, it.row.work.compute_percent(peak)), 4),
