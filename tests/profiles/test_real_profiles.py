@@ -296,7 +296,10 @@ def test_paddles_tables_have_the_samples_titles_and_columns(profile: Profile, ti
     )
     if title == "Kernel Summary":  # no device has kernels here: they are the algorithms
         theirs = [column.replace("GPU", "CPU") for column in theirs]
-    assert mine == theirs
+    # On a CPU there is room for those that the sample has not, at the end.
+    added = ["CPU Median / P90", "Disturbed"] if start == "Name" else []
+    assert mine[: len(theirs)] == theirs
+    assert [column for column in mine[len(theirs) :] if column not in added] == []
     assert "=Perf Summary=" in "".join(ours)
     note = "In this table, We sum up all collected events in terms of event type."
     assert note in sample
@@ -308,7 +311,9 @@ def test_torchs_table_has_the_samples_columns_and_footer(profile: Profile) -> No
     ours = text_of(profile, "torch").splitlines()
     theirs = [column for column in columns_of(sample[1]) if "CUDA" not in column]
     mine = [column for column in columns_of(ours[1]) if "FLOPs" not in column]
-    assert mine == theirs
+    # On a CPU there is room for those that torch has not, at the end.
+    times = [f"CPU time {figure}" for figure in ("med", "p90", "min", "max")]
+    assert [column for column in mine if column != "Disturbed"] == [*theirs, *times]
     assert ours[-1].startswith("Self CPU time total: ")
     assert len(ours[0]) == len(ours[2])
 
