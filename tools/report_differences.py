@@ -10,7 +10,7 @@ was made a tenth slower in the record of one run, that one alone.
 from __future__ import annotations
 
 import itertools
-import json
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from bench import LAR, PYTHON, ROOT, run_quietly
+from bench import LAR, MOBILENET, PYTHON, RESNET50, ROOT, run_quietly
 from disturbance import disturbed
+from figures import Outcome, Settings, note, repeat
 from network import Network, Node
 
 from lar.comparison.matching import is_generic
@@ -36,6 +37,10 @@ SLOWER = 1.1
 SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
 BLOCKED = re.compile("_nchwc$")
 OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
+
+LEAST_SHARE = 0.95
+ITERATIONS = 200
+MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 
 # Of each model, how it is profiled: the file's suffix and the flags.
 WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -53,6 +58,7 @@ WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("mge", "--optimize-for-inference"),
         ("onnx", "--graph-optimization-level", "disable"),
         ("onnx", "--graph-optimization-level", "basic"),
+        ("onnx", "--graph-optimization-level", "extended"),
         ("onnx",),
     ),
 }
@@ -140,16 +146,17 @@ class Joined(NamedTuple):
 
 
 def make_profile(model: Path, flags: Sequence[str], place: Path, iterations: int) -> Profile:
-    """Profile a run; a file that is there is read again.
+    """Profile a run.
 
     Raises:
         SystemExit: the run did not end well.
     """
-    if not place.exists():
-        words = ["--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place)]
-        done = run_quietly([LAR, str(model), *flags, *words])
-        if done.returncode:
-            raise SystemExit(f"lar {model} {' '.join(flags)}: {done.stderr}")
+    words = ["--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place)]
+    done = run_quietly([LAR, str(model), *flags, *words])
+    if "--engine-fix x2apic" in done.stderr:  # a processor on which it would hang
+        done = run_quietly([LAR, str(model), *flags, *words, "--engine-fix", "x2apic"])
+    if done.returncode:
+        raise SystemExit(f"lar {model} {' '.join(flags)}: {done.stderr}")
     return read_profile(place)
 
 
@@ -313,29 +320,59 @@ def operators_to_slow(profile: Profile) -> list[int]:
     return [place for place, time in enumerate(times) if time >= least]
 
 
-def profile_pairs(
-    model: Path, folder: Path, count: int, iterations: int, seed: int, *, disturb: bool
-) -> Iterator[tuple[Profile, Profile]]:
-    """Yield pairs of profiles of one command, each of a process of its own."""
-    word = "disturbed" if disturb else "quiet"
-    for number in range(count):
-        places = [folder / f"{model.name}.{word}.{number}.{side}.json" for side in "ab"]
-        if disturb and not all(place.exists() for place in places):
-            with disturbed(seed + number):
-                pair = [make_profile(model, (), place, iterations) for place in places]
-        else:
-            pair = [make_profile(model, (), place, iterations) for place in places]
-        yield pair[0], pair[1]
+def measure_joined(settings: Settings, folder: Path) -> Outcome:
+    """Profile ResNet50, MobileNetV2 and an encoder in all ways, and join each two of them."""
+    least, wrong, pairs = 1.0, 0, 0
+    for model, ways in (
+        (Path(RESNET50).with_suffix(""), "pictures"),
+        (Path(MOBILENET).with_suffix(""), "pictures"),
+        (make_encoder(folder), "texts"),
+    ):
+        made = {}
+        for number, (suffix, *flags) in enumerate(WAYS[ways]):
+            path = model.with_suffix(f".{suffix}")
+            place = folder / f"{path.name}.{number}.json"
+            made[" ".join((path.name, *flags))] = make_profile(path, flags, place, 10)
+        for one, other in itertools.combinations(made, 2):
+            joined = judge_joined((made[one], made[other]))
+            pairs += 1
+            least, wrong = min(least, joined.share), wrong + len(joined.wrong)
+            if joined.share < LEAST_SHARE or joined.wrong:
+                note(f"{one} | {other}: {joined.share:.1%}, {joined.wrong}, {joined.missed[:3]}")
+    return Outcome(
+        f"at least {least:.1%} of the time in {pairs} pairs of profiles, {wrong} wrong",
+        least >= LEAST_SHARE and not wrong,
+    )
 
 
-def main() -> None:
-    """Print how two profiles are joined, for who looks into it."""
-    import sys
+def measure_same(settings: Settings, folder: Path) -> Outcome:
+    """Profile one command twice, again and again, while the machine is disturbed."""
+    called = 0
+    for number in repeat(settings):
+        with disturbed(settings.seed + number):
+            places = [folder / f"same.{number}.{side}.json" for side in "ab"]
+            pair = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
+        names = called_different(pair[0], pair[1])
+        called += bool(names)
+        note(f"pair {number}: {names}")
+    return Outcome(f"{called} of {settings.repetitions}", called <= settings.repetitions // 20)
 
-    profiles = read_profile(sys.argv[1]), read_profile(sys.argv[2])
-    joined = judge_joined(profiles, hidden="--hidden" in sys.argv)
-    print(json.dumps(joined._asdict(), indent=1))
 
-
-if __name__ == "__main__":
-    main()
+def measure_slower(settings: Settings, folder: Path) -> Outcome:
+    """Profile one command twice, again and again; make an operator slower in the record of one."""
+    draw = random.Random(settings.seed)
+    found = alone = 0
+    for number in repeat(settings):
+        places = [folder / f"slower.{number}.{side}.json" for side in "ab"]
+        flags = ("--multithread", "1")
+        pair = [make_profile(MOBILENET_ONNX, flags, place, ITERATIONS) for place in places]
+        operator = draw.choice(operators_to_slow(pair[1]))
+        name = pair[1].operators[operator].name
+        names = called_different(pair[0], slow_down(pair[1], operator, SLOWER))
+        found += any(name in it for it in names)
+        alone += len(names) == 1 and name in names[0]
+        note(f"pair {number}: {name}, called: {names}")
+    return Outcome(
+        f"{found} of {settings.repetitions}, {alone} with no other named",
+        alone >= 0.9 * settings.repetitions,
+    )
