@@ -34,6 +34,10 @@ NEAR_PERCENT = 60.0
 # Engines record whole microseconds: of a shorter call the rate may be anything.
 SHORTEST_NS = 2000
 
+# More of a peak than an algorithm with fewer operations, or the fastest cache, can explain: what is
+# above it has a time that is too short, as estimated where profiling cost most of an iteration.
+MOST_COMPUTE_PERCENT, MOST_MEMORY_PERCENT = 500.0, 1000.0
+
 # Types of values that say where and how much, beside those that are computed with.
 INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
@@ -133,19 +137,27 @@ class Work:
         operations of another type."""
         if peak is None or not self.is_float32:
             return None
-        return self.believed(percent_of(self.flops_per_second, peak.flops_per_second))
+        percent = percent_of(self.flops_per_second, peak.flops_per_second)
+        return self.believed(percent, MOST_COMPUTE_PERCENT)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
         """Return the bandwidth in percent of the peak of the main memory."""
         if peak is None:
             return None
-        return self.believed(percent_of(self.bytes_per_second, peak.bytes_per_second))
+        percent = percent_of(self.bytes_per_second, peak.bytes_per_second)
+        return self.believed(percent, MOST_MEMORY_PERCENT)
 
-    def believed(self, percent: float | None) -> float | None:
-        """Return a percentage of a peak, None where it is above it only because the calls are too
-        short for the engine's clock."""
-        is_short = self.typical_call_ns < SHORTEST_NS
-        return None if percent is not None and percent > 100 and is_short else percent
+    def believed(self, percent: float | None, most: float) -> float | None:
+        """Return a percentage of a peak, None where it is above it because the time of the calls
+        cannot be right, or they are too short for the engine's clock."""
+        limit = 100 if self.typical_call_ns < SHORTEST_NS else most
+        return None if percent is not None and percent > limit else percent
+
+    def has_wrong_time(self, peak: Peak) -> bool:
+        """Return whether a percentage is withheld because the time cannot be right."""
+        without_computing = self.is_float32 and self.compute_percent(peak) is None
+        without_moving = self.memory_percent(peak) is None
+        return bool((self.flops and without_computing) or (self.size_bytes and without_moving))
 
     def bound(self, peak: Peak | None) -> Bound | None:
         """Return what limits this work: computing or memory, if it is near that roof.
@@ -154,14 +166,14 @@ class Work:
         is far from all roofs. None if a roof, or some of the work, is not known.
         """
         computing, moving = self.compute_percent(peak), self.memory_percent(peak)
+        if peak is None or self.has_wrong_time(peak):
+            return None
         # Where some of the work is not known, these are lower bounds.
         if computing is not None and computing >= max(NEAR_PERCENT, min(moving or 0, 100)):
             return "compute"
         if moving is not None and moving >= NEAR_PERCENT:
             return "memory" if moving <= 100 else "cache"
-        if peak is None or not self.is_float32 or not any(it.has_roof for it in self.parts):
-            return None
-        if moving is None and self.bytes_per_second is not None:
+        if not self.is_float32 or not any(it.has_roof for it in self.parts):
             return None
         # What is not known may be at its roof all the time.
         most_computing = (computing or 0) + 100 * (1 - self.flops_share)

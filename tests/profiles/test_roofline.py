@@ -98,6 +98,18 @@ def test_a_percentage_above_100_is_withheld_of_calls_too_short_for_the_clock() -
     assert work_of([Piece(500, 10, 4000)]).memory_percent(PEAK) == 80
 
 
+def test_what_no_cache_or_algorithm_explains_is_withheld() -> None:
+    for flops, size_bytes, percents, bound in (
+        (4_990_000, 10_000, (499, 10), "compute"),
+        (5_010_000, 10_000, (None, 10), None),
+        (1000, 990_000, (0.1, 990), "cache"),
+        (1000, 1_010_000, (0.1, None), None),
+    ):
+        work = work_of([Piece(10_000, flops, size_bytes)])
+        assert (work.compute_percent(PEAK), work.memory_percent(PEAK)) == pytest.approx(percents)
+        assert work.bound(PEAK) == bound
+
+
 def test_rates_are_those_of_the_median_call() -> None:
     calm = [Piece(1000, 50_000, 100, operator=3) for _ in range(9)]
     disturbed = work_of([*calm, Piece(10**6, 50_000, 100, operator=3)])

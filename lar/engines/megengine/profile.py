@@ -21,8 +21,10 @@ import msgspec
 from lar.dumps.facts import Kernel
 from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.flops import Operation, flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
+from lar.engines.megengine.model_file import KINDS, taps_of
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
@@ -105,8 +107,7 @@ def operator_of(raw: RawProfile, key: str, names: VariableNames) -> ProfiledOper
         inputs=taken,
         outputs=made,
         parameters={"items": known.param} if isinstance(known.param, list) else known.param or {},
-        # The engine counts an operation for each element of a copied input.
-        flops=0 if footprint and operator.type in MOVES else known.computation,
+        flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
         size_bytes=moved_bytes_of(graph, operator, taken, made, known.memory)
         if footprint
         else None,
@@ -325,8 +326,17 @@ SELECTIONS = frozenset(
 )
 # Those that may give a view of their input.
 VIEWS = RELAYOUTS | {"AxisAddRemove", "Broadcast", "Copy", "Identity", "Split", "Subtensor"}
-# Those that compute nothing.
-MOVES = COPIES | SELECTIONS | VIEWS | {"ImmutableTensor", "SharedDeviceTensor", "TypeCvt"}
+# Those that compute nothing, and those whose operations their shapes and modes say.
+DERIVED_KINDS = frozenset(
+    {
+        *("elementwise", "reduction", "softmax", "normalisation", "batch normalisation"),
+        "interpolation",
+    }
+)
+MOVES = frozenset({"Host2DeviceCopy", "ImmutableTensor", "SharedDeviceTensor"}).union(
+    name for name, kind in KINDS.items() if kind == "movement"
+)
+DERIVED = frozenset(name for name, kind in KINDS.items() if kind in DERIVED_KINDS) - {"Elemwise"}
 # Those that compute as much for each element that they give, with the same weights.
 PROPORTIONAL = frozenset(
     {
@@ -408,6 +418,9 @@ def operator_now(
     flops = None
     if operator.type in MOVES:
         flops = operator.flops
+    elif operator.type in DERIVED:
+        known = RawFootprint(param=operator.parameters)
+        flops = flops_of_operator(operator.type, inputs, outputs, known)
     elif operator.flops is not None and operator.type in PROPORTIONAL:
         made, before = element_count(outputs[0]), element_count(operator.outputs[0])
         flops = operator.flops * made // before if before else None
@@ -475,6 +488,29 @@ def moves_data(raw: RawProfile, operator: ProfiledOperator) -> bool:
 
 def chunk_of(variable: RawVariable) -> str | None:
     return variable.mem_plan.mem_chunk_id if variable.mem_plan else None
+
+
+def flops_of_operator(
+    type: str, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
+) -> int | None:
+    """Return the operations of an operator (`lar.engines.flops`); None if they are not known.
+
+    The engine counts one for each element of a copied input, and none of many types.
+    """
+    if type in MOVES:
+        return 0
+    if known.computation is not None or type not in DERIVED or not isinstance(known.param, dict):
+        return known.computation
+    kind = KINDS[type]
+    return flops_of(
+        Operation(
+            type=type,
+            kind=kind,
+            inputs=tuple(fact.shape for fact in inputs),
+            outputs=tuple(fact.shape for fact in outputs),
+            taps=taps_of(type, kind, known.param),
+        )
+    )
 
 
 def moved_bytes_of(

@@ -13,6 +13,7 @@ import pytest
 from lar.engines.megengine.profile import (
     device_of,
     executions_of,
+    flops_of_operator,
     memory_plan_of,
     module_of,
     operators_of,
@@ -21,7 +22,7 @@ from lar.engines.megengine.profile import (
     threads_of,
 )
 from lar.errors import UsageError
-from lar.profiles.megengine_file import RawProfile, decode_raw
+from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
 from lar.profiles.trace_file import decode_profile, encode_profile
 from lar.records.profile import TensorFact
 
@@ -77,6 +78,27 @@ def test_computation_that_the_engine_does_not_tell_is_none(raw: RawProfile) -> N
     assert {each.type for each in operators if each.flops == 0} == {
         *("ImmutableTensor", "Host2DeviceCopy", "TypeCvt", "Reshape")
     }
+
+
+@pytest.mark.parametrize(
+    ("type", "parameters", "flops"),
+    [
+        ("PowC", {"exp": 2.0}, 30),
+        ("ElemwiseMultiType", {"mode": "QFUSE_ADD_RELU"}, 60),
+        ("Reduce", {"mode": "SUM"}, 60),
+        ("Reduce", {"mode": "SUM_SQR"}, 120),
+        ("SoftmaxForward", {"axis": 1}, 150),
+        ("PoolingForward", {}, None),  # which the engine counts
+        ("Subtensor", {}, 0),
+        ("ExternCOprRunner", {}, None),
+    ],
+)
+def test_operations_that_the_engine_does_not_count_come_from_shapes(
+    type: str, parameters: dict[str, Any], flops: int | None
+) -> None:
+    inputs, outputs = [TensorFact((3, 20), "float32")], [TensorFact((3, 10), "float32")]
+    known = RawFootprint(param=parameters)
+    assert flops_of_operator(type, inputs, outputs, known) == flops
 
 
 def test_a_shape_that_only_the_host_reads_is_known(raw: RawProfile) -> None:

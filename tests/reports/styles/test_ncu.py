@@ -306,9 +306,9 @@ def test_times_are_in_the_unit_asked_for() -> None:
 
 def test_figures_above_the_peak_are_explained() -> None:
     profile = two_operators()
-    fast = replace(profile, operators=tuple(
-        msgspec.structs.replace(each, flops=10**10, size_bytes=10**9) for each in profile.operators
-    ))  # fmt: skip
+    more = {"flops": 9 * 10**7, "size_bytes": 3 * 10**7}
+    operators = tuple(msgspec.structs.replace(each, **more) for each in profile.operators)
+    fast = replace(profile, operators=operators)
     text = build(fast, {}).text
     assert "came from the caches" in text
     assert "fewer operations than counted" in text
@@ -317,6 +317,19 @@ def test_figures_above_the_peak_are_explained() -> None:
         line for line in text.splitlines() if line.startswith("Above 100%")
     ]
     assert "Above 100%" not in build(profile, {}).text
+
+
+def test_a_percentage_that_cannot_be_right_is_withheld() -> None:
+    profile = two_operators()
+    operators = tuple(
+        msgspec.structs.replace(each, flops=10**10, size_bytes=10**9) for each in profile.operators
+    )
+    report = build(replace(profile, operators=operators), {"view": ["roofline"]})
+    for values in map(values_of, rows_of(report)):
+        assert values["cpu__compute_throughput.pct_of_measured_peak"] is None
+        assert values["cpu__memory_throughput.pct_of_measured_peak"] is None
+        assert values["cpu__roofline_bound"] is None
+    assert "Percentages are n/a where the time is too short to be right" in report.text
 
 
 def test_a_view_has_no_bandwidth_and_quantised_work_no_peak() -> None:

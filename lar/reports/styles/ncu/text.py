@@ -99,6 +99,8 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
         notes.append("Views, constants and pointers that are handed on move nothing: no GB/s.")
     if peak is not None and not all(row.work.is_float32 for row in rows):
         notes.append("The peak is one of float32; that of other types is not known, hence n/a.")
+    if peak is not None and any(row.work.has_wrong_time(peak) for row in rows):
+        notes.append("Percentages are n/a where the time is too short to be right.")
     percents = [row.work.memory_percent(peak) for row in rows]
     if any(percent is not None and percent > 100 for percent in percents):
         notes.append("Above 100% of the memory's peak: the data came from the caches.")
