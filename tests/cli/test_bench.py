@@ -19,7 +19,7 @@ from lar.cli.bench import describe_progress, parse_budget
 from lar.reports.bench_html import format_html
 from lar.running.bench import BenchProgress
 from tests.conftest import RunLar, WriteScript
-from tests.profiles.browser import NEEDS_BROWSER, open_page
+from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 
 INPUT = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
 OUTPUTS = {"prob": [0.25, 0.75]}
@@ -84,7 +84,9 @@ def test_csv_is_the_rows(folder: Path) -> None:
 
 @NEEDS_BROWSER
 def test_the_page_is_drawn(folder: Path, tmp_path: Path) -> None:
-    elements, messages = open_page((folder / "b.html").read_text(), tmp_path)
+    page = opened((folder / "b.html").read_text(), tmp_path, width=400, scheme="dark")
+    assert unreadable(page) == []
+    elements, messages = page.elements(), page.console()
     assert messages == []
     assert 'data-drawn="yes"' in elements
     assert '<p class="error">' not in elements

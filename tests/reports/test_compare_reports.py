@@ -35,7 +35,7 @@ from lar.reports.compare_html import format_html
 from lar.reports.compare_text import COLUMNS as COLUMNS_OF_TEXT
 from lar.reports.compare_text import Row, format_comparison, format_json, format_markdown
 from lar.reports.text import Screen
-from tests.profiles.browser import NEEDS_BROWSER, open_page
+from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 
 GOOD = Figures(
     elements=4,
@@ -407,7 +407,9 @@ def test_the_page_is_drawn(tmp_path: Path) -> None:
     data, relu, *others = comparison().tensors
     alone = replace(relu, single=GOOD)
     page = format_html(comparison(tensors=(data, alone, *others)))
-    dom, console = open_page(page, tmp_path)
+    view = opened(page, tmp_path, width=400)
+    assert unreadable(view) == []
+    dom, console = view.elements(), view.console()
     assert console == []
     assert 'data-drawn="yes"' in dom
     # The errors of all, and twice both errors of one, with the names of the two.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lar.reports.tune_html import format_html
-from tests.profiles.browser import NEEDS_BROWSER, open_page
+from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
 from tests.tuning.made_tune import made_tune
 
 
@@ -49,7 +49,9 @@ def test_the_page_is_drawn(tmp_path: Path) -> None:
     hostile = replace(result.ranking[1], name="</script><b>")
     ranking = (result.ranking[0], hostile, *result.ranking[2:])
     page = format_html(replace(result, ranking=ranking))
-    elements, messages = open_page(page, tmp_path)
+    view = opened(page, tmp_path, width=400)
+    assert unreadable(view) == []
+    elements, messages = view.elements(), view.console()
     assert messages == []
     assert 'data-drawn="yes"' in elements
     assert '<p class="error">' not in elements

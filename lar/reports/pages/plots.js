@@ -257,13 +257,16 @@ function drawRoof({ svg, atX, atY, right }, peak, x, y) {
     makeShape("line", { x1: atX(ridge), x2: atX(ridge), y1: atY(peak.gflops), y2: atY(y.from),
                         stroke: "var(--soft)", "stroke-dasharray": "3 4" }));
   const label = (text, attributes) => makeShape("text", { class: "halo", ...attributes }, text);
-  const binds = `memory binds below ${formatNumber(ridge)} FLOP/byte`;
-  const hasRoom = atX(ridge) > 240;
+  const at = atX(ridge), sizeOf = (text) => 6.8 * text.length + 12;
+  const texts = [`memory binds below ${formatNumber(ridge)} FLOP/byte`,
+                 `${formatNumber(ridge)} FLOP/byte`];
+  const isLeft = sizeOf(texts[0]) < at || at > right / 2;
+  const binds = texts.find((text) => sizeOf(text) < (isLeft ? at : right - at)) ?? texts[1];
   return [
     label(`${formatNumber(peak.gflops)} GFLOP/s`,
           { x: right - 4, y: atY(peak.gflops) - 6, "text-anchor": "end" }),
-    label(binds, { x: atX(ridge) + (hasRoom ? -6 : 6), y: atY(y.from) - 6,
-                   "text-anchor": hasRoom ? "end" : "start" }),
+    label(binds, { x: at + (isLeft ? -6 : 6), y: atY(y.from) - 6,
+                   "text-anchor": isLeft ? "end" : "start" }),
     label(`${formatNumber(peak.gbytes)} GB/s`, {
       "text-anchor": "middle",
       transform: `translate(${atX(middle)} ${atY(roof(middle))}) rotate(${angle}) translate(0 -7)`,
@@ -320,7 +323,7 @@ function drawCurve(curve, width) {
   const from = isFolded && rest.length ? curve.folded : Math.min(...xs);
   const to = Math.max(...xs);
   const greatest = Math.max(...ys);
-  const stripe = folded.length && rest.length ? Math.max(40, width * 0.06) : 0;
+  const stripe = folded.length && rest.length ? (width < NARROW ? 40 : Math.max(70, width * 0.06)) : 0;
   const { svg, atX, atY, left, right, top, bottom } = makeFrame(width, 220,
     `${curve.title}: at most ${formatNumber(greatest, 2)} ${curve.y}`,
     { from, to: to > from ? to : from + 1, label: curve.x, folded: stripe },

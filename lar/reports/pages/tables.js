@@ -1,7 +1,7 @@
 // Tables that are sorted by a click on a heading, filtered by a text, and as wide as the page: the
 // columns that have no room are left out, and stand in the details of each row.
 
-const FIRST_ROWS = 25;
+const FIRST_ROWS = 25, FEW_ROWS = 6;
 const SHORTEST_TEXT = 110, LONGEST_TEXT = 900; // pixels of a column of text
 const SCROLLBAR = 17;
 const ON_SCREEN = 13, ON_PAPER = 10; // pixels of letters
@@ -113,7 +113,7 @@ function makeDetail(columns, row, width) {
 // it comes; a row's mark is the class that colours it.
 function makeTable(table, name) {
   if (!table.rows.length) return makeNote(`There are no ${name}.`);
-  const columns = columnsOf(table);
+  const columns = columnsOf(table), hasUnits = columns.some((column) => column.unit);
   const place = columns.findIndex((column) => column.name === "share");
   const greatest = place < 0 ? 0 : Math.max(...table.rows.map((row) => row[place] ?? 0));
   const piecesFor = new Map(); // by whether the page is narrow
@@ -146,7 +146,7 @@ function makeTable(table, name) {
       head.querySelector(`[data-column="${index}"]`).focus();
     });
     button.dataset.column = index;
-    button.append(makeElement("small", {}, column.unit));
+    if (hasUnits) button.append(makeElement("small", {}, column.unit));
     return makeElement("th", {
       scope: "col", class: column.isNumber ? "number" : null,
       "aria-sort": !isSorted ? "none" : state.direction > 0 ? "ascending" : "descending",
@@ -214,9 +214,10 @@ function makeTable(table, name) {
 
   search.addEventListener("input", draw);
   order.addEventListener("change", () => sortBy(Number(order.value)));
+  const isShort = table.rows.length < FEW_ROWS; // one sees all of it at once
   const parts = [
-    makeElement("div", { class: "tools" }, search,
-                makeElement("label", {}, "sort by ", order), more, wide, count),
+    makeElement("div", { class: "tools" }, isShort ? null : search,
+                isShort ? null : makeElement("label", {}, "sort by ", order), more, wide, count),
     makeElement("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name },
       makeElement("table", { class: "data", "aria-label": name }, head, body)),
   ];

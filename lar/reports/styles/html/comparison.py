@@ -41,12 +41,14 @@ def difference_columns(
         return None if found is None else found / unit_ns
 
     return (
-        Column("baseline", lambda row: change(row).baseline / unit_ns, unit=unit, digits=3),
-        Column("this run", lambda row: change(row).experiment / unit_ns, unit=unit, digits=3),
-        Column("delta", lambda row: change(row).delta / unit_ns, unit=unit, digits=3),
-        Column("delta", lambda row: change(row).percent, unit="%", digits=2),
-        Column("±", error, unit=unit, digits=3),
-        Column("noise", lambda row: JUDGEMENTS[change(row).exceeds_noise]),
+        Column("baseline", lambda row: change(row).baseline / unit_ns, unit=unit, digits=3, rank=3),
+        Column(
+            "this run", lambda row: change(row).experiment / unit_ns, unit=unit, digits=3, rank=3
+        ),
+        Column("delta", lambda row: change(row).delta / unit_ns, unit=unit, digits=3, rank=1),
+        Column("delta", lambda row: change(row).percent, unit="%", digits=2, rank=2),
+        Column("±", error, unit=unit, digits=3, rank=4),
+        Column("noise", lambda row: JUDGEMENTS[change(row).exceeds_noise], rank=2),
     )
 
 
@@ -61,9 +63,9 @@ OF_OPERATOR: tuple[Column[tuple[DiffRow, Difference]], ...] = difference_columns
     "µs", 1e3, lambda row: row[1]
 )
 OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
-    Column("name", lambda row: row[0].name),
-    Column("type", lambda row: row[0].type),
-    Column("in", lambda row: SIDES[row[0].side]),
+    Column("name", lambda row: row[0].name, rank=0),
+    Column("type", lambda row: row[0].type, rank=5),
+    Column("in", lambda row: SIDES[row[0].side], rank=4),
     *OF_OPERATOR,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
@@ -152,7 +153,7 @@ def format_overview(profile: Profile) -> str:
 
 def format_summary(profile: Profile, found: Sequence[Recommendation]) -> str:
     text = summarize(profile, found)
-    return f"<p class=summary>{escape(printable(text))}</p>" if text else ""
+    return f"<p class=summary>{keep_flags(escape(printable(text)))}</p>" if text else ""
 
 
 def format_recommendations(profile: Profile, found: Sequence[Recommendation]) -> str:
@@ -161,4 +162,9 @@ def format_recommendations(profile: Profile, found: Sequence[Recommendation]) ->
     # A note, as on larger batches, names no setting that makes this run faster.
     has_setting = any(each.choice is not None for each in found)
     nothing = "" if has_setting else f"<p>{escape(printable(describe_nothing(profile)))}</p>"
-    return nothing + format_list(printable(each.text) for each in found)
+    return keep_flags(nothing + format_list(printable(each.text) for each in found))
+
+
+def keep_flags(words: str) -> str:
+    """Return HTML in which no line ends within a flag."""
+    return re.sub(r"(?<![\w-])--\w[\w-]*", r"<span class=flag>\g<0></span>", words)

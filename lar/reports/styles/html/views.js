@@ -56,8 +56,9 @@ const views = {
   },
   operators() {
     return makeChoice([
-      ["each operator", () => [makeTable(tables.operators, "operators")]],
-      ["by type", () => [makeTable(tables.types, "types"),
+      ["each operator", () => [makeTable(tables.operators, "operators"),
+                               ...noteMarks(tables.operators)]],
+      ["by type", () => [makeTable(tables.types, "types"), ...noteMarks(tables.types),
                          drawPie(tables.types, "Time by type")].filter(Boolean)],
     ]);
   },
@@ -66,7 +67,7 @@ const views = {
       ? "The kernels that the device ran."
       : "The engine reports no kernels of a device: these are the algorithms that it chose, or, "
         + "where it does not report those, the types of the operators.";
-    return [makeNote(about), makeTable(tables.kernels, "kernels"),
+    return [makeNote(about), makeTable(tables.kernels, "kernels"), ...noteMarks(tables.kernels),
             drawPie(tables.kernels, "Time by kernel")].filter(Boolean);
   },
   roofline() {
@@ -95,6 +96,12 @@ const views = {
     return [makeTable(tables.ranges, "ranges")];
   },
 };
+
+function noteMarks(table) {
+  if (!table.marks.some(Boolean)) return [];
+  return [makeNote("Marked at the left: something else on the machine made executions longer; the "
+                   + "column disturbed counts them.")];
+}
 
 function drawWarmup(times) {
   if (!times.length) return [];
