@@ -39,7 +39,7 @@ def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recomme
     then notes. Without an engine there are notes alone."""
     shown = Shown(profile)
     settings: list[Recommendation] = []
-    if engine is not None and shown.step_ns:
+    if engine is not None and shown.iteration_ns:
         prospects = [
             each
             for each in engine.prospects(shown, site_of(profile))

@@ -27,6 +27,7 @@ from lar.profiles.intervals import (
     total_of,
 )
 from lar.profiles.operator_filter import only_moves
+from lar.profiles.times import iteration_times_of
 from lar.profiles.totals import group_by_operator
 from lar.records.profile import Execution, Interval, Profile, ProfiledOperator, Step
 from lar.records.settings import OptionValue
@@ -115,16 +116,23 @@ class Shown:
         self.profile = profile
 
     @cached_property
-    def step_ns(self) -> float:
+    def iteration_times(self) -> Mapping[int, int]:
+        """How long each timed iteration took, without the loading of its item, by the number of its
+        step; that of all operators where the profile has no steps."""
+        steps, times = self.profile.timed_steps(), iteration_times_of(self.profile)
+        known = {step.number: time for step, time in zip(steps, times, strict=True)}
+        return known or {step.number: step.duration_ns for step in steps_of(self.profile)}
+
+    @cached_property
+    def iteration_ns(self) -> float:
         """The median iteration, 0 if nothing was timed."""
-        durations = [step.duration_ns for step in steps_of(self.profile)]
-        return statistics.median(durations) if durations else 0.0
+        return statistics.median(self.iteration_times.values()) if self.iteration_times else 0.0
 
     @cached_property
     def unprofiled_ns(self) -> float:
         """The median calm iteration without the profiler, as far as it was measured."""
         cost = self.profile.facts.cost
-        return cost.calm[1] * 1e9 if cost else self.step_ns
+        return cost.calm[1] * 1e9 if cost else self.iteration_ns
 
     @cached_property
     def calm_steps(self) -> list[Step]:
@@ -135,7 +143,7 @@ class Shown:
     @property
     def calm_ns(self) -> float:
         """The median iteration of those, 0 without any."""
-        durations = [step.duration_ns for step in self.calm_steps]
+        durations = [self.iteration_times[step.number] for step in self.calm_steps]
         return statistics.median(durations) if durations else 0.0
 
     @property

@@ -21,6 +21,7 @@ from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
 from lar.profiles.operator_noise import RunNoise, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
+from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, ProfiledOperator
 
 if TYPE_CHECKING:
@@ -148,14 +149,10 @@ def diff_of(
     return Diff(
         rows,
         total_of(rows),
-        judge_runs(durations_of(baseline), durations_of(experiment), 1 - CONFIDENCE),
+        judge_runs(iteration_times_of(baseline), iteration_times_of(experiment), 1 - CONFIDENCE),
         math.exp(noise.common) if noise.is_measured else None,
         of_one_command,
     )
-
-
-def durations_of(profile: Profile) -> list[float]:
-    return [step.duration_ns for step in profile.timed_steps()]
 
 
 def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> list[OperatorPair]:

@@ -42,7 +42,7 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
     without what profiling cost, where that is much (`lar.profiles.costs`).
     """
     shown = Shown(profile)
-    if not shown.step_ns:
+    if not shown.iteration_ns:
         return ""
     sentences = (
         *sentences_of_time(shown),
@@ -59,7 +59,7 @@ def sentences_of_time(shown: Shown) -> Iterator[str]:
     """Yield what an iteration takes, and which operators take most of it."""
     profile = shown.profile
     count = len(profile.timed_steps())
-    length = f"an iteration takes {format_ns(shown.step_ns)}"
+    length = f"an iteration takes {format_ns(shown.iteration_ns)}"
     calm = shown.calm_steps
     among = f", {format_ns(shown.calm_ns)} of {len(calm)} calm ones" if len(calm) < count else ""
     yield f"{length} (median of {count}{among if calm else ''})" if count > 1 else length
@@ -102,7 +102,7 @@ def sentences_of_limit(shown: Shown) -> Iterator[str]:
         yield BOUNDS[bound].format(name=name, reached=reached)
     savings = savings_of(profile)
     place = max(savings, key=lambda each: savings[each], default=None)
-    if place is not None and sum(savings.values()) >= LEAST_SHARE * shown.step_ns:
+    if place is not None and sum(savings.values()) >= LEAST_SHARE * shown.iteration_ns:
         yield (
             f"at their roofs operators would save {format_ns(sum(savings.values()))} of it, first "
             f"of all {profile.operators[place].name} ({format_ns(savings[place])})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,12 @@ import pytest
 import lar
 from lar.engines.driver import SILENT
 from lar.measurement import syscalls
+from lar.profiles.recommendations import Shown
+from lar.profiles.run_differences import diff_of
+from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, Span, Step
 from lar.records.run import RunContext, RunSpec
+from lar.reports.styles.html.facts import cards_of
 from lar.worker.recorder import (
     SHORTEST_CPU_SECONDS,
     CpuMeter,
@@ -146,6 +151,27 @@ def test_an_item_of_a_data_set_begins_its_iteration(
         assert (own[0].start_ns, own[-1].end_ns) == (step.start_ns, step.end_ns)
         if feeds:
             assert own[1].duration_ns >= 2e6
+
+
+def test_of_a_data_set_reports_have_the_iterations_that_the_run_printed(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    """A step is the loading of an item, the copy of the input and an iteration."""
+    folder, path = tmp_path / "items", tmp_path / "p.json"
+    folder.mkdir()
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.zeros((1, number + 1), np.float32))
+    script = write_script(**SCRIPT)
+    result = lar.run(script, str(folder), profile=str(path), iter=1, warmup_iter=1)
+    assert result.latency.median is not None
+    profile = lar.read_profile(path)
+    printed = statistics.median(result.samples.end_to_end) * 1e9
+    steps = [step.duration_ns for step in profile.timed_steps()]
+    assert statistics.median(iteration_times_of(profile)) == pytest.approx(printed, abs=2)
+    assert statistics.median(steps) > printed + 1e6  # the input is copied in 2 ms
+    assert Shown(profile).iteration_ns == pytest.approx(printed, abs=2)
+    assert diff_of(profile, profile).iteration.baseline == pytest.approx(printed, abs=2)
+    assert dict(cards_of(profile))["median iteration"] == f"{printed / 1e6:.3f} ms"
 
 
 def test_a_copy_of_the_outputs_ends_the_iteration(write_script: WriteScript) -> None:
