@@ -8,13 +8,15 @@ little, and the others stand in the order of what they are expected to save.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lar.engines.engine import Engine, Site
+from lar.errors import UsageError
 from lar.measurement.machine import read_instruction_sets, read_machine
 from lar.options.command_line import format_flags
-from lar.options.table import BY_KEY, ENGINE_ENV, ENGINE_FIX, LAYOUT_CHOICES
+from lar.options.rules import RULES, Asked, Rule, check_rules
+from lar.options.table import BY_KEY, ENGINE_ENV, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.profiles.recommendations import (
     LEAST_GAIN,
     Prospect,
@@ -40,10 +42,14 @@ def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recomme
     shown = Shown(profile)
     settings: list[Recommendation] = []
     if engine is not None and shown.iteration_ns:
+        site, given = site_of(profile), profile.facts.options
+        # Rules of an engine may look at the processor, which is this machine's.
+        of_engine = () if describe_other_machine(profile) else engine.option_rules()
+        rules = (*RULES, *of_engine)
         prospects = [
             each
-            for each in engine.prospects(shown, site_of(profile))
-            if is_open(each, profile.facts.options)
+            for each in engine.prospects(shown, site)
+            if is_open(each, given) and is_allowed(each, given, engine, site, rules)
         ]
         prospects.sort(key=lambda each: (each.choice is None, -each.gain))
         settings = [recommendation_of(each) for each in prospects]
@@ -65,6 +71,33 @@ def is_open(prospect: Prospect, given: Mapping[str, Any]) -> bool:
     if keys & layouts and taken & layouts:
         return False
     return not (keys - JOINED) & taken
+
+
+def is_allowed(
+    prospect: Prospect,
+    given: Mapping[str, Any],
+    engine: Engine,
+    site: Site,
+    rules: Iterable[Rule],
+) -> bool:
+    """Return whether the rules of options and a driver of the engine allow a prospect beside what
+    the run has set."""
+    choice = prospect.choice
+    if choice is None:
+        return True
+    kept = {key: given[key] for key in given if key not in prospect.without}
+    values = {**kept, **choice.options, **choice.search}
+    if choice.cache:
+        values[choice.cache] = NEW_FILE
+    drivers = [{*engine.rows[key].drivers} for key in values if key in engine.rows]
+    if drivers and not set.intersection(*drivers):
+        return False
+    defaults = {option.key: option.default for option in OPTIONS}
+    try:
+        check_rules(rules, Asked({**defaults, **values}, environment=site.environment))
+    except UsageError:
+        return False
+    return True
 
 
 def recommendation_of(prospect: Prospect) -> Recommendation:

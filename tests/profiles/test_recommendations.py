@@ -168,6 +168,12 @@ class TestThreads:
     def test_no_thread_is_added_where_it_has_nothing_to_do(self, facts: dict[str, Any]) -> None:
         assert "multithread" not in " ".join(flags_of(profile_on(OLD_AMD, **facts)))
 
+    def test_threads_that_share_a_core_are_not_counted(self) -> None:
+        made = profile_on(OLD_AMD, cores=4, cpu=CpuUse(4, 100.0, 25.0))
+        assert "--multithread 4" in flags_of(made)
+        made.facts.machine["threads_per_core"] = 2
+        assert "--multithread 2" in flags_of(made)
+
     def test_a_number_that_was_given_is_replaced(self) -> None:
         facts: dict[str, Any] = {
             "cpu": CpuUse(4, 200.0, 50.0),
@@ -216,6 +222,13 @@ class TestMegEngine:
         assert "nchw88" not in flags(enable_nchw88=True)
         assert "nchw88" not in flags(layout_transform="cpu")  # one layout at a time
         assert "MKL" not in flags(enable_nchw88=True)  # it takes no algorithm of MKL's
+
+    def test_what_rules_or_drivers_refuse_beside_what_is_set_is_not_suggested(self) -> None:
+        def flags(**options: Any) -> str:
+            return " ".join(flags_of(profile_on(ZEN, step=50, options=options)))
+
+        assert "--record-comp-seq" in flags()
+        assert "--record-comp-seq" not in flags(record_comp_seq2=True)
 
     def test_what_is_slow_here_is_left_out(self) -> None:
         (first, *_) = [

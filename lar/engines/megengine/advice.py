@@ -158,6 +158,8 @@ class Work:
     def threads(self) -> Iterator[Prospect]:
         """Yield more threads where cores stand idle, and fewer where threads do."""
         now, cores = self.facts.threads or 1, len(self.site.cores)
+        # Two threads of one core share what computes.
+        cores //= self.facts.machine.get("threads_per_core") or 1
         if self.site.device != "cpu" or THREAD.is_given(self.given):
             return
         taken = (MULTITHREAD, MULTITHREAD_DEFAULT, MULTI_THREAD_CORE_IDS, CPU_DEFAULT)
