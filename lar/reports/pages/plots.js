@@ -10,6 +10,11 @@ function ticksOf(least, most, count) {
   return ticks;
 }
 
+// A number on an axis: as many digits as its distance to the next one needs.
+function formatNext(value, step) {
+  return formatNumber(value, Math.max(0, Math.ceil(-Math.log10(step || 1) - 1e-9)));
+}
+
 function decadesOf(least, most) {
   const ticks = [];
   for (let power = Math.floor(Math.log10(least)); 10 ** power <= most * 1.001; power++)
@@ -34,13 +39,14 @@ function makeFrame(width, height, label, x, y, beside = 24) {
   const atX = scale(x, left + (x.folded || 0), right), atY = scale(y, bottom, top);
   const ticksFor = (axis, count) =>
     axis.log ? decadesOf(axis.from, axis.to) : ticksOf(axis.from, axis.to, count);
-  const formatFor = (axis) => axis.format || formatNumber;
-  for (const tick of ticksFor(y, 5))
+  const formatFor = (axis) => axis.format || (axis.log ? (value) => formatNumber(value) : formatNext);
+  const yTicks = ticksFor(y, 5);
+  for (const tick of yTicks)
     svg.append(
       makeShape("line", { x1: left, x2: right, y1: atY(tick), y2: atY(tick),
                           stroke: "var(--grid)" }),
       makeShape("text", { x: left - 8, y: atY(tick) + 4, "text-anchor": "end" },
-                formatFor(y)(tick)));
+                formatFor(y)(tick, yTicks[1] - yTicks[0])));
   let ticks = ticksFor(x, Math.max(2, Math.round((right - left) / 110)));
   const most = Math.max(2, Math.floor((right - left) / 55));
   if (ticks.length > most)
@@ -51,7 +57,7 @@ function makeFrame(width, height, label, x, y, beside = 24) {
       makeShape("line", { x1: atX(tick), x2: atX(tick), y1: bottom, y2: bottom + 5,
                           stroke: "var(--axis)" }),
       makeShape("text", { x: atX(tick), y: bottom + 19, "text-anchor": "middle" },
-                formatFor(x)(tick)));
+                formatFor(x)(tick, ticks[1] - ticks[0])));
   }
   const middle = (top + bottom) / 2;
   svg.append(

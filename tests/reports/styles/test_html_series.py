@@ -11,11 +11,12 @@ from lar.records.profile import (
     MemoryChunk,
     MemoryPlan,
     Peak,
+    ProfiledOperator,
     ProfileFacts,
 )
 from lar.reports.styles.html import memory, series
 from lar.reports.styles.html.facts import cards_of, describe_machine
-from lar.reports.styles.html.memory import memory_curves
+from lar.reports.styles.html.memory import allocated_peak, memory_curves
 from lar.reports.styles.html.series import (
     bins_of,
     breakdowns_of,
@@ -142,6 +143,42 @@ def test_memory_has_a_curve_for_each_thing_that_is_known() -> None:
     ]
     assert [curve["step"] for curve in found.values()] == [True, False, False]
     assert memory_curves(profile_of([KNOWN], STEPS)) == []
+
+
+def test_tensors_at_the_peak_have_the_names_of_the_model() -> None:
+    """Two of one size are held, of which the second is given back first: the one that is read."""
+
+    def operator(name: str, reads: tuple[str, ...], writes: tuple[str, ...]) -> ProfiledOperator:
+        return operator_of(name, "Conv", reads=reads, writes=writes, names={"b_nchwc": "b"})
+
+    operators = [
+        operator("first", ("input",), ("a", "b_nchwc")),
+        operator("second", ("b_nchwc",), ("c",)),
+        operator("third", ("a", "c"), ("d",)),
+    ]
+
+    def taken(at_us: int, mebibytes: int, operator: int) -> Allocation:
+        return Allocation(at_us * 1000, mebibytes << 20, operator, source="estimate")
+
+    allocations = (
+        *(taken(110, 2, 0), taken(110, 2, 0)),
+        *(taken(120, 1, 1), taken(130, -2, 1)),  # b
+        *(taken(140, 4, 2), taken(150, -2, 2), taken(150, -1, 2), taken(190, -4, 2)),
+    )
+    profile = profile_of(operators, STEPS, allocations=allocations)
+    peak = allocated_peak(profile)
+    assert peak is not None
+    assert (peak.at, peak.total_mib) == (140e-6, 7)
+    assert [(it.name, it.size_bytes >> 20, it.writer) for it in peak.tensors] == [
+        ("d", 4, "third"),
+        ("a", 2, "first"),
+        ("c", 1, "second"),
+    ]
+    before = profile_of(operators, STEPS, allocations=allocations[:3])
+    names = [it.name for it in (allocated_peak(before) or peak).tensors]
+    assert names == ["a", "b", "c"]
+    warm = profile_of(operators, STEPS[:1], allocations=allocations[:0])
+    assert allocated_peak(warm) is None
 
 
 def test_chunks_of_the_plan_that_share_memory_count_once() -> None:

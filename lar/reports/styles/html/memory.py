@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from lar.profiles.intervals import merge_intervals, total_of
-from lar.records.profile import Allocation, MemoryChunk, Profile
+from lar.records.profile import Allocation, MemoryChunk, Profile, ProfiledOperator
 from lar.reports.model import Column
 from lar.reports.pages.tables import PageTable, page_table, rounded
 from lar.reports.styles.html.series import bins_of
@@ -131,47 +132,71 @@ def peaks_of(profile: Profile) -> dict[str, Peak]:
     return {title: peak for title, peak in found.items() if peak is not None}
 
 
+class Taken(NamedTuple):
+    """A piece of memory that is held, and the name of the tensor in it, empty if not known."""
+
+    allocation: Allocation
+    tensor: str
+
+
 def allocated_peak(profile: Profile) -> Peak | None:
     """Return when the timed iterations held most.
 
-    What is given back is what was taken at the same address or, of an engine that reports none,
-    what was taken first of those of the same size.
+    What is given back is what was taken at the same address. Of an engine that reports none, it is
+    a tensor of the same size that the operator reads.
     """
     timed = set(map(id, profile.timed_allocations()))
-    held: list[Allocation] = []
-    most: tuple[int, Allocation, tuple[Allocation, ...]] | None = None
+    owners = owners_of(profile)
+    counts: Counter[tuple[int, int | None]] = Counter()
+    held: list[Taken] = []
+    most: tuple[int, int, tuple[Taken, ...]] | None = None
     total = 0
     for each in sorted(profile.allocations, key=lambda each: each.at_ns):
         total += each.size_bytes
         if each.size_bytes > 0:
-            held.append(each)
+            place = counts[each.at_ns, each.operator]
+            counts[each.at_ns, each.operator] += 1
+            name = owners.get((each.address, each.operator)) or written_name(profile, each, place)
+            held.append(Taken(each, name))
             if id(each) in timed and (most is None or total > most[0]):
-                most = (total, each, tuple(held))
-        elif (taken := taken_by(held, each)) is not None:
+                most = (total, each.at_ns, tuple(held))
+        elif (taken := taken_by(profile, held, each)) is not None:
             held.remove(taken)
     if most is None:
         return None
-    total, at, left = most
-    names = owners_of(profile)
+    total, at_ns, left = most
     tensors = [
-        held_of(profile, names.get((it.address, it.operator)), it.size_bytes, it.operator, None)
+        held_of(profile, shown_name(profile, it), it.allocation.size_bytes, it.allocation.operator)
         for it in left
     ]
-    return Peak(at.at_ns / 1e9, total / MIB, ordered(tensors))
+    return Peak(at_ns / 1e9, total / MIB, ordered(tensors))
 
 
-def taken_by(held: Sequence[Allocation], given_back: Allocation) -> Allocation | None:
+def written_name(profile: Profile, taken: Allocation, place: int) -> str:
+    """Return the name of the tensor for which an operator takes memory, its `place`-th."""
+    operator = operator_at(profile, taken.operator)
+    names = operator.writes if operator else ()
+    return names[place] if place < len(names) else ""
+
+
+def shown_name(profile: Profile, taken: Taken) -> str:
+    """Return a tensor's name in the model where it has one, else the engine's."""
+    operator = operator_at(profile, taken.allocation.operator)
+    return operator.names.get(taken.tensor, taken.tensor) if operator else taken.tensor
+
+
+def taken_by(profile: Profile, held: Sequence[Taken], given_back: Allocation) -> Taken | None:
     """Return what was taken of what is given back now."""
-    return next(
-        (
-            each
-            for each in held
-            if each.size_bytes == -given_back.size_bytes
-            and each.address == given_back.address
-            and each.device == given_back.device
-        ),
-        None,
-    )
+    found = [
+        each
+        for each in held
+        if each.allocation.size_bytes == -given_back.size_bytes
+        and each.allocation.address == given_back.address
+        and each.allocation.device == given_back.device
+    ]
+    operator = operator_at(profile, given_back.operator)
+    used = {*operator.reads, *operator.writes} if operator else set()
+    return next((each for each in found if each.tensor in used), found[0] if found else None)
 
 
 def planned_peak(profile: Profile) -> Peak | None:
@@ -201,23 +226,23 @@ def owners_of(profile: Profile) -> dict[tuple[int | None, int | None], str]:
 
 
 def held_of(
-    profile: Profile, name: str | None, size_bytes: int, writer: int | None, reader: int | None
+    profile: Profile, name: str, size_bytes: int, writer: int | None, reader: int | None = None
 ) -> Held:
     """Return a tensor; without a name it is called by the operator that writes it."""
-    by = name_of(profile, writer)
+    by, read = operator_at(profile, writer), operator_at(profile, reader)
     return Held(
-        name or (f"output of {by}" if by else "not known"),
+        name or (f"output of {by.name}" if by else "not known"),
         size_bytes,
-        by,
-        name_of(profile, reader),
+        by.name if by else None,
+        read.name if read else None,
         0.0,
     )
 
 
-def name_of(profile: Profile, place: int | None) -> str | None:
+def operator_at(profile: Profile, place: int | None) -> ProfiledOperator | None:
     if place is None or not 0 <= place < len(profile.operators):
         return None
-    return profile.operators[place].name or None
+    return profile.operators[place]
 
 
 def ordered(tensors: Sequence[Held]) -> tuple[Held, ...]:

@@ -34,6 +34,7 @@ function drawTimeline(timeline) {
   let svg, content, choice, fills;
   const status = makeElement("span", { class: "note", role: "status" });
   const legend = makeElement("ul", { class: "legend beside" });
+  const which = makeElement("p", { class: "note" });
 
   function chooseIteration(number) {
     iteration = timeline.iterations.find((each) => each.number === number)
@@ -53,6 +54,7 @@ function drawTimeline(timeline) {
     picker.value = iteration.number;
     view.from = 0;
     view.to = iteration.total_ns;
+    which.textContent = `Iteration ${describeIteration(timeline, iteration)}.`;
     drawLegend();
   }
 
@@ -219,7 +221,7 @@ function drawTimeline(timeline) {
     if (at >= 0 && at < numbers.length) open(numbers[at]);
   };
   open(timeline.landmarks.median);
-  const which = makeElement("div", { class: "tools" },
+  const choices = makeElement("div", { class: "tools" },
     makeElement("label", {}, "iteration ", picker),
     makeButton("previous", () => move(-1)), makeButton("next", () => move(1)),
     ...Object.entries(timeline.landmarks).map(([name, number]) =>
@@ -228,7 +230,7 @@ function drawTimeline(timeline) {
     makeButton("zoom in", () => zoom(0.5)), makeButton("zoom out", () => zoom(2)),
     makeButton("◀ earlier", () => pan(-0.25)), makeButton("later ▶", () => pan(0.25)),
     makeButton("all", showAll), status);
-  return [makeElement("div", {}, which, tools, place, legend), open];
+  return [makeElement("div", {}, choices, tools, which, place, legend), open];
 }
 
 function nearestOf(iterations, number) {
@@ -236,13 +238,16 @@ function nearestOf(iterations, number) {
     Math.abs(each.number - number) < Math.abs(best.number - number) ? each : best);
 }
 
+function describeIteration(timeline, iteration) {
+  const marks = Object.entries(timeline.landmarks)
+    .filter(([, number]) => number === iteration.number).map(([name]) => name);
+  return [`${iteration.number}: ${formatTime(iteration.total_ns)}`, ...marks,
+          iteration.disturbed ? `disturbed: ${iteration.disturbed}` : null]
+    .filter(Boolean).join(", ");
+}
+
 // A choice of the iterations, with how long each took.
 function makePicker(timeline) {
-  const marks = {};
-  for (const [name, number] of Object.entries(timeline.landmarks))
-    marks[number] = marks[number] ? `${marks[number]}, ${name}` : name;
   return makeElement("select", {}, ...timeline.iterations.map((each) =>
-    makeElement("option", { value: each.number },
-      [`${each.number}: ${formatTime(each.total_ns)}`, marks[each.number],
-       each.disturbed ? `disturbed: ${each.disturbed}` : null].filter(Boolean).join(", "))));
+    makeElement("option", { value: each.number }, describeIteration(timeline, each))));
 }
