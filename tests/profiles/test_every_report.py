@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from lar.profiles.times import Kind, time_of
+from lar.profiles.export import chrome_trace_of, tensorboard_trace_of
+from lar.profiles.times import Kind, describe_time, time_of
+from lar.profiles.trace_file import decode_profile, encode_profile, write_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
+from lar.reports.styles.html.series import breakdowns_of, latency_of
+from lar.reports.styles.html.timeline import timelines_of
+from tests.conftest import RunLar
 from tests.profiles.figures import (
     Shares,
     Told,
@@ -22,6 +28,7 @@ from tests.profiles.figures import (
     ncu_figures,
     paddle_figures,
     shares_of,
+    table_of,
     tensorboard_figures,
     torch_figures,
 )
@@ -225,3 +232,35 @@ def test_shares_agree_where_styles_have_the_same_time(profile: Profile) -> None:
             assert {name: round(share, 1) for name, share in shares.items()} == {
                 name: round(share, 1) for name, share in first.items()
             }
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_each_style_says_which_time_it_shows(style: str, tmp_path: Path, run_lar: RunLar) -> None:
+    path = str(tmp_path / "p.json")
+    write_profile(HOST_PROFILES["one thread"], path)
+    kind = STYLES[style].time
+    assert kind is not None
+    page = ("--html", "-") if style == "html" else ()
+    said = run_lar("report", *[path] * STYLES[style].profiles[0], "--style", style, *page)
+    assert said.returncode == 0
+    assert describe_time(kind) in said.stdout
+
+
+def test_iterations_are_numbered_from_0_in_every_style() -> None:
+    """As a run prints them: those of the warm-up do not count."""
+    profile = decode_profile(encode_profile(profile_of_layers(2, 3, warmup=2)), "p.json")
+    assert [step.number for step in profile.timed_steps()] == [0, 1, 2]
+    assert {each.step for each in profile.timed_executions()} == {0, 1, 2}
+    assert [row["Step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
+    assert [row["Step"] for row in table_of(profile, "tensorboard", "steps")] == ["0", "1", "2"]
+    latency, timelines = latency_of(profile), timelines_of(profile)
+    assert latency is not None
+    assert [first for first, *_ in latency["bins"]] == [0, 1, 2]
+    assert [first for first, *_ in breakdowns_of(profile)[0]["bins"]] == [0, 1, 2]
+    assert timelines is not None
+    assert [each["number"] for each in timelines["iterations"]] == [0, 1, 2]
+    for trace in (chrome_trace_of(profile), tensorboard_trace_of(profile)):
+        names = [event["name"] for event in trace["traceEvents"]]
+        assert [name for name in names if name.startswith("ProfilerStep")] == [
+            *("ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"),
+        ]

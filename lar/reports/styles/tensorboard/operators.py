@@ -22,6 +22,7 @@ from lar.profiles.activities import (
 )
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_title
+from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.model import Table
 from lar.reports.sorting import sort_rows
@@ -54,6 +55,8 @@ OPERATOR_TOOLTIPS = {
     "tc_self_ratio": "Time of self-kernels with Tensor Cores / Time of self-kernels.",
     "tc_total_ratio": "Time of kernels with Tensor Cores / Time of kernels.",
 }
+# On a CPU, where the host's time is all there is.
+HOST_TOOLTIPS = {"host_self_duration": describe_time("dispatch + compute")}
 
 
 @dataclass
@@ -193,7 +196,8 @@ def operator_table_of(
         columns=columns if rows else columns[:1],
         rows=tuple(rows),
     )
-    return View({"metadata": {"sort": key, "tooltips": OPERATOR_TOOLTIPS}, "data": data}, (table,))
+    tooltips = OPERATOR_TOOLTIPS | ({} if profile.on_device else HOST_TOOLTIPS)
+    return View({"metadata": {"sort": key, "tooltips": tooltips}, "data": data}, (table,))
 
 
 def operator_columns(
