@@ -88,6 +88,8 @@ def describe_peak(profile: Profile, peak: Peak | None) -> str:
 def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
     """Return the notes that the figures shown need."""
     notes = ["Duration is the median of one call; a range's is its own, from begin to end."]
+    if any(len(row.work.parts) > 1 for row in rows if row.kind != "range"):
+        notes.append("That of several operators is the mean of their medians.")
     if any(0 < share < 1 for row in rows for share in (row.work.flops_share, row.work.bytes_share)):
         notes.append(">= leaves out operators whose FLOPs or bytes are not known.")
     if peak is not None and any(row.saving_ns(peak) is not None for row in rows):
