@@ -75,7 +75,9 @@ def test_the_same_operators_run_in_each_iteration(profile: Profile) -> None:
 def test_a_step_counts_what_its_own_copy_did(profile: Profile) -> None:
     for step in breakdown_of(profile).steps:
         own = [each for each in profile.executions if each.step == step.number]
-        assert step.buckets_ns["CPU Exec"] == sum(each.duration_ns for each in own)
+        # Less where the copy stood ready without a CPU in an operator; not what the other did.
+        assert step.buckets_ns["CPU Exec"] <= sum(each.duration_ns for each in own)
+        assert sum(step.buckets_ns.values()) == step.total_ns
 
 
 def test_the_cost_of_profiling_is_taken_out_of_each_copy(profile: Profile) -> None:
