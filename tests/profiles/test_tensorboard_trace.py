@@ -97,6 +97,8 @@ def test_the_plugins_operators_are_ours(
     options = {"group_by": group, "view": ["operator_table"]}
     ours = build(RUNS[name], options).document["operator_table"]
     theirs = plugin_views[name][view]
+    # Which time of a CPU's operators it is, the plugin does not say.
+    ours["metadata"]["tooltips"].pop("host_self_duration", None)
     assert ours["metadata"] == theirs["metadata"]
 
     def by_key(table: Any) -> dict[tuple[str, str], dict[str, Any]]:
