@@ -31,7 +31,7 @@ SMALL = tuple(
 )
 
 ADVISED = (*SMALL, str(ROOT / "models" / "large" / "resnet18.mge"))
-COMPARE_SECONDS = 20.0
+COMPARE_SECONDS = 40.0
 # A choice of a winner that gains less may have been taken for what was noise.
 NOISE = 0.03
 
@@ -67,14 +67,15 @@ def measure_advice(settings: Settings) -> Outcome:
         is_slower = difference is not None and difference.verdict == "slower"
         slower += is_slower
         with tempfile.TemporaryDirectory() as place:
-            best = best_choice_of(tune(model, Path(place), settings.budget_seconds)[0])
+            found = tune(model, Path(place), settings.budget_seconds)[0]
+        best = best_choice_of(found)
         names = [each.choice.name for each in advised if each.choice]
         is_missing = bool(best) and best not in names
         missing += is_missing
         ratio = f"{difference.ratio:.2f}" if difference else "-"
         note(
             f"{Path(model).name}: advised {', '.join(names) or 'nothing'}; the first {ratio}; "
-            f"the tuner's best {best or 'none'}"
+            f"the tuner has {winner_of(found).name}, best of it {best or 'none'}"
         )
         named.append(f"{Path(model).name} {ratio}")
     count = settings.repetitions

@@ -269,6 +269,16 @@ class TestMegEngine:
         cost = Cost(0.02, 40e-6)
         assert "--cpu-default" in flags_of(profile_on(OLD_AMD, cost=cost))
 
+    def test_weights_are_transformed_ahead_where_an_algorithm_transforms_them(self) -> None:
+        winograd = msgspec.structs.replace(CONV, algorithm="WINOGRAD:X86_F32MKL_8X8_F63")
+        (found,) = (
+            each
+            for each in settings_of(profile_on(INTEL, [winograd, CONV]))
+            if each.flags == ("--weight-preprocess",)
+        )
+        assert found.text.startswith("winograd algorithms take 50.0% of an iteration; ")
+        assert "--weight-preprocess" not in flags_of(profile_on(INTEL))
+
     def test_algorithms_say_what_mkl_computes(self) -> None:
         of_mkl = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_BLAS:192")
         own = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_6x16:192")
