@@ -202,9 +202,8 @@ STYLES: Mapping[str, Style] = {
         "the views of the TensorBoard plugin, in its JSON (of two profiles those of the "
         "second, and a diff)",
         options=frozenset({"top", "sort", "group_by", "filter", "view"}),
-        # On a CPU the default is host_self_duration.
         sorts=(
-            *("device_self_duration", "device_total_duration", "host_self_duration"),
+            *("typical", "device_self_duration", "device_total_duration", "host_self_duration"),
             *("host_total_duration", "calls", "name"),
         ),
         groups=("type", "name", "input_shape"),

@@ -8,7 +8,8 @@ run on a device, its time belongs to the operator that dispatched the kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import UsageError
@@ -22,7 +23,9 @@ from lar.profiles.activities import (
 )
 from lar.profiles.breakdown import leaf_calls
 from lar.profiles.devices import device_title
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.times import describe_time
+from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import Table
 from lar.reports.sorting import sort_rows
@@ -38,8 +41,10 @@ from lar.reports.styles.tensorboard.views import (
 
 Row = TypeVar("Row")
 
+# The median of the calls of each operator times their number, by which rows are ranked.
+TYPICAL = "typical"
 SORTS = (
-    *("device_self_duration", "device_total_duration", "host_self_duration"),
+    *(TYPICAL, "device_self_duration", "device_total_duration", "host_self_duration"),
     *("host_total_duration", "calls", "name"),
 )
 GROUPS = ("type", "name", "input_shape")
@@ -62,7 +67,11 @@ HOST_TOOLTIPS = {"host_self_duration": describe_time("dispatch + compute")}
 @dataclass
 class OperatorTotals:
     """The sums of one row: of an operator's type or name and, if rows are made by them, its input
-    shapes. The host's times are None if no dispatch is recorded."""
+    shapes. The host's times are None if no dispatch is recorded.
+
+    `calls_ns` has what single calls took themselves, of the device where operators run on one, and
+    `owners` the operator of each; `disturbed` counts those that something else made longer.
+    """
 
     name: str
     input_shape: str
@@ -71,6 +80,18 @@ class OperatorTotals:
     host_self_ns: int | None = None
     device_total_ns: int = 0
     device_self_ns: int = 0
+    calls_ns: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    disturbed: int | None = None
+
+    @cached_property
+    def times(self) -> Totals:
+        """The figures of single calls."""
+        return totals_of(self.calls_ns, self.owners)
+
+    def add_call(self, operator: int, own_ns: int) -> None:
+        self.calls_ns.append(own_ns)
+        self.owners.append(operator)
 
 
 OperatorColumn = ViewColumn[OperatorTotals]
@@ -118,6 +139,12 @@ def operator_totals_of(
         return totals[key]
 
     activities, calls_ns, device_self_ns, device_total_ns, stray = work
+    on_device, has_noise = profile.on_device, is_recorded(profile)
+    executions = profile.timed_executions()
+    disturbed = {
+        (executions[place].operator, executions[place].step)
+        for place in disturbed_executions(profile)
+    }
     for index, activity in enumerate(activities):
         if accepts(activity.operator):
             suffix = " dispatch" if activity.is_dispatch and not profile.on_device else ""
@@ -127,6 +154,13 @@ def operator_totals_of(
             own.host_self_ns = (own.host_self_ns or 0) + activity.self_ns - calls_ns[index]
             own.device_self_ns += device_self_ns[index]
             own.device_total_ns += device_total_ns[index]
+            own.add_call(
+                activity.operator,
+                device_self_ns[index] if on_device else activity.self_ns - calls_ns[index],
+            )
+            if has_noise:
+                was = not suffix and (activity.operator, activity.step) in disturbed
+                own.disturbed = (own.disturbed or 0) + was
     for execution in profile.timed_executions() if profile.on_device else ():
         if execution.dispatch_ns is None and accepts(execution.operator):
             row(execution.operator).calls += 1
@@ -135,6 +169,7 @@ def operator_totals_of(
             own = row(operator)
             own.device_self_ns += duration_ns
             own.device_total_ns += duration_ns
+            own.add_call(operator, duration_ns)
     return list(totals.values())
 
 
@@ -169,8 +204,8 @@ def pies_of(totals: Iterable[OperatorTotals], top: int | None) -> dict[str, Any]
     """Return the four pies, each with the operators above 0, the largest first; an empty pie is
     None."""
     pies: dict[str, Any] = {}
-    for key, title, field in PIES:
-        slices = [(each.name, getattr(each, field) or 0) for each in totals]
+    for key, title, time in PIES:
+        slices = [(each.name, getattr(each, time) or 0) for each in totals]
         slices = sorted((each for each in slices if each[1] > 0), key=lambda each: -each[1])[:top]
         rows = [[name, microseconds(time_ns)] for name, time_ns in slices]
         pies[key] = {"title": title, "columns": PIE_COLUMNS, "rows": rows} if rows else None
@@ -187,13 +222,19 @@ def operator_table_of(
         UsageError: the sort key is a time of a device, and the run had no device.
     """
     key = chosen_sort(profile, sort)
-    rows = sort_by_key(totals, key, sort, getattr)[:top]
+    if (sort or TYPICAL).lstrip("+-") == TYPICAL:
+        rows = sort_rows(totals, sort or "", lambda row: row.times.ranking_ns)[:top]
+    else:
+        rows = sort_by_key(totals, key, sort, getattr)[:top]
     columns = operator_columns(profile, has_shapes=any(each.input_shape for each in rows))
-    data = [{column.title: column.value(each) for column in columns} for each in rows]
+    more = (*columns, *call_columns(profile))
+    # Of a device the rows have the plugin's own fields alone.
+    fields = columns if profile.on_device else more
+    data = [{column.title: column.value(each) for column in fields} for each in rows]
     table = Table(
         name="operators",
         title="Operators",
-        columns=columns if rows else columns[:1],
+        columns=more if rows else columns[:1],
         rows=tuple(rows),
     )
     tooltips = OPERATOR_TOOLTIPS | ({} if profile.on_device else HOST_TOOLTIPS)
@@ -237,13 +278,37 @@ def operator_columns(
     )
 
 
+def call_columns(profile: Profile) -> tuple[OperatorColumn, ...]:
+    """Return the columns that the plugin has not: the figures of single calls."""
+    side = "device" if profile.on_device else "host"
+
+    def column(name: str, figure: Callable[[Totals], float | None]) -> OperatorColumn:
+        def microseconds_of(row: OperatorTotals) -> float | None:
+            time_ns = figure(row.times)
+            return None if time_ns is None else round(time_ns / 1000, 3)
+
+        title = f"{side}_self_{name}"
+        return ViewColumn(title, microseconds_of, key=f"{title}_us")
+
+    return (
+        column("median", lambda it: it.median_ns),
+        column("p90", lambda it: it.p90_ns),
+        column("mean", lambda it: it.average_ns),
+        column("min", lambda it: it.min_ns),
+        column("max", lambda it: it.max_ns),
+        ViewColumn("disturbed", lambda it: it.disturbed),
+    )
+
+
 def chosen_sort(profile: Profile, sort: str | None) -> str:
     """Return what rows are sorted by.
 
     Raises:
         UsageError: the sort key is a time of a device, and the run had no device.
     """
-    key = (sort or "").lstrip("+-") or (SORTS[0] if profile.on_device else "host_self_duration")
+    key = (sort or "").lstrip("+-")
+    if key in ("", TYPICAL):  # the nearest that the plugin knows
+        key = "device_self_duration" if profile.on_device else "host_self_duration"
     if key.startswith("device") and not profile.on_device:
         raise UsageError(
             "this profile is of a CPU, so it has no device times",
