@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lar.profiles.costs import describe_cost
 from lar.profiles.disturbance import describe_disturbance
+from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.recommendations import Recommendation, Shown
 from lar.profiles.roofline import (
     Bound,
@@ -50,6 +51,7 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
         describe_balance(profile),
         *sentences_of_tries(profile, found),
         describe_cost(profile).removesuffix("."),
+        describe_disturbance(profile),
         describe_disturbance(profile),
     )
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)

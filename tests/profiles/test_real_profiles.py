@@ -172,6 +172,9 @@ def test_the_figures_agree_with_each_other(profile: Profile) -> None:
     assert merged <= summed
     assert all(0 <= each.compute_ns <= each.duration_ns for each in executions)
     forward = sum(each.duration_ns for each in profile.timed_steps())
+    assert [each.step for each in profile.facts.noise] == [
+        step.number for step in profile.timed_steps()
+    ]
     # What operators do not account for has a name.
     named = ("CPU Exec", "Output Copy", "Engine Overhead", "Waiting for a CPU")
     known = sum(breakdown.bucket_ns(each) for each in named if each in breakdown.buckets)
@@ -328,7 +331,10 @@ def test_nsys_sections_have_the_samples_columns(profile: Profile) -> None:
         ]
 
     theirs = headers(sample)
-    assert all(columns in theirs for columns in headers(ours)[:4])
+    # Operators have more than the sample's kernels: there is room on a CPU.
+    more = {"Median", "P90", "Disturbed"}
+    mine = [[each for each in columns if each not in more] for columns in headers(ours)[:4]]
+    assert all(columns in theirs for columns in mine)
     assert [line for line in ours if line.startswith("Generating ")][:4] == [
         "Generating Engine API Statistics...",
         "Generating Operator Algorithm Statistics...",
@@ -345,7 +351,7 @@ def test_tensorboards_views_have_the_samples_keys(profile: Profile) -> None:
     assert set(json.loads(overview)) == set(sample[0]) - {"mlu_metrics"}  # those of a device
     assert set(json.loads(pie)) == set(sample[1])
     rows, theirs = json.loads(table)["data"], sample[2]["data"]
-    assert set(rows[0]) == {key for key in theirs[0] if not key.startswith("device_")}
+    assert set(rows[0]) >= {key for key in theirs[0] if not key.startswith("device_")}
     names = [
         column["name"] for column in json.loads(overview)["steps"]["columns"] if "name" in column
     ]

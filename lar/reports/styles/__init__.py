@@ -163,7 +163,10 @@ STYLES: Mapping[str, Style] = {
         build_nsys,
         "statistics as of nsys",
         COMMON,
-        sorts=(*("total", "count", "average", "median", "minimum", "maximum", "stddev", "name"),),
+        sorts=(
+            *("typical", "total", "count", "average", "median", "p90", "minimum", "maximum"),
+            *("stddev", "name"),
+        ),
         views=(
             *("cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_kern_exec_sum"),
             *("cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "osrt_sum", "syscall_sum"),

@@ -10,11 +10,14 @@ from math import sqrt
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
+from lar.measurement.statistics import percentile_of, samples_for
 from lar.profiles.devices import is_of_device
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.launches import launches_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.system_calls import Part, calls_by_part
 from lar.profiles.times import own_times_of
+from lar.profiles.totals import ranking_of
 from lar.records.profile import Category, Profile, Span
 from lar.reports.sorting import sort_rows
 
@@ -29,20 +32,27 @@ WARMUP_ROW = "[warm-up]"
 
 class Event(NamedTuple):
     """One event to count: `key` is what makes a row, its last item the name; `value` is in
-    nanoseconds or bytes; `operator` counts in `Profile.operators`."""
+    nanoseconds or bytes; `operator` counts in `Profile.operators`, and `disturbed` says that
+    something else on the machine made its execution longer, None if that is not known."""
 
     key: tuple[str, ...]
     value: int
     operator: int | None = None
+    disturbed: bool | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The values of one row, nanoseconds or bytes; `share` is their part of all in percent."""
+    """The values of one row, nanoseconds or bytes; `share` is their part of all in percent.
+
+    `owners` has the operator of each, empty where they are of none.
+    """
 
     key: tuple[str, ...]
     values: list[int] = field(repr=False)
     share: float = 0.0
+    owners: list[int | None] = field(default_factory=list, repr=False)
+    disturbed: int | None = None
 
     @property
     def name(self) -> str:
@@ -76,6 +86,19 @@ class Group:
         return (ordered[half - 1] + ordered[half]) / 2
 
     @cached_property
+    def p90(self) -> float | None:
+        """The 90th percentile, None of too few values."""
+        if len(self.values) < samples_for(90):
+            return None
+        return percentile_of(sorted(self.values), 90)
+
+    @cached_property
+    def typical(self) -> float:
+        """The median of each operator times its executions, in sum; of what is no operator's work
+        the total."""
+        return ranking_of(self.values, self.owners) if self.owners else self.total
+
+    @cached_property
     def deviation(self) -> float:
         """The standard deviation of a sample (n-1), 0 of a single value as in nsys."""
         count = len(self.values)
@@ -86,22 +109,33 @@ class Group:
 
 
 SORT_KEYS: Mapping[str, Callable[[Group], Any]] = {
-    **{key: attrgetter(key) for key in ("total", "count", "average", "median")},
-    **{key: attrgetter(key) for key in ("minimum", "maximum", "name")},
+    **{key: attrgetter(key) for key in ("typical", "total", "count", "average")},
+    **{key: attrgetter(key) for key in ("median", "p90", "minimum", "maximum", "name")},
     "stddev": attrgetter("deviation"),
 }
 
 
 def groups_of(events: Iterable[Event]) -> list[Group]:
     """Put events together by their key, in the order of the first."""
-    values: dict[tuple[str, ...], list[int]] = {}
+    found: dict[tuple[str, ...], list[Event]] = {}
     for event in events:
-        values.setdefault(event.key, []).append(event.value)
-    whole = sum(map(sum, values.values()))
-    return [
-        Group(key, members, 100 * sum(members) / whole if whole else 0.0)
-        for key, members in values.items()
-    ]
+        found.setdefault(event.key, []).append(event)
+    whole = sum(event.value for members in found.values() for event in members)
+    groups = []
+    for key, members in found.items():
+        values = [event.value for event in members]
+        owners = [event.operator for event in members]
+        known = [event.disturbed for event in members if event.disturbed is not None]
+        groups.append(
+            Group(
+                key,
+                values,
+                100 * sum(values) / whole if whole else 0.0,
+                [] if owners.count(None) == len(owners) else owners,
+                sum(known) if known else None,
+            )
+        )
+    return groups
 
 
 def sort_by_group(rows: Iterable[Row], key: str, group_of: Callable[[Row], Group]) -> list[Row]:
@@ -164,7 +198,14 @@ def api_events(profile: Profile) -> list[Event]:
 
 
 def kernel_events(profile: Profile) -> list[Event]:
-    return [Event((it.kernel,), it.piece.duration_ns, it.place) for it in launches_of(profile)]
+    launches = launches_of(profile)
+    if not is_recorded(profile):
+        return [Event((it.kernel,), it.piece.duration_ns, it.place) for it in launches]
+    disturbed = disturbed_executions(profile)
+    return [
+        Event((it.kernel,), it.piece.duration_ns, it.place, it.begun.execution in disturbed)
+        for it in launches
+    ]
 
 
 def grid_events(profile: Profile) -> list[Event]:

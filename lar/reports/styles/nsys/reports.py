@@ -375,8 +375,10 @@ def build_reports(
             table = Table[Any](
                 name=shown_name,
                 title=f"{title} ({shown_name})",
-                columns=tuple(column_of(heading, unit) for heading in report.columns),
-                rows=tuple(sort_by_group(rows, sort or "total", group_of)[:top]),
+                columns=tuple(
+                    column_of(heading, unit) for heading in columns_of(report, rows, profile)
+                ),
+                rows=tuple(sort_by_group(rows, sort or "typical", group_of)[:top]),
                 notes=notes_of_os_events(profile) if report.source in OS_SOURCES else (),
                 layout=LAYOUT,
             )
@@ -385,6 +387,17 @@ def build_reports(
         else:
             body.append(report.source.skipped(profile, pattern, shown_name))
     return body, tables
+
+
+def columns_of(report: NamedReport, rows: Sequence[Any], profile: Profile) -> list[Heading]:
+    """Return the columns of a report: that of algorithms, which nsys has not, has two more."""
+    columns = [*report.columns]
+    if report.source is KERNELS and not profile.on_device:
+        after = next(at for at, each in enumerate(columns) if each.title == "Med")
+        columns.insert(after + 1, Heading("P90", "mean", attrgetter("p90")))
+        if any(row.disturbed for row in rows):
+            columns.insert(-1, Heading("Disturbed", "number", attrgetter("disturbed")))
+    return columns
 
 
 def group_of(row: Group | LaunchRow | ProjectionRow | RangeKernelRow) -> Group:

@@ -6,7 +6,7 @@ and cut at 333; the rule below `Name` has at most 116 dashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class Section(NamedTuple):
     host_title: str
     source: Source
     counted: str = ""
-    sort: str = "total"
+    sort: str = "typical"
     banner: bool = True
     gap: int = 4
     label: str = "Name"
@@ -116,7 +116,15 @@ def build_sections(
             table = Table(
                 name=section.name,
                 title=heading,
-                columns=(*columns, name_column(section.label)),
+                columns=(
+                    *columns,
+                    *(
+                        call_columns(groups, in_text=not profile.on_device)
+                        if section.source is KERNELS
+                        else ()
+                    ),
+                    name_column(section.label),
+                ),
                 rows=tuple(sort_by_group(groups, sort or section.sort, lambda it: it)[:top]),
                 notes=notes_of_os_events(profile) if section.source in OS_SOURCES else (),
                 layout=LAYOUT,
@@ -155,15 +163,50 @@ def time_columns(counted: str) -> tuple[Column[Group], ...]:
     )
 
 
+def call_columns(groups: Sequence[Group], *, in_text: bool) -> tuple[Column[Group], ...]:
+    """Return the columns of operators that this version of nsys has not; beside the kernels of a
+    device they stand in records alone."""
+
+    def time(title: str, figure: Callable[[Group], float | None]) -> Column[Group]:
+        def value(row: Group) -> float | None:
+            return None if (known := figure(row)) is None else round(known, 1)
+
+        return number_column(
+            *(title, 14, value),
+            lambda row: "-" if (known := value(row)) is None else f"{known:.1f}",
+            f"{title} (ns)",
+            in_text=in_text,
+        )
+
+    return (
+        time("Median", lambda it: it.median),
+        time("P90", lambda it: it.p90),
+        number_column(
+            *("Disturbed", 10, lambda it: it.disturbed),
+            lambda it: str(it.disturbed or ""),
+            in_text=in_text and any(it.disturbed for it in groups),
+        ),
+    )
+
+
 def number_column(
     title: str,
     width: int,
     value: Callable[[Group], Cell],
     text: Callable[[Group], str] | None = None,
     key: str = "",
+    *,
+    in_text: bool = True,
 ) -> Column[Group]:
-    rank = RANKS.get(title, 1)
-    return Column(title, value, text, key=key, align="right", width=width, is_fixed=True, rank=rank)
+    return Column(
+        *(title, value, text),
+        key=key,
+        align="right",
+        width=width,
+        is_fixed=True,
+        in_text=in_text,
+        rank=RANKS.get(title, 1),
+    )
 
 
 def size_column(title: str, width: int) -> Column[Group]:

@@ -1,0 +1,148 @@
+"""The figures of operators in every style: counts, medians, percentiles, means, extremes and sums;
+what they are ranked by; which of them something disturbed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.records.profile import Profile, StepNoise
+from lar.reports.model import AnyTable
+from lar.reports.styles import STYLES
+from tests.profiles.synthetic import profile_of_times
+
+WAITED_STEP = 4
+# Each style's table of operators, its columns of names, and the others by what they have.
+TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "megengine": (
+        *("device", "name"),
+        {
+            **{"count": "runs", "median": "median_seconds", "p90": "p90_seconds"},
+            **{"mean": "mean_seconds", "min": "minimum_seconds", "max": "maximum_seconds"},
+            **{"total": "total_seconds", "disturbed": "disturbed"},
+        },
+    ),
+    "paddle": (
+        *("operator", "Name"),
+        {
+            **{"count": "Calls", "median": "CPU Median (ms)", "p90": "CPU P90 (ms)"},
+            **{"mean": "CPU Avg (ms)", "min": "CPU Min (ms)", "max": "CPU Max (ms)"},
+            **{"total": "CPU Total (ms)", "disturbed": "Disturbed"},
+        },
+    ),
+    "torch": (
+        *("key_averages", "Name"),
+        {
+            **{"count": "# of Calls", "median": "CPU time med (us)", "p90": "CPU time p90 (us)"},
+            **{"mean": "CPU time avg (us)", "min": "CPU time min (us)"},
+            **{"max": "CPU time max (us)", "total": "CPU total (us)", "disturbed": "Disturbed"},
+        },
+    ),
+    "nsys": (
+        *("computation", "Name"),
+        {
+            **{"count": "Instances", "median": "Median (ns)", "p90": "P90 (ns)"},
+            **{"mean": "Average (ns)", "min": "Minimum (ns)", "max": "Maximum (ns)"},
+            **{"total": "Total Time (ns)", "disturbed": "Disturbed"},
+        },
+    ),
+    "tensorboard": (
+        *("operators", "name"),
+        {
+            **{"count": "calls", "median": "host_self_median_us", "p90": "host_self_p90_us"},
+            **{"mean": "host_self_mean_us", "min": "host_self_min_us"},
+            **{"max": "host_self_max_us", "total": "host_self_duration_us"},
+            **{"disturbed": "disturbed"},
+        },
+    ),
+}
+UNITS_US = {"seconds": 1e6, "(ms)": 1e3, "(us)": 1.0, "(ns)": 1e-3, "us": 1.0}
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    """Ten iterations: the mean of Pooling is the higher, since one of its executions waited."""
+    times = [{"conv": 500, "pool": 30} for _ in range(10)]
+    times[WAITED_STEP] = {"conv": 500, "pool": 8030}
+    times[9] = {"conv": 540, "pool": 30}
+    made = profile_of_times({"conv": "Convolution", "pool": "Pooling"}, times, step_us=9000)
+    noise = tuple(
+        StepNoise(number, 8_000_000, ("queue delay",))
+        if number == WAITED_STEP
+        else StepNoise(number, 0)
+        for number in range(10)
+    )
+    facts = msgspec.structs.replace(made.facts, noise=noise, lar_version="0.1.0")
+    return Profile(**{**vars(made), "facts": facts})
+
+
+def rows_of(profile: Profile, style: str, **options: Any) -> list[dict[str, Any]]:
+    report = STYLES[style].build(profile, options)
+    name, column, _ = TABLES[style]
+    table: AnyTable = next(table for table in report.tables if table.name == name)
+    rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
+    return [row for row in rows if row[column] in ("conv", "pool", "Convolution", "Pooling")]
+
+
+@pytest.mark.parametrize("style", TABLES)
+def test_every_row_of_an_operator_has_all_figures(profile: Profile, style: str) -> None:
+    _, column, columns = TABLES[style]
+    rows = rows_of(profile, style)
+    own = next(row for row in rows if row[column] in ("pool", "Pooling"))
+
+    def microseconds(figure: str) -> float:
+        heading = columns[figure]
+        unit = heading.replace("_", " ").split()[-1]
+        return float(own[heading]) * UNITS_US[unit]
+
+    assert (own[columns["count"]], own[columns["disturbed"]]) == (10, 1)
+    figures = {name: microseconds(name) for name in columns if name not in ("count", "disturbed")}
+    assert figures == pytest.approx(
+        {"median": 30, "p90": 830, "mean": 830, "min": 30, "max": 8030, "total": 8300}
+    )
+
+
+@pytest.mark.parametrize("style", TABLES)
+def test_a_disturbed_execution_puts_no_operator_first(profile: Profile, style: str) -> None:
+    _, column, _ = TABLES[style]
+    by_total = {
+        **{"megengine": "time", "paddle": "cpu_total", "torch": "cpu_time_total"},
+        **{"nsys": "total", "tensorboard": "host_total_duration"},
+    }[style]
+    assert rows_of(profile, style)[0][column] in ("conv", "Convolution")
+    assert rows_of(profile, style, sort="typical")[0][column] in ("conv", "Convolution")
+    assert rows_of(profile, style, sort=by_total)[0][column] in ("pool", "Pooling")
+
+
+def test_the_roofline_ranks_in_the_same_way(profile: Profile) -> None:
+    def names(**options: Any) -> list[str]:
+        return [row["name"] for row in STYLES["ncu"].build(profile, options).document["rows"]]
+
+    assert names() == ["conv", "pool"]
+    assert names(sort="total") == ["pool", "conv"]
+    (_, pool) = STYLES["ncu"].build(profile, {}).document["rows"]
+    metrics = {name: metric["value"] for name, metric in pool["metrics"].items()}
+    assert metrics["cpu__launch_count.disturbed"] == 1
+    assert metrics["cpu__time_duration.median"] == pytest.approx(30_000)
+    assert metrics["cpu__time_duration.max"] == pytest.approx(8_030_000)
+
+
+@pytest.mark.parametrize("style", ["megengine", "paddle", "torch", "nsys", "ncu"])
+def test_text_marks_what_was_disturbed(profile: Profile, style: str) -> None:
+    calm = Profile(**{**vars(profile), "facts": msgspec.structs.replace(profile.facts, noise=())})
+    assert "disturbed" in STYLES[style].build(profile, {}).text.lower()
+    assert "disturbed" not in STYLES[style].build(calm, {}).text.lower()
+
+
+def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
+    first = Profile(
+        **{
+            **vars(profile),
+            "steps": profile.steps[:9],
+            "executions": tuple(each for each in profile.executions if each.step < 9),
+        }
+    )
+    for row in rows_of(first, "paddle"):
+        assert row["CPU P90 (ms)"] is None
