@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lar.profiles.costs import describe_cost
 from lar.profiles.disturbance import describe_disturbance
-from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.recommendations import Recommendation, Shown
 from lar.profiles.roofline import (
     Bound,
