@@ -60,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help=f"another, which is compared with the first as its baseline [{styles_of_two()}]",
     )
+    parser.add_argument(
+        "more",
+        metavar="MORE",
+        nargs="*",
+        help="more runs of the same two commands, by turns: what differs from pair to pair is the "
+        f"noise [{styles_of_pairs()}]",
+    )
     styles = "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
     parser.add_argument(
         "--style",
@@ -106,6 +113,10 @@ def styles_of_two() -> str:
     return ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
 
 
+def styles_of_pairs() -> str:
+    return ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
+
+
 def main(arguments: argparse.Namespace) -> int:
     """Make and print a report, or write an export, or try what is suggested; return the
     exit code."""
@@ -143,12 +154,15 @@ def report(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "takes one profile", f"two: --style {styles_of_two()}", flag=f"--style {name}"
         )
+    check_pairs(arguments.more, name, style)
+    paths += arguments.more
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in RENDERINGS if getattr(arguments, kind)]
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, asked, paths, stack)
-        *baseline, profile = (open_profile(path, style, len(paths) > 1) for path in paths)
-        made = style.build(profile, options, *baseline)
+        profiles = [open_profile(path, style, len(paths) > 1) for path in paths]
+        *baseline, profile = profiles[:2]
+        made = style.build(profile, options, *baseline, *profiles[2:])
         made = replace(
             made, summary=summaries_of(*baseline, profile), footer=footer_of(style, made, profile)
         )
@@ -158,6 +172,24 @@ def report(arguments: argparse.Namespace) -> int:
         for kind, file in zip(asked, files, strict=True):
             file.write(RENDERINGS[kind](made))
     return 0
+
+
+def check_pairs(more: list[str], name: str, style: Style) -> None:
+    """Check the profiles behind the first two.
+
+    Raises:
+        UsageError: the style takes no more, or they are no pairs.
+    """
+    if more and not style.takes_pairs:
+        raise UsageError(
+            "takes two profiles",
+            f"more: --style {styles_of_pairs()}",
+            flag=f"--style {name}",
+        )
+    if len(more) % 2:
+        raise UsageError(
+            "has no partner", "give runs of the two commands by turns", subject=more[-1]
+        )
 
 
 def summaries_of(*profiles: Profile) -> tuple[str, ...]:

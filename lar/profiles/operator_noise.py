@@ -16,6 +16,9 @@ is one that lies far outside of it.
 Where the commands differ, so may any number of operators. Then no factor is taken out, and what
 processes differ by is supposed, not measured.
 
+From three pairs of runs on, made in turns, what differs from pair to pair is the noise, and nothing
+need be supposed of either.
+
 All figures here are natural logarithms of times.
 """
 
@@ -30,6 +33,7 @@ from lar.measurement.differences import (
     LARGEST_LOGARITHM,
     QUARTILES_APART,
     Spread,
+    compare_pairs,
     trimmed_mean,
 )
 from lar.measurement.intervals import effective_count
@@ -41,6 +45,8 @@ from lar.profiles.differences import Difference
 FEWEST_ITERATIONS = 5
 # So many operators, none of them shorter than this, show what they have in common.
 FEWEST_OPERATORS = 8
+# So many pairs of runs show by themselves what processes differ by.
+FEWEST_PAIRS = 3
 SHORTEST_NS = 10_000
 # Engines' clocks count in steps, which are averaged away where times scatter by as much.
 CLOCK_STEP_NS = 1_000
@@ -71,32 +77,45 @@ class Centre:
 
 @dataclass(frozen=True)
 class RunNoise:
-    """What two runs differ by as a whole: the factor of the second (`common`, a logarithm), the
-    factors of each iteration, and what operators differ by: `ratio` times what they scatter by
-    between iterations, None where that is supposed."""
+    """What runs differ by as a whole: for each pair of runs the factor of the second (`commons`,
+    logarithms) and the factors of each iteration, and what operators differ by: `ratio` times what
+    they scatter by between iterations, None where that is supposed. `together` is the squared error
+    of all operators together, where no factor of the whole run is taken out.
+    """
 
-    common: float
-    factors: tuple[Times, Times]
+    commons: tuple[float, ...]
+    factors: tuple[tuple[Times, Times], ...]
     ratio: float | None = None
     degrees: int = BETWEEN_COMMANDS.degrees
+    together: float = 0.0
 
     @property
     def is_measured(self) -> bool:
-        """True if the two runs show it."""
+        """True if the runs show it."""
         return self.ratio is not None
 
-    def difference_of(self, times: tuple[Times, Times], alpha: float) -> Difference:
-        """Compare the medians of an operator's times of each iteration, in nanoseconds.
+    @property
+    def common(self) -> float:
+        """The factor of the second runs, a logarithm."""
+        return trimmed_mean(self.commons)
+
+    def difference_of(self, runs: Sequence[tuple[Times, Times]], alpha: float) -> Difference:
+        """Compare the medians of an operator's times of each iteration, in nanoseconds, of each
+        pair of runs.
 
         It is not judged where too few are known, or they are too short. `alpha` is the chance of a
         difference where there is none.
         """
-        one, two = (median(own) for own in times)
-        if min(map(len, times)) < FEWEST_ITERATIONS or min(one, two) < CLOCK_STEP_NS:
+        one, two = (median(median(pair[side]) for pair in runs) for side in (0, 1))
+        fewest = min(min(map(len, pair)) for pair in runs)
+        if fewest < FEWEST_ITERATIONS or min(one, two) < CLOCK_STEP_NS:
             return Difference(one, two)
-        centres = [centre_of(own, by) for own, by in zip(times, self.factors, strict=True)]
-        difference = centres[1].middle - centres[0].middle - self.common
-        reach = quantile_of_t(1 - alpha / 2, self.degrees) * self.error_of(centres)
+        pairs = [
+            (centre_of(pair[0], by[0]), centre_of(pair[1], by[1]))
+            for pair, by in zip(runs, self.factors, strict=True)
+        ]
+        difference = trimmed_mean(differences_of(pairs, self.commons))
+        reach = quantile_of_t(1 - alpha / 2, self.degrees) * self.error_of(pairs)
         usual = one * math.exp(self.common)
         return Difference(
             one,
@@ -105,14 +124,25 @@ class RunNoise:
             abs(difference) > reach,
         )
 
-    def error_of(self, centres: Sequence[Centre]) -> float:
+    def error_of(self, pairs: Sequence[tuple[Centre, Centre]]) -> float:
         """Return the deviation of the difference of an operator that has not changed."""
-        own = math.fsum(each.step**2 for each in centres)
+        square = math.fsum(each.step**2 for pair in pairs for each in pair)
         if self.ratio is None:
-            own += math.fsum(each.square for each in centres)
-            return math.hypot(math.sqrt(own), BETWEEN_COMMANDS.deviation)
-        between = self.ratio * scatter_of(centres)
-        return math.hypot(math.sqrt(own), between, LEAST_DEVIATION)
+            square += math.fsum(each.square for pair in pairs for each in pair)
+            square += len(pairs) * BETWEEN_COMMANDS.deviation**2
+        else:
+            between = math.hypot(self.ratio * scatter_of(pairs), LEAST_DEVIATION)
+            square += (
+                (TRIMMED_VARIANCE if len(pairs) > FEWEST_PAIRS else 1) * len(pairs) * between**2
+            )
+        return math.sqrt(square / len(pairs) ** 2 + self.together)
+
+
+def differences_of(pairs: Sequence[tuple[Centre, Centre]], commons: Sequence[float]) -> list[float]:
+    """Return how much an operator differs in each pair of runs."""
+    return [
+        two.middle - one.middle - common for (one, two), common in zip(pairs, commons, strict=True)
+    ]
 
 
 def centre_of(times: Times, factors: Times) -> Centre:
@@ -131,39 +161,89 @@ def centre_of(times: Times, factors: Times) -> Centre:
     )
 
 
-def scatter_of(centres: Sequence[Centre]) -> float:
-    """Return what the times of an operator scatter by in either of two runs."""
-    return math.sqrt(math.fsum(each.deviation**2 for each in centres) / len(centres))
+def scatter_of(pairs: Sequence[tuple[Centre, Centre]]) -> float:
+    """Return what the times of an operator scatter by in a run."""
+    return math.sqrt(
+        math.fsum(each.deviation**2 for pair in pairs for each in pair) / (2 * len(pairs))
+    )
 
 
 def noise_of(
-    operators: Sequence[tuple[Times, Times]], counts: tuple[int, int], *, same_command: bool
+    operators: Sequence[Sequence[tuple[Times, Times]]],
+    counts: Sequence[tuple[int, int]],
+    *,
+    same_command: bool,
 ) -> RunNoise:
-    """Return what two runs differ by as a whole, from the times of their joined operators.
+    """Return what runs differ by as a whole, from the times of their joined operators, each of
+    which has those of every pair of runs.
 
-    `counts` are the numbers of iterations.
+    `counts` are the numbers of iterations of the pairs.
     """
-    long = [each for each in operators if min(map(median, each)) >= SHORTEST_NS]
-    enough = len(long) >= FEWEST_OPERATORS and min(counts) >= FEWEST_ITERATIONS
-    if not (same_command and enough):
-        return RunNoise(0.0, ([0.0] * counts[0], [0.0] * counts[1]))
-    first, second = (factors_of([each[side] for each in long]) for side in (0, 1))
-    centres = [(centre_of(one, first), centre_of(two, second)) for one, two in long]
-    differences = [two.middle - one.middle for one, two in centres]
-    common = median(differences)
-    ratio = ratio_of([each - common for each in differences], [*map(scatter_of, centres)])
-    return RunNoise(common, (first, second), ratio, min(len(long) - 1, MOST_DEGREES))
+    zeros = tuple(([0.0] * one, [0.0] * two) for one, two in counts)
+    long = [
+        each
+        for each in operators
+        if min(median(times) for pair in each for times in pair) >= SHORTEST_NS
+    ]
+    several = len(counts) >= FEWEST_PAIRS
+    enough = len(long) >= FEWEST_OPERATORS and min(map(min, counts)) >= FEWEST_ITERATIONS
+    if not (enough and (same_command or several)):
+        return RunNoise((0.0,) * len(counts), zeros)
+    factors = zeros
+    if same_command:
+        factors = tuple(
+            (factors_of([each[k][0] for each in long]), factors_of([each[k][1] for each in long]))
+            for k in range(len(counts))
+        )
+    centres = [
+        [
+            (centre_of(pair[0], by[0]), centre_of(pair[1], by[1]))
+            for pair, by in zip(each, factors, strict=True)
+        ]
+        for each in long
+    ]
+    none = [0.0] * len(counts)
+    shared = [*map(median, zip(*(differences_of(each, none) for each in centres), strict=True))]
+    values, scatters = [], []
+    for each in centres:
+        own = differences_of(each, shared)
+        # Several pairs show what an operator itself differs by, and what by chance.
+        usual = trimmed_mean(own) if several else 0.0
+        spread = math.sqrt(len(own) / (len(own) - 1)) if several else 1.0
+        values += [(value - usual) * spread for value in own]
+        scatters += [scatter_of(each)] * len(own)
+    degrees = min(len(values) - len(long) * several - 1, MOST_DEGREES)
+    ratio = ratio_of(values, scatters)
+    if same_command:
+        return RunNoise(tuple(shared), factors, ratio, degrees)
+    mean = math.fsum(shared) / len(shared)
+    square = math.fsum((each - mean) ** 2 for each in shared) / (len(shared) - 1) / len(shared)
+    return RunNoise((0.0,) * len(counts), factors, ratio, degrees, square)
 
 
-def judge_runs(baseline: Times, experiment: Times, alpha: float) -> Difference:
-    """Compare the medians of what two runs took for an iteration, in nanoseconds."""
-    noise = RunNoise(0.0, ([0.0] * len(baseline), [0.0] * len(experiment)))
-    found = noise.difference_of((baseline, experiment), alpha)
+def judge_runs(runs: Sequence[tuple[Times, Times]], alpha: float) -> Difference:
+    """Compare the medians of what runs took for an iteration, in nanoseconds, in pairs."""
+    if len(runs) >= FEWEST_PAIRS:
+        return judge_pairs([(median(one), median(two)) for one, two in runs], alpha)
+    noise = RunNoise(
+        (0.0,) * len(runs), tuple(([0.0] * len(one), [0.0] * len(two)) for one, two in runs)
+    )
+    found = noise.difference_of(runs, alpha)
     if not found.exceeds_noise:
         return found
     # Iterations resemble their neighbours: what seems to differ is looked at again.
-    fewest = min(map(effective_count, (baseline, experiment)))
+    fewest = min(effective_count(times) for pair in runs for times in pair)
     return found if fewest >= FEWEST_ITERATIONS else Difference(found.baseline, found.experiment)
+
+
+def judge_pairs(runs: Sequence[tuple[float, float]], alpha: float) -> Difference:
+    """Compare pairs of processes by one time each, as `lar bench` does."""
+    one, two = (median(pair[side] for pair in runs) for side in (0, 1))
+    found = compare_pairs([[math.log(b / a)] for a, b in runs if a > 0 and b > 0], alpha=alpha)
+    if found is None or found.interval is None:
+        return Difference(one, two)
+    reach = found.interval.high / found.ratio
+    return Difference(one, two, one * (reach - 1), found.verdict != "no difference shown")
 
 
 def factors_of(operators: Sequence[Times]) -> list[float]:

@@ -19,7 +19,7 @@ import msgspec
 from lar.errors import UsageError
 from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
-from lar.profiles.operator_noise import RunNoise, judge_runs, noise_of
+from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
 from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, ProfiledOperator
@@ -56,14 +56,16 @@ class DiffRow:
 class Diff:
     """The rows in the order of the graphs, their sum, and the iterations' own durations.
 
-    `factor` is that of the whole run, which is taken out before operators are judged; None where
-    it is not known, or the runs are not of one command."""
+    `pairs` counts the pairs of runs. `factor` is that of the whole run, which is taken out before
+    operators are judged; None where it is not known, or the runs are not of one command.
+    """
 
     rows: tuple[DiffRow, ...]
     total: DiffRow
     iteration: Difference
     factor: float | None
     of_one_command: bool
+    pairs: int = 1
 
 
 def check_timed(baseline: Profile, experiment: Profile) -> None:
@@ -101,6 +103,8 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
             "one run was on a device and the other was not: the host's durations are of "
             "dispatching in the one and of computing in the other"
         )
+    if diff.pairs > 1:
+        lines.append(f"times are medians of {diff.pairs} runs of each command, made in turns")
     if diff.factor is not None:
         lines.append(
             f"what all operators share is the whole run's, as the state of the machine: x"
@@ -111,10 +115,10 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
             "there are too few operators or iterations to see what the runs have in common: "
             "operators are taken to differ by a tenth between processes"
         )
-    else:
+    elif diff.pairs < FEWEST_PAIRS:
         lines.append(
             "the commands differ, and each profile is one process: operators are taken to differ "
-            "by a tenth between processes; lar bench measures more of them"
+            f"by a tenth between processes; {FEWEST_PAIRS} pairs of profiles or more would show it"
         )
     return lines
 
@@ -125,34 +129,72 @@ def diff_of(
     group_by: str = "name",
     accepts: Callable[[str, str], bool] = lambda name, type: True,
     kinds: Kinds | None = None,
+    more: Sequence[tuple[Profile, Profile]] = (),
 ) -> Diff:
     """Compare the operators of two runs, or their types or layers; both must have timed iterations.
 
-    `accepts` takes an operator's name and type; `kinds` are those of the two engines.
+    `accepts` takes an operator's name and type; `kinds` are those of the two engines. `more` are
+    more pairs of runs of the same two commands, made in turns.
+
+    Raises:
+        UsageError: one of `more` has no timed iterations, or is of another command.
     """
-    first, second = samples_of(baseline), samples_of(experiment)
+    for one, two in more:
+        check_timed(one, two)
+        for first, other in ((baseline, one), (experiment, two)):
+            if not are_of_one_command(first, other):
+                raise UsageError(
+                    f"a profile of {other.facts.model.path} is of another command than the first "
+                    "of its side",
+                    "give profiles of two commands by turns",
+                )
+    runs = [(baseline, experiment), *more]
+    samples = [samples_like(baseline, one, two, experiment) for one, two in runs]
     main = main_metric_of(baseline, experiment)
     joined = [
-        JoinedOperators.of(pair, baseline, experiment, first, second)
+        JoinedOperators.of(pair, baseline, experiment, samples)
         for pair in pairs_of(baseline, experiment, kinds)
     ]
     joined = [each for each in joined if each.left or each.right]
     of_one_command = are_of_one_command(baseline, experiment)
     noise = noise_of(
-        [each.times(main, baseline, experiment) for each in joined if each.side == "both"],
-        (len(baseline.timed_steps()), len(experiment.timed_steps())),
+        [each.times(main, runs) for each in joined if each.side == "both"],
+        [(len(one.timed_steps()), len(two.timed_steps())) for one, two in runs],
         same_command=of_one_command,
     )
     chosen = group_operators([each for each in joined if each.is_any(accepts)], group_by)
     alpha = (1 - CONFIDENCE) / max(1, sum(each.side == "both" for each in chosen))
-    rows = tuple(each.row(baseline, experiment, main, noise, alpha) for each in chosen)
+    rows = tuple(each.row(runs, main, noise, alpha) for each in chosen)
+    durations = [(iteration_times_of(one), iteration_times_of(two)) for one, two in runs]
     return Diff(
         rows,
         total_of(rows),
-        judge_runs(iteration_times_of(baseline), iteration_times_of(experiment), 1 - CONFIDENCE),
-        math.exp(noise.common) if noise.is_measured else None,
+        judge_runs(durations, 1 - CONFIDENCE),
+        math.exp(noise.common) if noise.is_measured and of_one_command else None,
         of_one_command,
+        len(runs),
     )
+
+
+def samples_like(
+    baseline: Profile, one: Profile, two: Profile, experiment: Profile
+) -> tuple[Mapping[int, Samples], Mapping[int, Samples]]:
+    """Return what the operators of a pair of runs took, by the places of those of the first pair
+    that do the same work."""
+    first, second = (
+        samples_of(run) if run is own else moved(samples_of(run), pairs_of(own, run, None))
+        for own, run in ((baseline, one), (experiment, two))
+    )
+    return first, second
+
+
+def moved(samples: Mapping[int, Samples], pairs: Iterable[OperatorPair]) -> dict[int, Samples]:
+    places = {
+        own: place
+        for pair in pairs
+        for own, place in zip(pair.baseline, pair.experiment, strict=False)
+    }
+    return {own: samples[place] for own, place in places.items() if place in samples}
 
 
 def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> list[OperatorPair]:
@@ -164,15 +206,15 @@ def pairs_of(baseline: Profile, experiment: Profile, kinds: Kinds | None) -> lis
 
 @dataclass(frozen=True)
 class JoinedOperators:
-    """Operators that make a row: its name, type and layer, and the operators and samples of either
-    run."""
+    """Operators that make a row: its name, type and layer, the operators of either run, and their
+    samples of each pair of runs."""
 
     name: str
     type: str
     module: str
     left: tuple[ProfiledOperator, ...]
     right: tuple[ProfiledOperator, ...]
-    samples: tuple[tuple[Samples, ...], tuple[Samples, ...]]
+    samples: tuple[tuple[tuple[Samples, ...], tuple[Samples, ...]], ...]
 
     @classmethod
     def of(
@@ -180,13 +222,12 @@ class JoinedOperators:
         pair: OperatorPair,
         baseline: Profile,
         experiment: Profile,
-        first: Mapping[int, Samples],
-        second: Mapping[int, Samples],
+        samples: Sequence[tuple[Mapping[int, Samples], Mapping[int, Samples]]],
     ) -> JoinedOperators:
-        """Put the operators of a pair together, as far as they were executed."""
+        """Put the operators of a pair together, as far as they were executed in each run."""
         places = (
-            [place for place in pair.baseline if place in first],
-            [place for place in pair.experiment if place in second],
+            [place for place in pair.baseline if all(place in each[0] for each in samples)],
+            [place for place in pair.experiment if all(place in each[1] for each in samples)],
         )
         left = tuple(baseline.operators[place] for place in places[0])
         right = tuple(experiment.operators[place] for place in places[1])
@@ -197,7 +238,10 @@ class JoinedOperators:
             next((head.module for head in heads if head and head.module), ""),
             left,
             right,
-            (tuple(first[it] for it in places[0]), tuple(second[it] for it in places[1])),
+            tuple(
+                (tuple(one[it] for it in places[0]), tuple(two[it] for it in places[1]))
+                for one, two in samples
+            ),
         )
 
     @property
@@ -207,37 +251,43 @@ class JoinedOperators:
     def is_any(self, accepts: Callable[[str, str], bool]) -> bool:
         return any(accepts(each.name, each.type) for each in (*self.left, *self.right))
 
-    def sums(self, *profiles: Profile) -> list[Samples]:
+    def sums(self, runs: Sequence[tuple[Profile, Profile]]) -> list[tuple[Samples, Samples]]:
         return [
-            sum_of_samples(parts, profile)
-            for parts, profile in zip(self.samples, profiles, strict=True)
+            (sum_of_samples(left, one), sum_of_samples(right, two))
+            for (left, right), (one, two) in zip(self.samples, runs, strict=True)
         ]
 
-    def times(self, metric: Metric, *profiles: Profile) -> tuple[Sequence[float], Sequence[float]]:
-        """Return what they took in each iteration of either run."""
-        one, two = (each[metric] or [] for each in self.sums(*profiles))
-        return one, two
+    def times(
+        self, metric: Metric, runs: Sequence[tuple[Profile, Profile]]
+    ) -> list[tuple[Sequence[float], Sequence[float]]]:
+        """Return what they took in each iteration of each pair of runs."""
+        return [(one[metric] or [], two[metric] or []) for one, two in self.sums(runs)]
 
     def row(
         self,
-        baseline: Profile,
-        experiment: Profile,
+        runs: Sequence[tuple[Profile, Profile]],
         main: Metric,
         noise: RunNoise,
         alpha: float,
     ) -> DiffRow:
         """Return the row; one that both runs have is judged by the durations that matter."""
-        one, two = self.sums(baseline, experiment)
+        sums = self.sums(runs)
         values: dict[Metric, Difference | None] = {}
         for metric in METRICS:
-            left, right = one[metric], two[metric]
-            if left is None or right is None:
+            times = [
+                (left, right)
+                for one, two in sums
+                if (left := one[metric]) is not None and (right := two[metric]) is not None
+            ]
+            if len(times) < len(sums):
                 values[metric] = None
                 continue
             centre = mean_of if metric == "calls" else median
-            values[metric] = Difference(centre(left), centre(right))
+            values[metric] = Difference(
+                median(centre(pair[0]) for pair in times), median(centre(pair[1]) for pair in times)
+            )
             if metric == main and self.side == "both":
-                values[metric] = noise.difference_of((left, right), alpha)
+                values[metric] = noise.difference_of(times, alpha)
         return DiffRow(self.name, self.type, self.side, values)
 
 
@@ -276,9 +326,12 @@ def group_operators(joined: Sequence[JoinedOperators], group_by: str) -> Sequenc
             title if group_by == "module" else "",
             tuple(it for each in group for it in each.left),
             tuple(it for each in group for it in each.right),
-            (
-                tuple(it for each in group for it in each.samples[0]),
-                tuple(it for each in group for it in each.samples[1]),
+            tuple(
+                (
+                    tuple(it for each in group for it in each.samples[number][0]),
+                    tuple(it for each in group for it in each.samples[number][1]),
+                )
+                for number in range(len(group[0].samples))
             ),
         )
         for title, group in groups.items()

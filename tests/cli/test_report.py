@@ -106,7 +106,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
     [
         (["--style", "diff"], "--style diff: compares two profiles"),
         (["@", "--style", "torch"], "--style torch: takes one profile"),
-        (["@", "@", "--style", "html"], "is one argument too many"),
+        (["@", "@", "--style", "html"], "--style html: takes two profiles"),
         (["--style", "html", "--view", "comparison"], "--view comparison: compares two profiles"),
         (["--style", "tensorboard", "--view", "diff"], "--view diff: compares two profiles"),
         (["@", "--export", "chrome"], "--export: takes one profile"),

@@ -43,10 +43,18 @@ def run_of(
 
 
 def called(one: Run, two: Run, *, same_command: bool = True) -> list[int]:
-    pairs = [*zip(one, two, strict=True)]
-    noise = noise_of(pairs, (ITERATIONS, ITERATIONS), same_command=same_command)
+    return called_in([(one, two)], same_command=same_command)
+
+
+def called_in(runs: Sequence[tuple[Run, Run]], *, same_command: bool = True) -> list[int]:
+    """The operators that are called different, from pairs of runs."""
+    operators = [[(one[place], two[place]) for one, two in runs] for place in range(OPERATORS)]
+    counts = [(ITERATIONS, ITERATIONS)] * len(runs)
+    noise = noise_of(operators, counts, same_command=same_command)
     return [
-        place for place, pair in enumerate(pairs) if noise.difference_of(pair, ALPHA).exceeds_noise
+        place
+        for place, pairs in enumerate(operators)
+        if noise.difference_of(pairs, ALPHA).exceeds_noise
     ]
 
 
@@ -68,7 +76,8 @@ def test_one_slower_operator_is_the_only_one_that_is_named() -> None:
 def test_a_run_that_is_slower_as_a_whole_has_a_factor_and_no_slower_operator() -> None:
     draw = random.Random(3)
     one, two = run_of(draw), run_of(draw, machine=2.0)
-    noise = noise_of([*zip(one, two, strict=True)], (ITERATIONS, ITERATIONS), same_command=True)
+    operators = [[pair] for pair in zip(one, two, strict=True)]
+    noise = noise_of(operators, [(ITERATIONS, ITERATIONS)], same_command=True)
     assert noise.common == pytest.approx(0.693, abs=0.03)
     assert not called(one, two)
 
@@ -85,14 +94,14 @@ def test_iterations_of_one_process_say_little_of_another() -> None:
     steady = [1e6 + 1000 * (place % 3) for place in range(100)]
     slower = [time * 1.1 for time in steady]
     twice = [time * 2 for time in steady]
-    assert judge_runs(steady, slower, 0.05).exceeds_noise is False
-    assert judge_runs(steady, twice, 0.05).exceeds_noise is True
+    assert judge_runs([(steady, slower)], 0.05).exceeds_noise is False
+    assert judge_runs([(steady, twice)], 0.05).exceeds_noise is True
 
 
 @pytest.mark.parametrize("times", [[5000.0] * 4, [0.0] * 50])
 def test_what_is_too_short_or_too_few_is_not_judged(times: list[float]) -> None:
-    noise = RunNoise(0.0, ([0.0] * len(times), [0.0] * len(times)))
-    found = noise.difference_of((times, times), 0.05)
+    noise = RunNoise((0.0,), (([0.0] * len(times), [0.0] * len(times)),))
+    found = noise.difference_of([(times, times)], 0.05)
     assert (found.error, found.exceeds_noise) == (None, None)
 
 
@@ -107,3 +116,26 @@ def test_what_operators_scatter_by_within_runs_and_between_them_goes_together() 
     values = [draw.gauss(0, 0.5 * scatter) for scatter in scatters]
     assert ratio_of(values, scatters) == pytest.approx(0.5, rel=0.15)
     assert ratio_of([0.0] * 400, scatters) < 1e-6
+
+
+def test_pairs_of_runs_find_less_and_need_suppose_nothing() -> None:
+    draw = random.Random(6)
+
+    def pairs(count: int, slower: Sequence[int], factor: float) -> list[tuple[Run, Run]]:
+        return [
+            (run_of(draw), run_of(draw, machine=factor * draw.gauss(1, 0.05), slower=slower))
+            for _ in range(count)
+        ]
+
+    assert called_in(pairs(5, [17], 1.3)) == [17]
+    assert called_in(pairs(5, [], 1.0)) == []
+    assert called_in(pairs(5, [], 0.6), same_command=False) == [*range(OPERATORS)]
+    assert called_in(pairs(5, [], 1.0), same_command=False) == []
+
+
+def test_an_iteration_is_judged_by_pairs_of_processes() -> None:
+    draw = random.Random(7)
+    steady = [[1e6 * draw.gauss(1, 0.03)] * 30 for _ in range(16)]
+    slower = [[1.3 * time for time in times] for times in steady[8:]]
+    assert judge_runs([*zip(steady[:8], steady[8:], strict=True)], 0.05).exceeds_noise is False
+    assert judge_runs([*zip(steady[:8], slower, strict=True)], 0.05).exceeds_noise is True

@@ -22,8 +22,8 @@ class Style(NamedTuple):
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. A style with
     `raw` also takes the engine's own profile file: `raw` reads the file's content, with its name.
-    `profiles` says how many it may take, `time` which time of operators its text shows
-    (`lar.profiles.times`).
+    `profiles` says how many it may take, with `takes_pairs` more pairs of them too, `time` which
+    time of operators its text shows (`lar.profiles.times`).
     """
 
     build: Callable[..., Report]
@@ -35,6 +35,7 @@ class Style(NamedTuple):
     raw: Callable[[bytes, str], Profile] | None = None
     profiles: tuple[int, ...] = (1,)
     time: Kind | None = None
+    takes_pairs: bool = False
 
 
 # Each style is imported when it is built.
@@ -84,10 +85,10 @@ def build_html(profile: Profile, options: Options, baseline: Profile | None = No
     return build(profile, options, baseline)
 
 
-def build_diff(profile: Profile, options: Options, baseline: Profile) -> Report:
+def build_diff(profile: Profile, options: Options, baseline: Profile, *more: Profile) -> Report:
     from lar.reports.styles.diff import build
 
-    return build(profile, options, baseline)
+    return build(profile, options, baseline, *more)
 
 
 def read_engine_profile(data: bytes, name: str) -> Profile:
@@ -238,6 +239,7 @@ STYLES: Mapping[str, Style] = {
         groups=("name", "type", "module"),
         views=("calls", "host", "self_host", "device", "self_device"),
         profiles=(2,),
+        takes_pairs=True,
         time="dispatch + compute",
     ),
 }

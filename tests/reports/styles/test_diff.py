@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,24 @@ def test_on_a_narrow_screen_the_two_figures_go_together_before_their_difference(
     assert baseline == experiment > max(delta, percent)
     calls = [column.rank for column in metric_columns("calls", "us")]
     assert metric == "calls" or min(calls) > max(baseline, delta)  # calls go first
+
+
+def test_more_pairs_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = []
+    for number in range(3):
+        for side, profile in (("a", many_operators()), ("b", many_operators(["op7"], 1.5))):
+            places.append(str(tmp_path / f"{side}{number}.json"))
+            write_profile(profile, places[-1])
+    assert main(["report", *places, "--top", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "times are medians of 3 runs of each command, made in turns" in out
+    assert re.search(r"\nop7 .* exceeds\n", out)
+    assert "\n1 of 20 differences of the host duration are more" in out
+    assert main(["report", *places[:5]]) == 2
+    assert f"{places[4]}: has no partner" in capsys.readouterr().err
+    assert main(["report", *places[:4], "--style", "html", "--html", "-"]) == 2
+    assert "--style html: takes two profiles" in capsys.readouterr().err
+    other = str(tmp_path / "other.json")
+    write_profile(run_of(TYPES, FIRST, device="cuda0", dispatch_us=5), other)
+    assert main(["report", *places[:2], other, other]) == 2
+    assert "is of another command than the first of its side" in capsys.readouterr().err

@@ -48,11 +48,13 @@ RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
 
 
-def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) -> Report:
-    """Compare two runs.
+def build(
+    experiment: Profile, options: Mapping[str, Any], baseline: Profile, *more: Profile
+) -> Report:
+    """Compare two runs; `more` are more runs of the same two commands, by turns.
 
     Raises:
-        UsageError: one of them has no timed iterations.
+        UsageError: one of them has no timed iterations, or is of another command.
     """
     check_timed(baseline, experiment)
     pattern = options.get("filter")
@@ -64,6 +66,7 @@ def build(experiment: Profile, options: Mapping[str, Any], baseline: Profile) ->
             pattern is None or bool(re.search(pattern, name) or re.search(pattern, type))
         ),
         operator_kinds_of_both(baseline, experiment),
+        [*zip(more[::2], more[1::2], strict=True)],
     )
     main = main_metric_of(baseline, experiment)
     rows = sort_operators(diff.rows, options.get("sort") or "delta", main)[: options.get("top")]
