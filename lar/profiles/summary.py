@@ -51,7 +51,6 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
         *sentences_of_tries(profile, found),
         describe_cost(profile).removesuffix("."),
         describe_disturbance(profile),
-        describe_disturbance(profile),
     )
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)
 

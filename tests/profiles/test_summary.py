@@ -67,6 +67,7 @@ def test_how_disturbed_it_was() -> None:
         " 1 of 3 iterations were disturbed: 1 waited for a CPU that other work held, up to "
         "0.200 ms."
     )
+    assert text.count("were disturbed") == 1
 
 
 def test_what_to_try_names_its_figure() -> None:
