@@ -163,8 +163,13 @@ def report(arguments: argparse.Namespace) -> int:
         profiles = [open_profile(path, style, len(paths) > 1) for path in paths]
         *baseline, profile = profiles[:2]
         made = style.build(profile, options, *baseline, *profiles[2:])
+        from lar.profiles.costs import describe_cost  # what makes a report has imported it
+
         made = replace(
-            made, summary=summaries_of(*baseline, profile), footer=footer_of(style, made, profile)
+            made,
+            summary=summaries_of(*baseline, profile),
+            footer=footer_of(style, made, profile),
+            corrected=describe_cost(profile) if profile.correction else "",
         )
         if not any(file.to_stdout for file in files):
             sys.stdout.write(made.text_for(screen_of_output()))

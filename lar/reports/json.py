@@ -11,10 +11,16 @@ from lar.reports.report import Report
 
 
 def format_json(report: Report) -> str:
-    """Return the style's own document, or the tables: name, title, columns, rows, notes."""
+    """Return the style's own document, or the tables: name, title, columns, rows, notes.
+
+    Where times of operators were corrected, lar's own documents say so. Those of another program
+    have no place for that.
+    """
     document: Any = report.document
     if document is None:
         document = {"style": report.style, "tables": [*map(document_of, report.tables)]}
+    if report.corrected and isinstance(document, dict) and "style" in document:
+        document = {**document, "cost_of_profiling": report.corrected}
     return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
 
 

@@ -18,7 +18,8 @@ class Report:
     page's, where it is not that of a profile's report. On a terminal lines are wrapped, but those
     for another program are not.
     `summary` are the paragraphs on top of the text and of the page, and `footer` is the line below
-    the text, but not of a text for programs.
+    the text, but not of a text for programs. `corrected` says what was taken off the times of
+    operators, empty where they are as recorded; it stands in JSON, as other documents have no room.
     """
 
     style: str
@@ -30,6 +31,7 @@ class Report:
     is_for_programs: bool = False
     summary: tuple[str, ...] = ()
     footer: str = ""
+    corrected: str = ""
 
     @property
     def text(self) -> str:

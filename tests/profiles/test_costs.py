@@ -215,6 +215,8 @@ def test_one_profile_is_reported_without_the_cost_and_two_are_compared_as_record
     )
     alone = run_lar("report", str(place), "--style", "nsys", "--view", "operator_exec_sum")
     assert "are estimates without it: each execution is 2.00 us shorter" in alone.stdout
+    document = json.loads(run_lar("report", str(place), "--json", "-").stdout)
+    assert "are estimates without it" in document["cost_of_profiling"]
     texts = run_lar("report", str(place), str(place)).stdout
     assert texts.count("The times of operators are as recorded, with it.") == 2
     run_lar("report", str(place), "--export", "chrome", "-o", str(tmp_path / "trace.json"))
