@@ -69,7 +69,8 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     path = path_of(machine, threads)
     known = read_measurements(path, machine, threads)
     if not is_settled(known) and (measured := peak.measure_peak(threads, deadline)) is not None:
-        known = shorten((*known, measured))
+        # What others have measured meanwhile counts too.
+        known = shorten((*read_measurements(path, machine, threads), measured))
         keep(path, KeptPeaks(SCHEMA, machine, threads, known))
     return best_of(known) if known else None
 
