@@ -331,7 +331,7 @@ function drawCurve(curve, width) {
   const greatest = Math.max(...ys);
   const stripe = folded.length && rest.length ? (width < NARROW ? 40 : Math.max(70, width * 0.06)) : 0;
   const { svg, atX, atY, left, right, top, bottom } = makeFrame(width, 220,
-    `${curve.title}: at most ${formatNumber(greatest, 2)} ${curve.y}`,
+    `${curve.title}: at most ${formatNumber(greatest)} ${curve.y}`,
     { from, to: to > from ? to : from + 1, label: curve.x, folded: stripe },
     { ...rangeOf(ys, curve.step), label: curve.y });
   const began = Math.min(...curve.points.map(([x]) => x));
@@ -354,7 +354,7 @@ function drawCurve(curve, width) {
   if (curve.points.length < 80)
     for (const [x, y] of curve.points)
       svg.append(makeShape("circle", { cx: place(x), cy: atY(y), r: 2.5, fill: COLORS[0] },
-        makeShape("title", {}, `${formatNumber(x)}: ${formatNumber(y, 2)} ${curve.y}`)));
+        makeShape("title", {}, `${formatNumber(x)}: ${formatNumber(y)} ${curve.y}`)));
   if (curve.peak) {
     const x = place(curve.peak.at), y = atY(curve.peak.total), isLeft = x < (left + right) / 2;
     svg.append(
@@ -363,7 +363,7 @@ function drawCurve(curve, width) {
       makeShape("circle", { cx: x, cy: y, r: 4.5, fill: COLORS[5] }),
       makeShape("text", { x: isLeft ? x + 9 : x - 9, y: Math.max(top + 10, y + 4), class: "halo",
                           "text-anchor": isLeft ? "start" : "end" },
-                `peak ${formatNumber(curve.peak.total, 2)} ${curve.y}`));
+                `peak ${formatNumber(curve.peak.total)} ${curve.y}`));
   }
   return svg;
 }

@@ -63,7 +63,7 @@ function textWidth(text, weight = 400) {
 function leastWidth(name, pieces) {
   const shown = pieces.get(name) || [[0, name.length]];
   const text = shown.map(([from, to]) => name.slice(from, to)).join("");
-  return textWidth(text) + 16 * (shown.length - 1) + 4;
+  return textWidth(text) + 25 * (shown.length - 1) + 4;
 }
 
 // The columns that there is room for, by their rank, with the width of each.

@@ -113,7 +113,7 @@ function drawMemory(curve) {
   const parts = [
     makeElement("h3", {}, curve.title),
     makeFitted((width) => drawCurve(curve, width)),
-    makeNote(`At most ${formatNumber(Math.max(...curve.points.map(([, y]) => y)), 2)} ${curve.y}.`
+    makeNote(`At most ${formatNumber(Math.max(...curve.points.map(([, y]) => y)))} ${curve.y}.`
       + (curve.about ? ` ${curve.about}` : "")),
   ];
   const table = tables[`peak of ${curve.title}`];
