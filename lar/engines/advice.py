@@ -162,8 +162,8 @@ def variables_of(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_other_machine(profile: Profile) -> str:
-    """Return in what the machine of a profile is another than this one; empty if it is the same as
-    far as the profile says it."""
+    """Return that the machine of a profile is another than this one, and in what; empty if it is
+    the same as far as the profile says it."""
     theirs: Machine = profile.facts.machine
     if not theirs.get("processor"):
         return "the profile does not say which machine it was made on"
@@ -173,7 +173,7 @@ def describe_other_machine(profile: Profile) -> str:
         its, mine = theirs.get(name), getattr(here, name)
         if name in theirs and its != mine and (its or mine):
             found.append(f"its {name.replace('_', ' ')} {describe(its)}, here {describe(mine)}")
-    return "; ".join(found)
+    return f"the profile was made on another machine: {'; '.join(found)}" if found else ""
 
 
 def describe(value: object) -> str:

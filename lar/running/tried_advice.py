@@ -82,9 +82,7 @@ def check_machine(profile: Profile) -> None:
     """
     other = describe_other_machine(profile)
     if other:
-        raise UsageError(
-            f"the profile was made on another machine, as far as it says: {other}", HINT, flag=FLAG
-        )
+        raise UsageError(other, HINT, flag=FLAG)
 
 
 def check_model(profile: Profile, model: str) -> None:

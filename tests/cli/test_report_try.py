@@ -118,18 +118,20 @@ def test_another_machine_or_model_is_refused(run_lar: RunLar, write_script: Writ
     model = script(write_script, {"nchw88": 0.4})
     path = profile(run_lar, model)
     before = Path(path).read_text()
+    made, unknown = (
+        "the profile was made on",
+        "the profile does not say which machine it was made on",
+    )
     for facts, said in (
-        ({"host": {"processor": "a far one"}}, "its processor a far one, here "),
-        ({"host": {"processor": ""}}, "does not say which machine it was made on"),
-        ({"model": {"path": ""}}, "does not say which model it is of"),
-        ({"model": {"path": "gone.fake"}}, "gone.fake"),
-        ({"model": {"sha256": "00"}}, "has changed since it was profiled"),
+        ({"host": {"processor": "a far one"}}, f"--try: {made} another machine: its processor a f"),
+        ({"host": {"cores": 999}}, f"--try: {made} another machine: its cores 999, here "),
+        ({"host": {"processor": ""}}, f"--try: {unknown}\nhint: profile the model here"),
+        ({"model": {"sha256": "00"}}, f"--try: {model}: has changed since it was profiled\n"),
     ):
         edit(path, **facts)
         done = run_lar("report", path, "--try")
-        assert (done.returncode, done.stdout) == (2, "") or "nothing to try" in done.stdout, facts
-        if done.returncode:
-            assert said in done.stderr
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
         Path(path).write_text(before)
 
 
@@ -179,6 +181,10 @@ class TestCommand:
         given = {"multithread": 2, "profile": "p.json", "disable_optimizer": "A,B"}
         _, options = self.of(**given)
         assert options == {"multithread": 2, "disable_optimizer": ["A", "B"]}
+
+    def test_a_profile_that_names_no_model_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="does not say which model it is of"):
+            command_of(profile_of([]))
 
     def test_a_word_that_this_lar_does_not_know_is_named(self) -> None:
         with pytest.raises(UsageError, match="--no-such"):
