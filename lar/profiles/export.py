@@ -35,6 +35,7 @@ from lar.profiles.activities import (
 from lar.profiles.breakdown import kernel_intervals, leaf_calls
 from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.memory_places import MemoryPlaces
 from lar.profiles.totals import group_by
 from lar.profiles.trace_writer import CHROME, PLUGIN, Event
 from lar.records.profile import (
@@ -325,6 +326,7 @@ class PluginEvents:
         self.thread = Counter(threads).most_common(1)[0][0] if threads else 0
         known = [*threads, *profile.threads, *(span.thread for span in profile.spans)]
         self.free = max(known, default=0) + 1  # the first number above all threads
+        self.memory_places = MemoryPlaces(profile, self.activities)
         self.tracks: dict[tuple[int, int], int] = {}
         for each in self.activities:
             if each.track and (each.thread, each.track) not in self.tracks:
@@ -372,6 +374,7 @@ class PluginEvents:
 
     def of_operators(self) -> Iterator[Event]:
         """Yield the operators on the host; their `External id` is their position after 1."""
+        lengthened = self.memory_places.lengthened
         for index, each in enumerate(self.activities):
             operator = self.profile.operators[each.operator]
             args = {
@@ -380,7 +383,7 @@ class PluginEvents:
                 "Input type": [fact.dtype for fact in operator.inputs],
                 "name": operator.name,
             }
-            times_ns = (each.start_ns, each.end_ns)
+            times_ns = lengthened.get(index, (each.start_ns, each.end_ns))
             yield PLUGIN.complete(each.name, "cpu_op", HOST, self.track_of(each), times_ns, args)
         for span in self.profile.spans_of("phase"):
             if span.name == "dataloader":
@@ -438,31 +441,35 @@ class PluginEvents:
             yield PLUGIN.complete(span.name, category, HOST, span.thread, span.interval, args)
 
     def of_memory(self) -> Iterator[Event]:
-        """Yield what was allocated and released, on the thread of its operator."""
-        by_operator = group_by(self.activities, lambda activity: activity.operator)
+        """Yield what was allocated and released, where the plugin takes it for its operator's."""
         allocated: dict[str, int] = {}
-        for each in self.profile.allocations:
+        at_ns = 0
+        for number, each in enumerate(self.profile.allocations):
             allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
-            own = by_operator.get(-1 if each.operator is None else each.operator, [])
-            place = bisect_right(own, each.at_ns, key=lambda it: it.start_ns) - 1
-            around = own[place] if place >= 0 and each.at_ns < own[place].end_ns else None
-            thread = self.track_of(around) if around else self.thread
-            args = self.memory_args(each, allocated[each.device])
-            yield PLUGIN.point("i", "[memory]", HOST, thread, each.at_ns, args, scope="t")
+            # In the thread of the iterations no operator is.
+            place, thread = self.memory_places.places.get(number), self.free
+            if place is not None:
+                at_ns, thread = place.at_ns, self.track_of(self.activities[place.activity])
+            elif not number or not self.profile.on_device:
+                at_ns = max(each.at_ns, at_ns)
+            # Else with what was moved before it: the plugin sorts them by time.
+            args = self.memory_args(number, each, allocated[each.device])
+            yield PLUGIN.point("i", "[memory]", HOST, thread, at_ns, args, scope="t")
 
-    def memory_args(self, allocation: Allocation, total_bytes: int) -> dict[str, Any]:
+    def memory_args(self, number: int, allocation: Allocation, total_bytes: int) -> dict[str, Any]:
+        """Return the facts of an allocation. The plugin's curve leaves out what has no address and
+        what says nothing of the memory that is reserved, which is no less than is allocated."""
         on_host = device_title(allocation.device) == "CPU"
-        args: dict[str, Any] = {
+        reserved = self.profile.memory_plan.static_bytes
+        return {
             "Device Type": 0 if on_host else 1,
             "Device Id": -1 if on_host else device_number(allocation.device),
             "Bytes": allocation.size_bytes,
             "Total Allocated": total_bytes,
+            "Total Reserved": total_bytes if reserved is None else reserved,
+            # Where it is not known, one that no other has: no release is paired by it.
+            "Addr": -1 - number if allocation.address is None else allocation.address,
         }
-        if allocation.address is not None:
-            args["Addr"] = allocation.address
-        if self.profile.memory_plan.static_bytes is not None:
-            args["Total Reserved"] = self.profile.memory_plan.static_bytes
-        return args
 
 
 def ranges_around(profile: Profile) -> list[Span]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
+
+import msgspec
 
 from lar.records.profile import (
     Allocation,
@@ -134,6 +137,64 @@ def memory_run() -> Profile:
     return replace(timed_run(), allocations=allocations, memory_plan=MemoryPlan(8192))
 
 
+def plan_of(
+    executions: list[Execution], draw: random.Random, device: str
+) -> tuple[Allocation, ...]:
+    """What each operator takes when it begins, until it or a later one of its step ends; some of
+    it of no operator. Of what happens at one time, that of an earlier operator comes first."""
+    found: list[tuple[int, int, Allocation]] = []
+    for index, own in enumerate(executions):
+        near = range(index, min(index + 5, len(executions)))
+        last = draw.choice([at for at in near if executions[at].step == own.step])
+        size, address = draw.randrange(1, 9) * 512, 10_000 + index
+        taker = None if index % 11 == 5 else own.operator
+        for at, time_ns, operator, signed in (
+            (index, own.start_ns, taker, size),
+            (last, max(own, executions[last], key=end_of).end_ns, executions[last].operator, -size),
+        ):
+            each = Allocation(time_ns, signed, operator, address, device, "static plan")
+            found.append((time_ns, at, each))
+    return tuple(each for *_, each in sorted(found, key=itemgetter(0, 1)))
+
+
+def end_of(execution: Execution) -> int:
+    return execution.end_ns
+
+
+def memory_of_untidy() -> Profile:
+    """Operators that nest and overlap too."""
+    run = untidy_run()
+    return replace(run, allocations=plan_of([*run.executions], random.Random(3), "cpu"))
+
+
+def memory_of_short_operators(device: str = "cpu") -> Profile:
+    """Operators one right after the other, some that last no time, some that wait: what they
+    release when they end and the next one begins is theirs. The first iteration is the warm-up."""
+    draw = random.Random(5)
+    operators = [operator_of(f"op{n}", f"Type{n % 7}") for n in range(20)]
+    executions: list[Execution] = []
+    steps: list[Step] = []
+    now = 1_000_000
+    for number in range(4):
+        start = now
+        for operator in range(len(operators)):
+            length = draw.choice([0, 0, 1000, 2000, 9000])
+            wait = draw.choice([0, length, length // 2])
+            own = Execution(operator, number, WORKER, now, now + length, wait, warmup=not number)
+            if device != "cpu":
+                at = start + 100 * operator
+                own = msgspec.structs.replace(
+                    own, dispatch_start_ns=at, dispatch_end_ns=at + 100, dispatch_thread=HOST
+                )
+            executions.append(own)
+            now += length
+        now += 20_000
+        steps.append(Step(number, start, now, number == 0))
+    allocations = plan_of(executions, draw, device)
+    profile = profile_of(operators, steps, executions, device=device)
+    return replace(profile, allocations=allocations)
+
+
 def loading_span(start_ns: int, end_ns: int, step: int) -> Span:
     return Span(
         category="phase",
@@ -154,4 +215,11 @@ RUNS = {
     "kernels of the sample": kernels_of_sample(),
     "untidy": untidy_run(),
     "memory": memory_run(),
+}
+# Of these the memory alone is compared: operators with no time between them, and such as overlap.
+MEMORY_RUNS = {
+    "memory": memory_run(),
+    "memory of short operators": memory_of_short_operators(),
+    "memory of a device": memory_of_short_operators("cuda0"),
+    "memory of untidy operators": memory_of_untidy(),
 }

@@ -19,7 +19,7 @@ from lar.profiles.trace_file import write_profile
 from lar.profiles.trace_writer import plugin_microseconds
 from lar.records.profile import Profile
 from lar.reports.styles.tensorboard import build
-from tests.profiles.plugin_runs import RUNS, TIMES, TYPES, device_run, timed_run
+from tests.profiles.plugin_runs import MEMORY_RUNS, RUNS, TIMES, TYPES, device_run, timed_run
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import (
     HOST,
@@ -40,9 +40,10 @@ SCRIPT = Path(__file__).parent / "plugin_views.py"
 def plugin_views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the plugin shows of each run."""
     folder = tmp_path_factory.mktemp("runs")
-    workers = {f"host_{number}": name for number, name in enumerate(RUNS)}
+    runs = RUNS | MEMORY_RUNS
+    workers = {f"host_{number}": name for number, name in enumerate(runs)}
     for worker, name in workers.items():
-        trace = export_tensorboard(RUNS[name])
+        trace = export_tensorboard(runs[name])
         (folder / f"{worker}.1700000000000.pt.trace.json").write_text(trace)
     done = subprocess.run(
         [sys.executable, SCRIPT, folder], capture_output=True, text=True, timeout=240
@@ -56,7 +57,7 @@ def plugin_views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def our_views() -> dict[str, Any]:
-    return {name: build(profile, {}).document for name, profile in RUNS.items()}
+    return {name: build(profile, {}).document for name, profile in (RUNS | MEMORY_RUNS).items()}
 
 
 each_run = pytest.mark.parametrize("name", RUNS)
@@ -166,6 +167,31 @@ def test_the_plugin_knows_the_device_as_we_do(plugin_views: dict[str, Any]) -> N
     ours = build(RUNS["kernels"], options).document["overview"]["gpu_metrics"]
     theirs = [row for row in plugin_views["kernels"]["device"] if "Tensor" not in row["title"]]
     assert ours["data"] == theirs
+
+
+@needs_plugin
+@pytest.mark.parametrize("name", MEMORY_RUNS)
+def test_the_plugins_memory_is_ours(
+    name: str, plugin_views: dict[str, Any], our_views: dict[str, Any]
+) -> None:
+    theirs, ours = plugin_views[name], our_views[name]["memory"]
+    rows = theirs["memory"]["rows"]
+    assert rows.keys() == ours["statistics"]["rows"].keys()
+    untidy = name == "memory of untidy operators"
+    for device, own in ours["statistics"]["rows"].items():
+        # Of calls the plugin counts those of iterations with an allocation; ours do not nest.
+        compared = [0, 3, 5, 7] if untidy else [0, 2, 3, 4, 5, 6, 7]
+        found, expected = (
+            [[row[at] for at in compared] for row in table] for table in (own, rows[device])
+        )
+        assert found == expected
+        if not untidy:  # of operators at the same time
+            curve, other = (
+                [point[1] for point in part["rows"][device]]
+                for part in (ours["curve"], theirs["memory_curve"])
+            )
+            assert curve == pytest.approx(other, abs=0.01)
+    assert theirs["memory_curve"]["metadata"]["peaks"] == ours["curve"]["metadata"]["peaks"]
 
 
 @needs_plugin
