@@ -289,7 +289,8 @@ def describe_cost(profile: Profile) -> str:
             f"{format_time(cost.unprofiled_seconds)} without."
         )
     text = (
-        f"Profiling cost {100 * share:+.1f} %: a median iteration took "
+        f"Profiling cost {f'{100 * share:+.1f} %' if share >= 0 else 'nothing that shows'}: "
+        "a median iteration took "
         f"{format_time(seconds[0])} with it, {format_time(seconds[1])} without."
     )
     correction = profile.correction

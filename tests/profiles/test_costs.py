@@ -48,6 +48,13 @@ def test_a_low_cost_changes_nothing_and_is_said() -> None:
     )
 
 
+def test_a_run_that_was_faster_with_the_profiler_shows_no_cost() -> None:
+    assert describe_cost(profile_with(20.0, 21.0)) == (
+        "Profiling cost nothing that shows: a median iteration took 20.0 us with it, 21.0 us "
+        "without."
+    )
+
+
 def test_without_a_plain_run_nothing_is_known() -> None:
     profile = profile_of_times(TYPES, [RECORDED], step_us=28)
     assert (extra_share(profile), is_high(profile), correct(profile)) == (None, False, profile)
