@@ -37,6 +37,7 @@ VALUES = {
     "top": ("1", "3", "0"),
     "filter": ("(?i)conv", "zzz"),
     "time_unit": ("s", "ms", "us", "ns"),
+    "iteration": ("0",),
     "type": ("ConvolutionForward", "Convolution"),
     "aggregate_by": ("type",),
     "aggregate": ("max", "mean"),

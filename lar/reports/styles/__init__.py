@@ -223,7 +223,7 @@ STYLES: Mapping[str, Style] = {
         build_html,
         "one page with every view, for --html (of two profiles that of the second, compared "
         "with the first)",
-        options=frozenset({"top", "view"}),
+        options=frozenset({"top", "view", "iteration"}),
         views=(
             *("overview", "comparison", "recommendations", "latency", "breakdown", "operators"),
             *("kernels", "timeline", "roofline", "memory", "ranges"),

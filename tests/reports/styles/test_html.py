@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.cli.main import main
+from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Allocation,
@@ -309,6 +310,13 @@ def test_of_too_many_iterations_those_that_matter_have_a_timeline(
     assert set(timeline["landmarks"].values()) <= set(numbers)
     assert (timeline["timed"], numbers) == (40, sorted(numbers))
     assert 5 <= len(numbers) <= 14
+    other = next(number for number in range(40) if number not in numbers)
+    asked = timelines_of(profile_of_layers(iterations=40), other)
+    assert asked is not None
+    assert asked["landmarks"]["chosen"] == other
+    assert other in [each["number"] for each in asked["iterations"]]
+    with pytest.raises(UsageError, match="--iteration 40: the profile has no such iteration"):
+        timelines_of(profile_of_layers(iterations=40), 40)
 
 
 def test_operators_are_ranked_by_their_median_and_disturbed_ones_are_marked() -> None:

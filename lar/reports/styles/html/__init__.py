@@ -70,7 +70,8 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     the page is and what it holds.
 
     Raises:
-        UsageError: the comparison is asked for without a baseline, or a run has nothing to compare.
+        UsageError: the comparison is asked for without a baseline, a run has nothing to compare, or
+            the profile lacks the iteration that is asked for.
     """
     chosen = options.get("view")
     if baseline is None and chosen and "comparison" in chosen:
@@ -84,7 +85,11 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     else:
         comparison = comparison_of(baseline, profile, top)
         tables |= comparison.tables
-    figures = {**figures_of(profile, tables, top), "comparison": comparison and comparison.figures}
+    figures = {
+        **figures_of(profile, tables, top),
+        "timeline": timelines_of(profile, options.get("iteration")),
+        "comparison": comparison and comparison.figures,
+    }
     title = title_of(profile)
     page = format_profile_page(profile, title, views, figures)
     size_kib = len(page.encode()) / 1024
@@ -109,7 +114,6 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> d
         "tables": {name: table.figures() for name, table in {**tables, **peaks}.items()},
         "latency": latency_of(profile),
         "breakdown": breakdowns_of(profile),
-        "timeline": timelines_of(profile),
         "roofline": roofline_of(profile),
         "memory": memory_curves(profile),
         "kernels_reported": profile.on_device and bool(profile.spans_of("kernel")),

@@ -220,7 +220,7 @@ function drawTimeline(timeline) {
     const at = numbers.indexOf(iteration.number) + by;
     if (at >= 0 && at < numbers.length) open(numbers[at]);
   };
-  open(timeline.landmarks.median);
+  open(timeline.landmarks.chosen ?? timeline.landmarks.median);
   const choices = makeElement("div", { class: "tools" },
     makeElement("label", {}, "iteration ", picker),
     makeButton("previous", () => move(-1)), makeButton("next", () => move(1)),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from lar.errors import UsageError
 from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, Span, Step
@@ -48,15 +49,19 @@ def median_step_of(steps: Sequence[Step]) -> Step:
     return sorted(steps, key=lambda step: step.duration_ns)[(len(steps) - 1) // 2]
 
 
-def timelines_of(profile: Profile) -> dict[str, Any] | None:
+def timelines_of(profile: Profile, wanted: int | None = None) -> dict[str, Any] | None:
     """Return the bars of timed iterations: of all of them if they are not too many for a page, else
     of the median, the slowest, the quickest and some between. None if none took any time.
 
     `iterations` has them in order as `{"number", "total_ns", "unit_ns", "left_out", "disturbed",
     "bars"}`; `bars` are `pack_numbers` of what, the time since the start of the bar before, and the
     duration, in units, where `whats` has `[lane, row, name, kind]`, all as places in the lists of
-    those. `landmarks` names some of the iterations.
+    those. `landmarks` names some of the iterations; `chosen` is the one that is `wanted`.
+
+    Raises:
+        UsageError: the profile has no such iteration.
     """
+    asked = None if wanted is None else step_with(profile, wanted)
     steps = [step for step in profile.timed_steps() if step.duration_ns > 0]
     if not steps:
         return None
@@ -65,6 +70,8 @@ def timelines_of(profile: Profile) -> dict[str, Any] | None:
         "slowest": max(steps, key=lambda step: step.duration_ns),
         "quickest": min(steps, key=lambda step: step.duration_ns),
     }
+    if asked is not None:
+        landmarks["chosen"] = asked
     chosen = choose_steps(profile, steps, landmarks.values())
     executions = group_by(profile.executions, lambda execution: execution.step)
     spans = spans_within(profile, chosen)
@@ -114,6 +121,19 @@ class Places:
 
     def kind(self, kind: str) -> int:
         return [each for each in ALL_KINDS if each in self.kinds].index(kind)
+
+
+def step_with(profile: Profile, number: int) -> Step:
+    """Return the step of an iteration that the user asks for.
+
+    Raises:
+        UsageError: there is none with this number, or it took no time.
+    """
+    steps = profile.timed_steps()
+    if number >= len(steps) or steps[number].duration_ns <= 0:
+        hint = f"say 0 to {len(steps) - 1}" if steps else "it has no timed iterations"
+        raise UsageError("the profile has no such iteration", hint, flag=f"--iteration {number}")
+    return steps[number]
 
 
 def choose_steps(profile: Profile, steps: Sequence[Step], landmarks: Iterable[Step]) -> list[Step]:

@@ -14,7 +14,7 @@ const views = {
     const count = timeline.iterations.length;
     const missing = count === timeline.timed ? ""
       : ` The page has ${count} of the ${timeline.timed} iterations: the median one, the slowest, `
-        + "the quickest, and others at even distances.";
+        + "the quickest, and others at even distances; --iteration N puts another one there.";
     const [element, open] = drawTimeline(timeline);
     openIteration = open;
     return [makeNote(`Drag over a part to zoom in, double-click to see all. ${KEYS_HELP}${missing}`),
