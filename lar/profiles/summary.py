@@ -79,7 +79,7 @@ def sentences_of_time(shown: Shown) -> Iterator[str]:
     slowest = max(shown.operator_ns, key=lambda place: shown.operator_ns[place])
     own = shown.operator_ns[slowest]
     yield (
-        f"of the operators' time {' and '.join(parts)}; the slowest is "
+        f"of the operators' computing time {' and '.join(parts)}; the slowest is "
         f"{profile.operators[slowest].name} with {format_ns(own)} ({own / total:.1%})"
     )
 

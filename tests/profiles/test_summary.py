@@ -40,7 +40,8 @@ def paragraph(profile: Profile) -> str:
 def test_what_takes_the_time() -> None:
     text = paragraph(made())
     assert text.startswith(
-        BEGINNING + "Of the operators' time Convolution 99% (2 operators); the slowest is conv2 "
+        BEGINNING
+        + "Of the operators' computing time Convolution 99% (2 operators); the slowest is conv2 "
         "with 500 us (62.0%). "
     )
 
