@@ -91,7 +91,10 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         "comparison": comparison and comparison.figures,
     }
     title = title_of(profile)
-    page = format_profile_page(profile, title, views, figures)
+    words = words_of(profile, baseline)
+    sections = [view._replace(words=words.get(view.name, "")) for view in views]
+    scripts = [read_resource(__name__, name) for name in SCRIPTS]
+    page = format_page(f"{title}: profile", title, sections, figures, scripts)
     size_kib = len(page.encode()) / 1024
     names = ", ".join(view.name for view in views)
     return Report(
@@ -120,16 +123,14 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> d
     }
 
 
-def format_profile_page(
-    profile: Profile, title: str, views: list[Section], figures: Mapping[str, Any]
-) -> str:
-    """Return the page; the figures are for its script."""
+def words_of(profile: Profile, baseline: Profile | None) -> dict[str, str]:
+    """Return what stands in the views as HTML, without a script."""
     found = recommendations_for(profile)
     overview = (format_summary(profile, found), format_cards(profile), format_overview(profile))
     words = {
         "overview": "".join(overview),
         "recommendations": format_recommendations(profile, found),
     }
-    sections = [view._replace(words=words.get(view.name, "")) for view in views]
-    scripts = [read_resource(__name__, name) for name in SCRIPTS]
-    return format_page(f"{title}: profile", title, sections, figures, scripts)
+    if baseline is not None:
+        words["comparison"] = format_summary(baseline, recommendations_for(baseline), "Baseline: ")
+    return words

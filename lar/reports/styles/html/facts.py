@@ -151,9 +151,10 @@ def format_overview(profile: Profile) -> str:
     return f"{facts}<h3>What the engine could not report</h3>{missing}"
 
 
-def format_summary(profile: Profile, found: Sequence[Recommendation]) -> str:
+def format_summary(profile: Profile, found: Sequence[Recommendation], name: str = "") -> str:
     text = summarize(profile, found)
-    return f"<p class=summary>{keep_flags(escape(printable(text)))}</p>" if text else ""
+    words = keep_flags(escape(printable(f"{name}{text}")))
+    return f"<p class=summary>{words}</p>" if text else ""
 
 
 def format_recommendations(profile: Profile, found: Sequence[Recommendation]) -> str:
