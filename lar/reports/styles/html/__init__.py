@@ -44,7 +44,11 @@ VIEWS = (
         "Each rests on a figure of this profile, and fits its machine; the most promising first.",
     ),
     Section("latency", "Iterations", "How long each timed iteration took."),
-    Section("breakdown", "Where the time went", "The parts sum to the iteration exactly."),
+    Section(
+        "breakdown",
+        "Where the time went",
+        "The parts sum to the step exactly: the iteration and, of a data set, its loading.",
+    ),
     Section(
         "operators",
         "Operators",
