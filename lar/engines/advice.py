@@ -17,6 +17,7 @@ from lar.measurement.machine import read_instruction_sets, read_machine
 from lar.options.command_line import format_flags
 from lar.options.rules import RULES, Asked, Rule, check_rules
 from lar.options.table import BY_KEY, ENGINE_ENV, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
+from lar.options.variants import BENCH_KEYS
 from lar.profiles.recommendations import (
     LEAST_GAIN,
     Prospect,
@@ -42,7 +43,9 @@ def recommendations_of(profile: Profile, engine: Engine | None) -> tuple[Recomme
     shown = Shown(profile)
     settings: list[Recommendation] = []
     if engine is not None and shown.iteration_ns:
-        site, given = site_of(profile), profile.facts.options
+        site = site_of(profile)
+        # What is recorded, and where to, does not hold for the run that is suggested.
+        given = {key: it for key, it in profile.facts.options.items() if key in BENCH_KEYS}
         # Rules of an engine may look at the processor, which is this machine's.
         of_engine = () if describe_other_machine(profile) else engine.option_rules()
         rules = (*RULES, *of_engine)

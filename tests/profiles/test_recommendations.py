@@ -229,6 +229,7 @@ class TestMegEngine:
 
         assert "--record-comp-seq" in flags()
         assert "--record-comp-seq" not in flags(record_comp_seq2=True)
+        assert "--record-comp-seq" in flags(profile="p.json")  # which the run goes without
 
     def test_what_is_slow_here_is_left_out(self) -> None:
         (first, *_) = [
