@@ -52,7 +52,7 @@ def spans(draw: st.DrawFn) -> Span:
         start_ns=start,
         end_ns=start + draw(small),
         thread=draw(st.integers(0, 9)),
-        step=draw(st.one_of(st.none(), st.integers(0, 3))),
+        step=draw(st.one_of(st.none(), st.integers(-2, 1))),
         warmup=draw(st.booleans()),
         operator=draw(st.one_of(st.none(), st.integers(0, 1))),
         size_bytes=draw(maybe),
@@ -70,7 +70,7 @@ def executions(draw: st.DrawFn) -> Execution:
     begin = draw(st.one_of(st.none(), times))
     return Execution(
         draw(st.integers(0, 1)),
-        draw(st.integers(0, 3)),
+        draw(st.integers(-2, 1)),
         draw(st.integers(1, 9)),
         start,
         start + length,
@@ -96,7 +96,7 @@ def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], nam
             dropped=("no host times",),
         ),
         operators=(operator_of("a", "Conv", flops=10**12), operator_of(name, "Relu", module="m")),
-        steps=(Step(0, 5, 9, True), Step(1, 10, 19)),
+        steps=(Step(-1, 5, 9, True), Step(0, 10, 19)),
         executions=tuple(ran),
         spans=tuple(sorted(found, key=lambda span: (span.start_ns, -span.end_ns))),
         counters=(CounterSample("rss", 7, 1e9),),
@@ -116,10 +116,10 @@ def begun_before_zero() -> Profile:
             clock=Clock("perf_counter_ns", 10**12, 10**18, (Alignment("device", -5, None),))
         ),
         operators=(operator_of("a", "A"),),
-        steps=(Step(0, -7_500, 4_000, True), Step(1, 4_000, 9_000)),
+        steps=(Step(-1, -7_500, 4_000, True), Step(0, 4_000, 9_000)),
         executions=(
-            Execution(0, 0, 2, -6_000, 100, 0, -7_000, -6_500, 1, True),
-            Execution(0, 1, 2, 5_000, 6_000),
+            Execution(0, -1, 2, -6_000, 100, 0, -7_000, -6_500, 1, True),
+            Execution(0, 0, 2, 5_000, 6_000),
         ),
         spans=(
             Span(category="user_annotation", name="outer", start_ns=-600_000_001, end_ns=10_000),
@@ -294,7 +294,7 @@ def test_warm_up_iterations_are_left_out_of_what_is_timed() -> None:
 def test_what_a_warm_up_iteration_gives_back_at_its_end_is_not_timed() -> None:
     sizes = ((5, 10), (9, -10), (9, 20), (12, -20))
     profile = Profile(
-        steps=(Step(0, 5, 9, True), Step(1, 9, 20)),
+        steps=(Step(-1, 5, 9, True), Step(0, 9, 20)),
         allocations=tuple(Allocation(at_ns, size) for at_ns, size in sizes),
     )
     assert [each.size_bytes for each in profile.timed_allocations()] == [20, -20]
