@@ -40,6 +40,7 @@ OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
 ITERATIONS = 200
+PAIRS = 5
 MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 
 # Of each model, how it is profiled: the file's suffix and the flags.
@@ -281,9 +282,12 @@ def without_names(profile: Profile) -> Profile:
     return replace(profile, operators=operators)
 
 
-def called_different(baseline: Profile, experiment: Profile) -> list[str]:
+def called_different(
+    baseline: Profile, experiment: Profile, more: Sequence[tuple[Profile, Profile]] = ()
+) -> list[str]:
     """Return the operators that are called slower or faster."""
-    diff = diff_of(baseline, experiment, kinds=operator_kinds_of_both(baseline, experiment))
+    kinds = operator_kinds_of_both(baseline, experiment)
+    diff = diff_of(baseline, experiment, kinds=kinds, more=more)
     return [
         row.name
         for row in diff.rows
@@ -359,20 +363,28 @@ def measure_same(settings: Settings, folder: Path) -> Outcome:
 
 
 def measure_slower(settings: Settings, folder: Path) -> Outcome:
-    """Profile one command twice, again and again; make an operator slower in the record of one."""
+    """Profile one command many times; compare pairs of the runs, where an operator was made slower
+    in the records of the second of each pair."""
     draw = random.Random(settings.seed)
+    flags = ("--multithread", "1")
+    made = [
+        make_profile(MOBILENET_ONNX, flags, folder / f"slower.{number}.json", ITERATIONS)
+        for number in range(4 * PAIRS)
+    ]
     found = alone = 0
     for number in repeat(settings):
-        places = [folder / f"slower.{number}.{side}.json" for side in "ab"]
-        flags = ("--multithread", "1")
-        pair = [make_profile(MOBILENET_ONNX, flags, place, ITERATIONS) for place in places]
-        operator = draw.choice(operators_to_slow(pair[1]))
-        name = pair[1].operators[operator].name
-        names = called_different(pair[0], slow_down(pair[1], operator, SLOWER))
-        found += any(name in it for it in names)
-        alone += len(names) == 1 and name in names[0]
-        note(f"pair {number}: {name}, called: {names}")
+        chosen = draw.sample(made, 2 * PAIRS)
+        operator = draw.choice(operators_to_slow(chosen[0]))
+        name = chosen[0].operators[operator].name
+        pairs = [
+            (one, slow_down(two, operator, SLOWER))
+            for one, two in zip(chosen[::2], chosen[1::2], strict=True)
+        ]
+        names = called_different(*pairs[0], pairs[1:])
+        found += name in names
+        alone += names == [name]
+        note(f"{number}: {name}, called: {names}")
     return Outcome(
-        f"{found} of {settings.repetitions}, {alone} with no other named",
+        f"{found} of {settings.repetitions}, {alone} with no other named, in {PAIRS} pairs of runs",
         alone >= 0.9 * settings.repetitions,
     )

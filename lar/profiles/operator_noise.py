@@ -48,17 +48,20 @@ FEWEST_OPERATORS = 8
 # So many pairs of runs show by themselves what processes differ by.
 FEWEST_PAIRS = 3
 SHORTEST_NS = 10_000
-# Engines' clocks count in steps, which are averaged away where times scatter by as much.
+# Engines' clocks count in steps; where in a step a time begins differs from one to the next.
 CLOCK_STEP_NS = 1_000
-STEP_DEVIATION = 0.29  # of a value that is rounded to whole steps, in steps
-AVERAGED_STEP = 0.03
+STEP_DEVIATION = 0.5  # of a duration whose begin and end are whole steps, at most, in steps
 # What an operator differs by at least between processes of one command, and what is supposed where
 # the commands differ: the deviation of a difference.
 LEAST_DEVIATION = 0.01
 BETWEEN_COMMANDS = Spread(0.10, 8)
 # What operators scatter by has longer tails than a normal distribution.
-MOST_DEGREES = 10
+MOST_DEGREES = 8
 TRIMMED_VARIANCE = 1.2  # of a mean of the middle half, over that of a mean
+# Values that lie farther from the median are drawn in, by deviations or steps of the clock.
+CLIPPED_DEVIATIONS = 2.0
+CLIPPED_STEPS = 1.5
+CLIPPED_VARIANCE = 1.05
 LARGEST_RATIO = 100.0
 
 Times = Sequence[float]
@@ -154,11 +157,12 @@ def centre_of(times: Times, factors: Times) -> Centre:
     ordered = sorted(values)
     deviation = (percentile_of(ordered, 75) - percentile_of(ordered, 25)) / QUARTILES_APART
     usual_ns = median(times)
-    is_averaged = deviation * usual_ns > CLOCK_STEP_NS / 2
-    step = (AVERAGED_STEP if is_averaged else STEP_DEVIATION) * CLOCK_STEP_NS / usual_ns
-    return Centre(
-        trimmed_mean(values), deviation, TRIMMED_VARIANCE * deviation**2 / len(values), step
-    )
+    # Times of whole steps lie a step to either side of the middle, which is their mean.
+    reach = max(CLIPPED_DEVIATIONS * deviation, CLIPPED_STEPS * CLOCK_STEP_NS / usual_ns)
+    low, high = (percentile_of(ordered, 50) + sign * reach for sign in (-1, 1))
+    middle = math.fsum(min(max(value, low), high) for value in values) / len(values)
+    step = STEP_DEVIATION * CLOCK_STEP_NS / usual_ns / math.sqrt(len(values))
+    return Centre(middle, deviation, CLIPPED_VARIANCE * deviation**2 / len(values), step)
 
 
 def scatter_of(pairs: Sequence[tuple[Centre, Centre]]) -> float:
