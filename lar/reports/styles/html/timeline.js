@@ -127,7 +127,7 @@ function drawTimeline(timeline) {
       const right = Math.min((start + duration - view.from) * scale, width);
       if (right < 0 || left > width || right - left < 0) return;
       const length = Math.max(right - left, 0.5), y = tops[lane] + LANE_HEAD + row * ROW;
-      const letters = Math.floor((length - 6) / 6);
+      const letters = Math.floor((length - 6) / 6.9);
       nodes.push(makeShape("g", { class: index === chosen ? "bar chosen" : "bar" },
         makeShape("rect", { x: left, y, width: length, height: ROW - 2, fill: fills[kind],
                             stroke: length > 3 ? "var(--paper)" : null, "stroke-width": 0.8 }),
