@@ -12,8 +12,8 @@ function joinPieces(pieces) {
   const joined = [];
   for (const [from, to] of pieces.sort((a, b) => a[0] - b[0])) {
     const last = joined.at(-1);
-    // A gap of two letters takes as much room as the dots that stand for it.
-    if (last && from <= last[1] + 2) last[1] = Math.max(last[1], to);
+    // A gap of few letters takes as much room as the dots that stand for it.
+    if (last && from <= last[1] + 4) last[1] = Math.max(last[1], to);
     else joined.push([from, to]);
   }
   return joined;

@@ -235,9 +235,9 @@ function makeStaticTable(table, name) {
 
 function drawStaticTable(table, name, width) {
   const columns = columnsOf(table);
-  const pieces = piecesOfColumns(columns, table.rows);
-  const cellOf = (row, index) => makeCell(columns[index], row[index], {
-    pieces: pieces[index], width: columns[index].isNumber ? null : Math.max(120, width * 0.45) });
+  // Of so few, texts are whole, in several lines if need be.
+  const cellOf = (row, index) => columns[index].isNumber ? makeCell(columns[index], row[index])
+    : makeElement("td", { class: "text" }, formatCell(columns[index], row[index]));
   const heading = (index, scope) => makeElement("th", {
     scope, class: columns[index].isNumber && scope === "col" ? "number" : null,
   }, columns[index].title);

@@ -98,12 +98,20 @@ def test_the_page_is_that_of_the_second_profile() -> None:
     ours, theirs = figures_of(report), figures_of(alone)
     assert theirs.pop("comparison") is None
     assert ours.pop("comparison")["about"] == [
-        "Baseline, then this run: model, options, versions and machine are the same.",
+        "Model, options, versions and machine are the same.",
     ]
-    added = {"compared iterations", "compared operators"}
+    added = {"what differs", "compared iterations", "compared operators"}
     assert ours["tables"].keys() - theirs["tables"].keys() == added
     ours["tables"] = {k: v for k, v in ours["tables"].items() if k not in added}
     assert ours == theirs
+
+
+def test_what_differs_is_a_table() -> None:
+    two = run_of(SECOND, device="cuda0")
+    report = compared(run_of(), two)
+    rows = figures_of(report)["tables"]["what differs"]["rows"]
+    assert ["device", "cpu", "cuda0"] in rows
+    assert figures_of(report)["comparison"]["about"] == []
 
 
 def test_the_median_iteration() -> None:

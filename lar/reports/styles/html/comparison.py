@@ -9,6 +9,7 @@ from lar.engines import operator_kinds_of_both
 from lar.errors import printable
 from lar.profiles.differences import Difference
 from lar.profiles.operator_noise import FEWEST_ITERATIONS
+from lar.profiles.run_contrast import Contrast, contrasts_of
 from lar.profiles.run_differences import (
     CONFIDENCE,
     Diff,
@@ -16,7 +17,6 @@ from lar.profiles.run_differences import (
     Metric,
     caveats_of,
     check_timed,
-    describe_contrasts,
     diff_of,
     main_metric_of,
 )
@@ -70,6 +70,13 @@ OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
 )
 
 
+CONTRAST_COLUMNS: tuple[Column[Contrast], ...] = (
+    Column("what differs", lambda row: row.what),
+    Column("baseline", lambda row: printable(row.baseline)),
+    Column("this run", lambda row: printable(row.experiment)),
+)
+
+
 class Comparison(NamedTuple):
     """The content of the view: its tables by name, and what its script draws beside them."""
 
@@ -100,12 +107,11 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
         for row, change in rows[:MOST_BARS]
         if change.delta
     ]
-    about = [
-        f"Baseline, then this run: {printable(line)}."
-        for line in describe_contrasts(baseline, experiment)
-    ]
+    contrasts = contrasts_of(baseline, experiment)
+    about = [] if contrasts else ["Model, options, versions and machine are the same."]
     return Comparison(
         tables={
+            "what differs": page_table("what differs", CONTRAST_COLUMNS, contrasts, order="place"),
             "compared iterations": iteration_table(diff),
             "compared operators": page_table(
                 "compared operators", OPERATOR_COLUMNS, rows, top, "difference"

@@ -60,6 +60,8 @@ function drawDifferences(bars, width) {
 function drawComparison(comparison) {
   return [
     ...comparison.about.map(makeNote),
+    ...(tables["what differs"].rows.length
+      ? [makeStaticTable(tables["what differs"], "what differs")] : []),
     makeStaticTable(tables["compared iterations"], "compared iterations"),
     ...(comparison.bars.length
       ? [makeElement("h3", {}, "Largest differences"),

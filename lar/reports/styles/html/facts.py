@@ -15,6 +15,7 @@ from lar.profiles.summary import describe_nothing, summarize
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
+from lar.reports.text import printable_text
 
 
 def facts_of(profile: Profile) -> list[tuple[str, str]]:
@@ -153,7 +154,7 @@ def format_overview(profile: Profile) -> str:
 
 def format_summary(profile: Profile, found: Sequence[Recommendation], name: str = "") -> str:
     text = summarize(profile, found)
-    words = keep_flags(escape(printable(f"{name}{text}")))
+    words = keep_flags(escape(printable_text(f"{name}{text}")))
     return f"<p class=summary>{words}</p>" if text else ""
 
 
