@@ -13,6 +13,7 @@ from lar.records.profile import (
     Peak,
     ProfiledOperator,
     ProfileFacts,
+    StepNoise,
 )
 from lar.reports.styles.html import memory, series
 from lar.reports.styles.html.facts import cards_of, describe_machine
@@ -100,6 +101,20 @@ def test_a_moment_in_two_phases_counts_for_the_first() -> None:
     assert by_phase["bins"] == [[0, 0, 0.09, 0.08, 0.03], [1, 1, 0.1, 0.01, 0.29]]
     assert by_phase["means"] == [0.095, 0.045, 0.16]
     assert by_phase["shares"] == pytest.approx([100 * 190 / 600, 15, 100 * 320 / 600], abs=0.01)
+
+
+def test_waiting_is_taken_from_the_phases_too() -> None:
+    spans = [
+        span_of("phase", "forward", 100, 190, step=1),
+        span_of("phase", "wait", 190, 280, step=1),
+    ]
+    profile = profile_of(
+        [KNOWN], STEPS[:2], [], spans, facts={"noise": (StepNoise(1, 60_000, ("queue delay",)),)}
+    )
+    what, by_phase = breakdowns_of(profile)
+    assert by_phase["buckets"] == ("forward", "wait", "Waiting for a CPU", "Other")
+    assert by_phase["means"] == pytest.approx([0.06, 0.06, 0.06, 0.02])
+    assert by_phase["means"][2] == what["means"][what["buckets"].index("Waiting for a CPU")]
 
 
 def test_without_a_timed_iteration_there_is_no_breakdown() -> None:

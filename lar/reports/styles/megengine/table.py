@@ -135,7 +135,7 @@ def operators_table_of(
         title=f"Operators: {place} time",
         columns=(info, time, cumulative, runs, *amounts, *saving, *shapes),
         shown=(
-            confluence_columns(selected, total, shown)
+            confluence_columns(selected, total, shown, several)
             if in_confluence
             else (time, *several, cumulative, info, *amounts, *shown, *shapes)
         ),
@@ -297,8 +297,16 @@ def format_shapes(
     return separator.join(texts)
 
 
+def one_line(column: Column[Row]) -> Callable[[Row], str]:
+    """Return what gives the lines of a cell as one."""
+    return lambda row: ", ".join(filter(None, column.cell(row).split("\n")))
+
+
 def confluence_columns(
-    selected: Sequence[TimedRecord], total: float | None, savings: tuple[Column[Row], ...]
+    selected: Sequence[TimedRecord],
+    total: float | None,
+    savings: tuple[Column[Row], ...],
+    several: tuple[Column[Row], ...],
 ) -> tuple[Column[Row], ...]:
     """Return the columns of the text in Confluence markup."""
     longest = greatest([each.time for each in selected])
@@ -319,6 +327,7 @@ def confluence_columns(
         column("time", format_seconds),
         column("ratio", format_ratio),
         column("time bar", lambda row: bar_of(row.timed.time, longest)),
+        *(column(each.title, one_line(each)) for each in several),
         column("cum-time", lambda row: str(row.cumulative)),
         column("cum-time ratio", share),
         *map(info, keys_of(selected)),
