@@ -21,6 +21,7 @@ import lar
 from lar.engines import recommendations_for
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import correct, describe_cost, is_high
+from lar.profiles.disturbance import describe_disturbance, disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
 from lar.profiles.roofline import (
@@ -94,6 +95,19 @@ def test_the_run_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> N
     assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
     assert "ms with the profiler, " in printed
     assert f"median {cost.profiled_seconds * 1e3:.3f}ms with the profiler" in printed
+
+
+def test_the_run_and_the_profile_say_the_same_of_what_disturbed_it(
+    made: tuple[str, Profile, str],
+) -> None:
+    _, profile, printed = made
+    waited = sum("queue delay" in causes for causes in disturbed_steps(profile).values())
+    said = re.search(
+        r"disturbed iterations:.*?(\d+) (waited for a CPU that other work held)", printed
+    )
+    assert waited == (int(said[1]) if said else 0)
+    if said:
+        assert f"{waited} {said[2]}, up to" in describe_disturbance(profile)
 
 
 def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile: Profile) -> None:
