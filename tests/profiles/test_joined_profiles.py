@@ -1,0 +1,83 @@
+"""Profiles of one model in other layouts, at other levels and on another engine, joined: the truth
+are the model's own names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lar.engines import operator_kinds_of_both
+from lar.profiles.run_differences import diff_of
+from lar.profiles.trace_file import read_profile
+from lar.records.profile import Profile
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from report_differences import judge_joined, without_names
+
+pytestmark = pytest.mark.skipif(find_spec("megengine") is None, reason="MegEngine is not installed")
+
+WAYS = {
+    "plain": ("digits_cnn.mge",),
+    "nchw44": ("digits_cnn.mge", "--enable-nchw44"),
+    "basic": ("digits_cnn.onnx", "--graph-optimization-level", "basic"),
+    "all": ("digits_cnn.onnx",),
+}
+
+
+@pytest.fixture(scope="module")
+def profiles(
+    run_lar: Callable[..., Any], root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Profile]:
+    folder = tmp_path_factory.mktemp("joined")
+    made = {}
+    for name, (model, *flags) in WAYS.items():
+        place = folder / f"{name}.json"
+        words = [str(root / "models" / model), "--iter", "5", "--profile", str(place), *flags]
+        done = run_lar(*words)
+        assert done.returncode == 0, done.stderr
+        made[name] = read_profile(place)
+    return made
+
+
+@pytest.mark.parametrize(("one", "other"), [*combinations(WAYS, 2)])
+def test_operators_that_compute_are_joined_and_none_wrongly(
+    profiles: dict[str, Profile], one: str, other: str
+) -> None:
+    joined = judge_joined((profiles[one], profiles[other]))
+    assert joined.wrong == []
+    heavy = [each for each in joined.missed if "conv" in each or "matrix_mul" in each]
+    assert heavy == []
+    hidden = judge_joined((profiles[one], profiles[other]), hidden=True)
+    assert hidden.wrong == []
+
+
+def test_the_rows_of_two_layouts(profiles: dict[str, Profile]) -> None:
+    sides = profiles["plain"], profiles["nchw44"]
+    diff = diff_of(*sides, kinds=operator_kinds_of_both(*sides))
+    joined = [row for row in diff.rows if row.side == "both" and "conv" in row.name.lower()]
+    assert len(joined) >= 3
+    alone = {row.type for row in diff.rows if row.side != "both"}
+    assert not {"ConvolutionForward", "ConvBiasForward", "PoolingForward", "MatrixMul"} & alone
+    assert not diff.of_one_command
+
+
+def test_modules_are_compared_across_engines(profiles: dict[str, Profile]) -> None:
+    sides = profiles["plain"], profiles["basic"]
+    diff = diff_of(*sides, "module", kinds=operator_kinds_of_both(*sides))
+    named = {row.name: row.side for row in diff.rows}
+    assert {named[name] for name in ("conv1", "conv2", "conv3", "logits")} == {"both"}
+
+
+def test_a_profile_without_names_has_the_same_graph(profiles: dict[str, Profile]) -> None:
+    hidden = without_names(profiles["plain"])
+    assert not any("conv" in each.name for each in hidden.operators)
+    assert [len(each.reads) for each in hidden.operators] == [
+        len(each.reads) for each in profiles["plain"].operators
+    ]
