@@ -18,6 +18,7 @@ from pathlib import Path
 from bench import LAR, PYTHON, RESNET50, ROOT, run_quietly
 from bench_tune import make_large, tune, winner_of
 from figures import Figure, Outcome, Settings, measure_figures, note, repeat
+from profile_costs import measure_kept
 from report_differences import measure_joined, measure_same, measure_slower
 
 import lar
@@ -211,6 +212,13 @@ FIGURES = (
         "under 1.5 s and 300 MB",
         3,
         measure_cost,
+    ),
+    Figure(
+        "kept",
+        "a profile of 5,000 iterations of a small model, both engines: memory, and its file",
+        "under 150 MB and 10 MB",
+        2,
+        in_folder(measure_kept),
     ),
     Figure(
         "advice",

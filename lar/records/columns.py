@@ -46,26 +46,23 @@ class ExecutionColumns(Sequence[Execution]):
 
     def append(self, each: Execution) -> None:
         """Add an execution."""
-        wait, begin, done = each.wait_ns, each.dispatch_start_ns, each.dispatch_end_ns
-        values = (
-            each.operator,
-            each.step,
-            each.thread,
-            each.start_ns,
-            each.end_ns,
-            NO_TIME if wait is None else wait,
-            NO_TIME if begin is None else begin,
-            NO_TIME if done is None else done,
-            NO_NUMBER if each.dispatch_thread is None else each.dispatch_thread,
-            each.warmup,
-        )
-        for column, value in zip(self._columns, values, strict=True):
+        for column, value in zip(self._columns, values_of(each), strict=True):
             column.append(value)
 
     def extend(self, executions: Iterable[Execution]) -> None:
         """Add executions."""
         for each in executions:
             self.append(each)
+
+    def rewrite(self, executions: Iterable[Execution]) -> None:
+        """Put other executions in the place of these. They may be made of these, each of one that
+        stands no earlier."""
+        count = 0
+        for count, each in enumerate(executions, start=1):
+            for column, value in zip(self._columns, values_of(each), strict=True):
+                column[count - 1] = value
+        for column in self._columns:
+            del column[count:]
 
     def part(self, first: int, last: int) -> ExecutionPart:
         """Return those from one place up to another, which is not included."""
@@ -104,6 +101,8 @@ class ExecutionColumns(Sequence[Execution]):
 class ExecutionPart(Sequence[Execution]):
     """Some executions of columns, from one place up to another."""
 
+    __slots__ = ("_places", "_whole")
+
     def __init__(self, whole: ExecutionColumns, first: int, last: int) -> None:
         self._whole, self._places = whole, range(first, last)
 
@@ -121,6 +120,23 @@ class ExecutionPart(Sequence[Execution]):
         if isinstance(place, slice):
             return [self._whole[each] for each in self._places[place]]
         return self._whole[self._places[place]]
+
+
+def values_of(each: Execution) -> tuple[int, ...]:
+    """Return the values of columns that stand for an execution."""
+    wait, begin, done = each.wait_ns, each.dispatch_start_ns, each.dispatch_end_ns
+    return (
+        each.operator,
+        each.step,
+        each.thread,
+        each.start_ns,
+        each.end_ns,
+        NO_TIME if wait is None else wait,
+        NO_TIME if begin is None else begin,
+        NO_TIME if done is None else done,
+        NO_NUMBER if each.dispatch_thread is None else each.dispatch_thread,
+        each.warmup,
+    )
 
 
 def made_of(

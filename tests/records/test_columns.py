@@ -37,6 +37,15 @@ def test_they_are_read_as_they_were_added(own: list[Execution], first: int, last
     assert [part[at] for at in range(len(part))] == own[first:last]
 
 
+@given(st.lists(executions, max_size=8), st.integers(0, 8))
+def test_they_are_rewritten_in_their_place(own: list[Execution], count: int) -> None:
+    columns = ExecutionColumns(own)
+    columns.rewrite(each for each in [*columns][count:])
+    assert [*columns] == own[count:]
+    columns.rewrite(each for each in columns.part(0, len(columns)))
+    assert [*columns] == own[count:]
+
+
 @given(st.lists(executions, max_size=8))
 def test_they_are_sorted_as_a_list_is(own: list[Execution]) -> None:
     columns = ExecutionColumns(own)

@@ -7,11 +7,10 @@ sides; iterations with the same zero bound it together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lar.engines.driver import HOST_THREAD
-from lar.records.columns import ExecutionColumns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
@@ -143,9 +142,8 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[tuple[int, int]]) -> W
 
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
-) -> ExecutionColumns:
-    """Return the executions on lar's clock, each within its iteration."""
-    placed = ExecutionColumns()
+) -> Iterator[Execution]:
+    """Yield the executions on lar's clock, each within its iteration."""
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:
@@ -165,21 +163,18 @@ def place_executions(
                 done = clip(each.dispatch_end_ns + host.offset_ns, begin, iteration.dispatched_ns)
                 thread = each.dispatch_thread
             wait = None if each.wait_ns is None else min(each.wait_ns, end - start)
-            placed.append(
-                Execution(
-                    each.operator,
-                    each.step,
-                    each.thread,
-                    start,
-                    end,
-                    wait,
-                    begin,
-                    done,
-                    thread,
-                    each.warmup,
-                )
+            yield Execution(
+                each.operator,
+                each.step,
+                each.thread,
+                start,
+                end,
+                wait,
+                begin,
+                done,
+                thread,
+                each.warmup,
             )
-    return placed
 
 
 def clip(value: int, low: int, high: int) -> int:

@@ -759,7 +759,7 @@ class MegEngineProfiler:
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
         self._iterations: list[Iteration] = []
-        self._executions = ExecutionColumns()  # on the engine's clocks
+        self._executions = ExecutionColumns()  # on the engine's clocks until all have ended
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
         # That of each iteration, where its memory is asked for; most have one and the same.
@@ -795,7 +795,8 @@ class MegEngineProfiler:
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
-        executions = place_executions(self._iterations, hosts, devices)
+        executions = self._executions
+        executions.rewrite(place_executions(self._iterations, hosts, devices))
         choices = b"\n".join(self._choices).decode(errors="replace")
         algorithms = algorithms_in(choices)
         operators = self._graphs.operators_with(algorithms)
