@@ -18,7 +18,7 @@ from lar.reports.styles.html.series import numbers_of
 # A browser draws so many without a delay; of more the shortest are left out.
 MOST_BARS = 6000
 # A page with so many is small enough to be sent around; then it has only some of the iterations.
-MOST_BARS_OF_PAGE = 80_000
+MOST_BARS_OF_PAGE = 100_000
 # In the order of the legend, after those of operators.
 KINDS = {
     "phase": "phase",
@@ -138,8 +138,10 @@ def step_with(profile: Profile, number: int) -> Step:
 
 def choose_steps(profile: Profile, steps: Sequence[Step], landmarks: Iterable[Step]) -> list[Step]:
     """Return the steps that the page has room for: the landmarks, then others at even distances."""
-    counts = Counter(execution.step for execution in profile.executions)
-    most = max(3 * counts[step.number] for step in steps) + len(profile.spans) // len(profile.steps)
+    counts: Counter[int] = Counter()
+    for each in profile.executions:
+        counts[each.step] += 1 + bool(each.wait_ns) + (each.dispatch_start_ns is not None)
+    most = max(counts[step.number] for step in steps) + len(profile.spans) // len(profile.steps)
     room = max(1, MOST_BARS_OF_PAGE // max(1, min(most, MOST_BARS)))
     if room >= len(steps):
         return list(steps)
