@@ -31,7 +31,7 @@ const views = {
       notes.push("Each point is the mean of several iterations, the line from their least to their "
                  + "greatest.");
     if (latency.disturbed.length)
-      notes.push("The hollow ones were disturbed: a thread stood ready without a CPU.");
+      notes.push("The hollow ones were disturbed; the timeline says by what.");
     if (latency.loaded)
       notes.push("An iteration is what a run prints; its step, in the timeline and where the time "
                  + "went, has the loading of its item and the copy of its input too.");
