@@ -56,7 +56,7 @@ def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
         runner = samples.runner[place] if samples.runner else 0
         step = counts[runner] * copies + runner
         counts[runner] += 1
-        waiting = None if wait is None else round(wait * 1e9)
+        waiting = None if wait is None else max(0, round(wait * 1e9))
         found.append(StepNoise(step, waiting, tuple(causes.get(place, ()))))
     return tuple(sorted(found, key=lambda each: each.step))
 

@@ -17,7 +17,7 @@ from typing import Any
 from lar.engines import operator_kinds_of_both, recommendations_for
 from lar.errors import UsageError
 from lar.profiles.activities import DeviceActivity
-from lar.profiles.breakdown import breakdown_of
+from lar.profiles.breakdown import steps_of
 from lar.profiles.export import chrome_trace_of
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.recommendations import Recommendation
@@ -64,7 +64,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     """
     if baseline is not None:
         check_timed(baseline, profile)
-    if not breakdown_of(profile).steps:
+    if not steps_of(profile):
         raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
     asked = options.get("view")
     names = [view for view in VIEWS if view in (asked or VIEWS)]
