@@ -246,6 +246,13 @@ class TestMegEngine:
         assert {"--cpu-default", "--record-comp-seq"} <= {*short}
         assert not {"--cpu-default", "--record-comp-seq"} & {*flags_of(profile_on(OLD_AMD))}
 
+    def test_handing_over_costs_most_where_others_compute(self) -> None:
+        waiting = profile_on(ZEN, step=60, cost=Cost(2e-3, 1.5e-3, disturbed=True))
+        (first, *_) = settings_of(waiting)
+        assert first.flags == ("--record-comp-seq",)
+        assert "takes 1500 us, of which handing them to another thread may take 96." in first.text
+        assert flags_of(profile_on(ZEN, step=60))[0] != "--record-comp-seq"
+
     def test_a_small_model_does_not_pay_for_another_layout(self) -> None:
         assert "--enable-nchw88 --engine-fix x2apic" not in flags_of(profile_on(ZEN, step=60))
 

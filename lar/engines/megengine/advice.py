@@ -72,6 +72,8 @@ DIVIDING_NS = 4_000
 # operator costs that a recorded sequence does not need.
 HANDING_OVER_NS = 6_000
 DISPATCHING_NS = 150
+# Iterations that compute for a longer time are seldom handed over.
+SHORT_NS = 300_000
 # Computing in the calling thread spares a part of the handing over; a recorded sequence all of it.
 IN_CALLER = 0.4
 # Fewer threads than stand idle lose nothing, and wait for each other less.
@@ -335,7 +337,13 @@ class Work:
         whole = min(self.shown.whole_ns, self.shown.unprofiled_ns)
         if self.site.device != "cpu" or not whole or (self.facts.threads or 1) > 1:
             return
-        waiting = min(1.0, HANDING_OVER_NS / whole)
+        handing_ns, spared_ns = HANDING_OVER_NS, HANDING_OVER_NS / 2
+        # Where other processes compute, the other thread waits for a CPU, again and again.
+        if self.shown.is_disturbed and self.shown.computing_ns < SHORT_NS:
+            whole = max(whole, self.shown.unprofiled_ns)
+            handing_ns = max(handing_ns, round(whole - self.shown.computing_ns))
+            spared_ns = handing_ns
+        waiting = min(1.0, handing_ns / whole)
         if "1 thread with caller" in self.choices and not THREAD.is_given(self.given):
             yield Prospect(
                 "short iterations",
@@ -349,7 +357,7 @@ class Work:
                 0.0,
                 "compute in the calling thread",
             )
-        dispatching = min(1.0, (HANDING_OVER_NS / 2 + DISPATCHING_NS * self.shown.calls) / whole)
+        dispatching = min(1.0, (spared_ns + DISPATCHING_NS * self.shown.calls) / whole)
         yield Prospect(
             "short operators",
             self.choices["record-comp-seq"],
@@ -357,7 +365,7 @@ class Work:
             Figure(
                 dispatching,
                 f"an iteration of {self.shown.calls:.0f} operators takes {whole / 1e3:.0f} us, of "
-                f"which dispatching them may take {dispatching:.1%}",
+                f"which handing them to another thread may take {dispatching:.1%}",
             ),
             0.0,
             "record the sequence of operators once",
