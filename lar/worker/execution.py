@@ -273,12 +273,13 @@ def execute(
         notes += driver.notes
         ran = any(rows.count for rows in tables)
         peak = read_peak_memory()  # what is written of a profile after this takes more
-        if ran:
-            batch = batches.pop() if len(batches) == 1 else None
-            notes += recorder.write(spec, driver, batch)
         kept = context.outputs_folder
         outputs = tuple(summarize_outputs(driver.outputs(), kept)) if ran else ()
-        notes += compare_runners(copies.drivers, outputs) if ran else []
+        differing = [*compare_runners(copies.drivers, outputs)] if ran else []
+        if ran:  # after that there may be no outputs any more
+            batch = batches.pop() if len(batches) == 1 else None
+            notes += recorder.write(spec, driver, batch)
+        notes += differing
         for each in copies.drivers:
             each.close()
         if stopped is not None:

@@ -1021,9 +1021,15 @@ class SessionProfiler:
         return self._graph
 
     def finish(self) -> EngineTrace:
+        from lar.engines.onnxruntime.dumps import release_memory
+
         driver, session = self.driver, self.driver.session
         began_ns = session.get_profiling_start_time_ns()
         file = session.end_profiling()
+        # It holds all its events until it goes.
+        del session
+        driver.drop_session()
+        release_memory()
         if not ends_as_list(file):  # it does not say so itself
             raise LarError(
                 "ONNX Runtime could not write the whole of its profile", "make room on the disk"

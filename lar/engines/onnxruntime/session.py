@@ -148,6 +148,10 @@ class SessionDriver(Driver):
         device = {"device_id": str(self.device[1])} if provider in DEVICES else {}
         return {**self.provider_options.get(provider, {}), **device}
 
+    def drop_session(self) -> None:
+        """Let go of the session and of what it has given; nothing can be run any more."""
+        del self.session, self.binding, self.start, self.wait
+
     def inputs(self) -> tuple[TensorInfo, ...]:
         infos = tuple(info_of(node) for node in self.session.get_inputs())
         if unclear := [info.name for info in infos if not info.shape]:

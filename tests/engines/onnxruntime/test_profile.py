@@ -372,7 +372,7 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
     session = SimpleNamespace(
         get_profiling_start_time_ns=lambda: 0, end_profiling=lambda: str(file)
     )
-    driver: Any = SimpleNamespace(session=session)
+    driver: Any = SimpleNamespace(session=session, drop_session=lambda: None)
     profiler = SessionProfiler(driver)
     with pytest.raises(LarError, match="could not write the whole of its profile"):
         profiler.finish()
