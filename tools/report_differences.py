@@ -373,13 +373,12 @@ def measure_slower(settings: Settings, folder: Path) -> Outcome:
     ]
     found = alone = 0
     for number in repeat(settings):
-        chosen = draw.sample(made, 2 * PAIRS)
-        operator = draw.choice(operators_to_slow(chosen[0]))
-        name = chosen[0].operators[operator].name
-        pairs = [
-            (one, slow_down(two, operator, SLOWER))
-            for one, two in zip(chosen[::2], chosen[1::2], strict=True)
-        ]
+        # Neighbours are pairs: runs that are compared are made by turns.
+        chosen = draw.sample([*zip(made[::2], made[1::2], strict=True)], PAIRS)
+        turned = [draw.sample(pair, 2) for pair in chosen]
+        operator = draw.choice(operators_to_slow(made[0]))
+        name = made[0].operators[operator].name
+        pairs = [(one, slow_down(two, operator, SLOWER)) for one, two in turned]
         names = called_different(*pairs[0], pairs[1:])
         found += name in names
         alone += names == [name]

@@ -218,6 +218,11 @@ def noise_of(
         scatters += [scatter_of(each)] * len(own)
     degrees = min(len(values) - len(long) * several - 1, MOST_DEGREES)
     ratio = ratio_of(values, scatters)
+    if same_command and several:
+        # The machine may have been in another state for most runs of one side by chance.
+        means = [trimmed_mean(differences_of(each, shared)) for each in centres]
+        scale = math.sqrt(len(counts) / TRIMMED_VARIANCE)
+        ratio = max(ratio, ratio_of([scale * it for it in means], [*map(scatter_of, centres)]))
     if same_command:
         return RunNoise(tuple(shared), factors, ratio, degrees)
     mean = math.fsum(shared) / len(shared)
