@@ -40,7 +40,7 @@ OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
 ITERATIONS = 200
-PAIRS = 5
+PAIRS = 8
 MOBILENET_ONNX = Path(MOBILENET).with_suffix(".onnx")
 
 # Of each model, how it is profiled: the file's suffix and the flags.
