@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +34,7 @@ from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Correction,
+    Cost,
     Execution,
     Interval,
     Profile,
@@ -40,11 +42,42 @@ from lar.records.profile import (
     Span,
 )
 
+if TYPE_CHECKING:
+    from lar.records.run import Samples
+
 # A higher cost, as a part of a plain iteration, is taken out of the times of operators.
 LIMIT = 0.10
 
 # What is left is shortened in proportion where a part of it that is not negligible is too much.
 LEAST_PART = 0.995
+
+# So many times as long is more than what two runs differ by of themselves.
+SURELY_SLOWER = 1.1
+
+
+def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
+    """Return what profiling costs: the medians of the timed iterations with it and without.
+
+    Where too few were undisturbed, it costs at least what the fastest took longer than most
+    without: other work makes no iteration faster.
+    """
+    from lar.measurement.summary import calm_median  # a report does not need it
+
+    times, without = profiled.end_to_end, plain.end_to_end
+    if not times or not without:
+        return None
+    calm, calm_without = calm_median(profiled), calm_median(plain)
+    if (calm is None or calm_without is None) and min(times) > SURELY_SLOWER * median(without):
+        calm, calm_without = min(times), median(without)
+    return Cost(
+        median(times),
+        median(without),
+        len(times),
+        len(without),
+        calm,
+        calm_without,
+        disturbed=calm is None or calm_without is None,
+    )
 
 
 def seconds_of(profile: Profile) -> tuple[float, float] | None:
@@ -288,9 +321,10 @@ def describe_cost(profile: Profile) -> str:
             f"iteration took {format_time(cost.profiled_seconds)} with it, "
             f"{format_time(cost.unprofiled_seconds)} without."
         )
+    is_median = seconds == (cost.profiled_seconds, cost.unprofiled_seconds)
     text = (
         f"Profiling cost {f'{100 * share:+.1f} %' if share >= 0 else 'nothing that shows'}: "
-        "a median iteration took "
+        f"{'a median' if is_median else 'an undisturbed'} iteration took "
         f"{format_time(seconds[0])} with it, {format_time(seconds[1])} without."
     )
     correction = profile.correction
@@ -307,21 +341,21 @@ def describe_cost(profile: Profile) -> str:
     emptied = correction.emptied
     none_left = f" Of {emptied} operator{'s' * (emptied > 1)} nothing is left." if emptied else ""
     return (
-        f"{text} The times of operators are estimates without it: {' and '.join(parts)} than "
-        f"recorded.{none_left}"
+        f"{text} The times of operators are estimates without it: {', and '.join(parts)}."
+        f"{none_left}"
     )
 
 
 def describe_shortening(what: str, shortening: Shortening) -> Iterator[str]:
-    """Yield how much shorter each is than recorded; nothing where it is not."""
+    """Yield what is taken off each, of what is left then; nothing where it is as recorded."""
     amounts = []
     if shortening.by_ns:
         amounts.append(f"{shortening.by_ns / 1e3:.2f} us")
     if shortening.to_part < 1:
         share = f"{100 * (1 - shortening.to_part):.0f} %"
-        amounts.append(f"{share} of the rest" if amounts else share)
+        amounts.append(f"then {share}" if amounts else share)
     if amounts:
-        yield f"each {what} is {' and '.join(amounts)} shorter"
+        yield f"each {what} less {', '.join(amounts)}"
 
 
 def format_time(seconds: float) -> str:

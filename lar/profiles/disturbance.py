@@ -141,4 +141,5 @@ def describe_disturbance(profile: Profile) -> str:
         place = list(counts).index("queue delay")
         parts[place] += f", up to {longest / 1e6:.3f} ms"
     count = len(profile.facts.noise)
-    return f"{len(steps)} of {count} iterations were disturbed: {'; '.join(parts)}"
+    verb = "was" if len(steps) == 1 else "were"
+    return f"{len(steps)} of {count} iterations {verb} disturbed: {'; '.join(parts)}"

@@ -182,6 +182,13 @@ class Shown:
             return self.computing_ns
         return max(min(self.calm_ns, self.unprofiled_ns), self.computing_ns)
 
+    def part(self, share: float) -> str:
+        """Return a part of `whole_ns` in words: 20.0% of an iteration."""
+        if self.is_disturbed and self.computing_ns:
+            return f"{share:.1%} of the operators' time"
+        is_calm = len(self.calm_steps) < len(steps_of(self.profile))
+        return f"{share:.1%} of an {'undisturbed ' if is_calm else ''}iteration"
+
     @property
     def computing_ns(self) -> float:
         """The time of all operators together."""

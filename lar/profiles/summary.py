@@ -60,9 +60,10 @@ def sentences_of_time(shown: Shown) -> Iterator[str]:
     profile = shown.profile
     count = len(profile.timed_steps())
     length = f"an iteration takes {format_ns(shown.iteration_ns)}"
-    calm = shown.calm_steps
-    among = f", {format_ns(shown.calm_ns)} of {len(calm)} calm ones" if len(calm) < count else ""
-    yield f"{length} (median of {count}{among if calm else ''})" if count > 1 else length
+    calm, among = shown.calm_steps, ""
+    if 0 < len(calm) < count:
+        among = f", {format_ns(shown.calm_ns)} of the {len(calm)} undisturbed"
+    yield f"{length} (median of {count}{among})" if count > 1 else length
     total = shown.computing_ns
     if not total:
         return
@@ -79,7 +80,7 @@ def sentences_of_time(shown: Shown) -> Iterator[str]:
     slowest = max(shown.operator_ns, key=lambda place: shown.operator_ns[place])
     own = shown.operator_ns[slowest]
     yield (
-        f"of the operators' computing time {' and '.join(parts)}; the slowest is "
+        f"of the operators' computing time, median x calls, {' and '.join(parts)}; the slowest is "
         f"{profile.operators[slowest].name} with {format_ns(own)} ({own / total:.1%})"
     )
 
@@ -104,8 +105,8 @@ def sentences_of_limit(shown: Shown) -> Iterator[str]:
     place = max(savings, key=lambda each: savings[each], default=None)
     if place is not None and sum(savings.values()) >= LEAST_SHARE * shown.iteration_ns:
         yield (
-            f"at their roofs operators would save {format_ns(sum(savings.values()))} of it, first "
-            f"of all {profile.operators[place].name} ({format_ns(savings[place])})"
+            f"at their roofs operators would save {format_ns(sum(savings.values()))} of an "
+            f"iteration, first of all {profile.operators[place].name} ({format_ns(savings[place])})"
         )
 
 

@@ -194,14 +194,18 @@ def format_profile(result: RunResult) -> list[str]:
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
         return []
-    timed = statistics_of(result.samples.end_to_end)
-    plain = statistics_of(result.unprofiled.end_to_end)
-    if timed is None or plain is None:
+    from lar.profiles.costs import cost_of  # few runs are profiled
+
+    cost = cost_of(result.samples, result.unprofiled)
+    if cost is None:
         return [f"profile: {place}"]
-    change = 100 * (timed.median / plain.median - 1) if plain.median else 0.0
+    timed, plain = cost.calm
+    change = 100 * (timed / plain - 1) if plain else 0.0
+    is_median = cost.calm == (cost.profiled_seconds, cost.unprofiled_seconds)
     return [
-        f"profile: {place}; median {format_ms(timed.median)}ms with the profiler, "
-        f"{format_ms(plain.median)}ms without ({change:+.1f} %)"
+        f"profile: {place}; {'median' if is_median else 'undisturbed'} {format_ms(timed)}ms with "
+        f"the profiler, {format_ms(plain)}ms without "
+        f"({'too disturbed to say what it cost' if cost.disturbed else f'{change:+.1f} %'})"
     ]
 
 

@@ -7,7 +7,6 @@ the parent knows: that cost, the machine, its measured peak, the ranges that the
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -23,14 +22,11 @@ from lar.options.table import BY_KEY, OPTIONS, PROFILE_SYSCALLS, PROFILES
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 
 if TYPE_CHECKING:
-    from lar.records.profile import Cost, Machine
+    from lar.records.profile import Machine
 
 PROFILE_KEYS = frozenset(option.key for option in OPTIONS if option.purpose == "profile")
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
-
-# So many times as long is more than what two runs differ by of themselves.
-SURELY_SLOWER = 1.1
 
 Make = Callable[[RunSpec, RunContext, Listener], RunResult]
 
@@ -114,34 +110,6 @@ def plain_spec(spec: RunSpec) -> RunSpec:
     )
 
 
-def cost_of(result: RunResult) -> Cost | None:
-    """Return what profiling costs: the medians of the timed iterations with it and without.
-
-    Where too few were calm, it costs at least what the fastest took longer than most without: other
-    work makes no iteration faster.
-    """
-    from lar.measurement.summary import calm_median
-    from lar.records.profile import Cost
-
-    times, plain = result.samples.end_to_end, result.unprofiled.end_to_end
-    if not times or not plain:
-        return None
-    calm, calm_plain = calm_median(result.samples), calm_median(result.unprofiled)
-    if (calm is None or calm_plain is None) and min(times) > SURELY_SLOWER * statistics.median(
-        plain
-    ):
-        calm, calm_plain = min(times), statistics.median(plain)
-    return Cost(
-        statistics.median(times),
-        statistics.median(plain),
-        len(times),
-        len(plain),
-        calm,
-        calm_plain,
-        disturbed=calm is None or calm_plain is None,
-    )
-
-
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
     """Add to the profile in a file what only this process knows; it goes to `place` then.
 
@@ -151,6 +119,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     import msgspec
 
     from lar.measurement.kept_peaks import find_peak
+    from lar.profiles.costs import cost_of
     from lar.profiles.disturbance import noise_of
     from lar.profiles.file_additions import read_unread, write_with
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
@@ -164,7 +133,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         arguments=command_line(),
         machine=machine_of(result),
         peak_memory_bytes=result.peak_memory_bytes,
-        cost=cost_of(result),
+        cost=cost_of(result.samples, result.unprofiled),
         peak=find_peak(trace.facts.threads or 1, deadline) if on_host else None,
         noise=noise_of(result.samples, result.spec.runners),
     )

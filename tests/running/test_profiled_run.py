@@ -14,6 +14,7 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.measurement.listener import Listener
+from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of
 from lar.records.profile import Peak
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
@@ -22,7 +23,6 @@ from lar.running.profiled_run import (
     PLAIN_ITERATIONS,
     PlainRun,
     command_line,
-    cost_of,
     plain_spec,
     run_profiled,
 )
@@ -294,15 +294,13 @@ def test_the_plain_run_shows_as_progress_alone() -> None:
 
 def test_the_cost_is_that_of_the_medians() -> None:
     spec = spec_with({"profile": "p.json"})
-    cost = cost_of(
-        replace(result_of(spec, 3.0, 1.0, 2.0), unprofiled=result_of(spec, 1.0, 1.5).samples)
-    )
+    cost = cost_of(result_of(spec, 3.0, 1.0, 2.0).samples, result_of(spec, 1.0, 1.5).samples)
     assert cost is not None
     assert (cost.profiled_seconds, cost.unprofiled_seconds) == (2.0, 1.25)
     assert cost.ratio == 1.6
     assert (cost.calm, cost.disturbed) == ((2.0, 1.25), False)
-    assert cost_of(result_of(spec, 1.0)) is None
-    assert cost_of(replace(result_of(spec), unprofiled=result_of(spec, 1.0).samples)) is None
+    assert cost_of(result_of(spec, 1.0).samples, Samples()) is None
+    assert cost_of(result_of(spec).samples, result_of(spec, 1.0).samples) is None
 
 
 @pytest.mark.parametrize(
@@ -314,7 +312,7 @@ def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: b
     result = result_of(spec, *[1.0] * calm, *[9.0] * disturbed)
     delays = (0.0,) * calm + (5.0,) * disturbed
     result = replace(result, samples=replace(result.samples, queue_delay=delays))
-    cost = cost_of(replace(result, unprofiled=result_of(spec, 0.5).samples))
+    cost = cost_of(result.samples, result_of(spec, 0.5).samples)
     assert cost is not None
     assert cost.disturbed != known
     if known:
@@ -328,7 +326,7 @@ def test_the_fastest_iteration_of_a_disturbed_run_shows_what_is_sure(
     spec = spec_with({"profile": "p.json"})
     result = result_of(spec, 1.0, 5.0, 9.0)
     result = replace(result, samples=replace(result.samples, queue_delay=(0.0, 4.0, 8.0)))
-    cost = cost_of(replace(result, unprofiled=result_of(spec, 0.1, plain, 9.0).samples))
+    cost = cost_of(result.samples, result_of(spec, 0.1, plain, 9.0).samples)
     assert cost is not None
     assert cost.disturbed != known
     assert cost.calm == ((1.0, plain) if known else (5.0, plain))

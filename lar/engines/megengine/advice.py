@@ -155,7 +155,7 @@ class Work:
 
     def figure_of_convolutions(self) -> Figure:
         share = self.dense + self.grouped
-        return Figure(share, f"convolutions in the plain layout take {share:.1%} of an iteration")
+        return Figure(share, f"convolutions in the plain layout take {self.shown.part(share)}")
 
     # Settings
 
@@ -217,7 +217,7 @@ class Work:
         for quirk in self.generic_paths():
             figure = Figure(
                 self.in_mkl,
-                f"products in MKL take {self.in_mkl:.1%} of an iteration, and it runs generic code "
+                f"products in MKL take {self.shown.part(self.in_mkl)}, and it runs generic code "
                 "on this processor",
             )
             for variable in quirk.options.get(ENGINE_ENV.key, ()):  # type: ignore[union-attr]
@@ -272,7 +272,7 @@ class Work:
         said = {
             "nchw44": (figure, "compute them in blocks of 4 channels, as NEON does"),
             "nchw44-dot": (
-                Figure(quantised, f"quantised operators take {quantised:.1%} of an iteration"),
+                Figure(quantised, f"quantised operators take {self.shown.part(quantised)}"),
                 "compute them with the processor's dot products",
             ),
             "ioc16": (
@@ -290,7 +290,7 @@ class Work:
     def searches(self) -> Iterator[Prospect]:
         """Yield the search for algorithms, and weights that are transformed ahead."""
         share = self.dense + self.grouped + self.products
-        figure = Figure(share, f"convolutions and matrix products take {share:.1%} of an iteration")
+        figure = Figure(share, f"convolutions and matrix products take {self.shown.part(share)}")
         rate = SEARCHED_FROM_MKL * self.in_mkl if self.generic_paths() else SEARCHED * share
         if one_of(LAYOUT_CHOICES, self.given):
             rate = SEARCHED * share
@@ -309,7 +309,7 @@ class Work:
                 "weights",
                 self.choices["weight-preprocess"],
                 PREPROCESSED * winograd,
-                Figure(winograd, f"winograd algorithms take {winograd:.1%} of an iteration"),
+                Figure(winograd, f"winograd algorithms take {self.shown.part(winograd)}"),
                 0.0,
                 "transform their weights ahead",
             )
@@ -326,7 +326,7 @@ class Work:
                     "slow here",
                     Choice(name=f"without {option.flag}"),
                     LEFT_OUT * max(share, 0.2),
-                    Figure(share, f"convolutions take {share:.1%} of an iteration"),
+                    Figure(share, f"convolutions take {self.shown.part(share)}"),
                     0.0,
                     "leave out what is made for other processors",
                     (option.key,),
@@ -382,7 +382,7 @@ class Work:
                     "layout",
                     self.choices[name],
                     0.2 * share,
-                    Figure(share, f"quantised operators take {share:.1%} of an iteration"),
+                    Figure(share, f"quantised operators take {self.shown.part(share)}"),
                     0.0,
                     "compute them in the blocks of the device's tensor cores",
                 )

@@ -109,7 +109,7 @@ class Work:
                 LEVEL * self.heavy,
                 Figure(
                     self.heavy,
-                    f"convolutions and matrix products take {self.heavy:.1%} of an iteration, "
+                    f"convolutions and matrix products take {self.shown.part(self.heavy)}, "
                     f"with {option.flag} {self.given[option.key]}",
                 ),
                 0.0,
@@ -178,7 +178,7 @@ class Work:
                 PLAIN_LAYOUT * share,
                 Figure(
                     share,
-                    f"conversions to the blocked layout and back take {share:.1%} of an iteration",
+                    f"conversions to the blocked layout and back take {self.shown.part(share)}",
                 ),
                 0.10,
                 "keep the operators in one layout",
@@ -218,7 +218,7 @@ class Work:
                 0.0,
                 Figure(
                     share,
-                    f"float32 convolutions and matrix products take {share:.1%} of an iteration, "
+                    f"float32 convolutions and matrix products take {self.shown.part(share)}, "
                     f"and the processor multiplies int8 several at a time ({sets[0]})",
                 ),
                 LEAST_OF_INT8,
@@ -234,7 +234,7 @@ class Work:
                 0.1 * self.heavy,
                 Figure(
                     self.heavy,
-                    f"convolutions and matrix products take {self.heavy:.1%} of an iteration",
+                    f"convolutions and matrix products take {self.shown.part(self.heavy)}",
                 ),
                 0.0,
                 "have the engine measure its algorithms for them",
@@ -249,7 +249,7 @@ class Work:
                 "batch",
                 None,
                 0.0,
-                Figure(outside, f"{outside:.1%} of an iteration pass outside of operators"),
+                Figure(outside, f"{self.shown.part(outside)} pass outside of operators"),
                 LEAST_OUTSIDE,
                 f"for more items in a second, feed several at once with {BATCH_SIZE.flag}",
             )
