@@ -28,9 +28,11 @@ def read_foreign(data: bytes, name: str) -> Profile:
     hint = "make it again with --profile-raw"
     engine = writer_of(data)
     if not data.strip():
-        raise UsageError("the profile is empty", hint, subject=name)
+        raise UsageError("the profile is empty", "make it again with --profile", subject=name)
     if engine is None:
-        raise UsageError("is not a profile, or was cut short", hint, subject=name)
+        raise UsageError(
+            "is not a profile, or was cut short", "make it again with --profile", subject=name
+        )
     try:
         profile = engine.read_profile(data, name)
     except RecursionError:

@@ -90,8 +90,7 @@ class Work:
 
     @property
     def thread_count(self) -> int:
-        """How many threads the engine was given: by itself as many as there are cores. A profile
-        counts those that had work, and short operators leave some without."""
+        """How many threads the engine was given: by itself as many as there are cores."""
         if CPU_DEFAULT.is_given(self.given):
             return 1
         given = MULTITHREAD.of(self.given) or MULTITHREAD_DEFAULT.of(self.given)

@@ -1057,7 +1057,8 @@ class SessionProfiler:
             spans=events.spans,
             allocations=allocations_of(executions, steps, table) if with_memory else (),
             threads=events.threads,
-            thread_count=1 + others,
+            # Short operators leave some of the threads without work.
+            thread_count=driver.thread_count() or 1 + others,
             alignments=(Alignment("onnxruntime", offset, error),),
             dropped=(*events.dropped, *dropped),
             raw_file=file,

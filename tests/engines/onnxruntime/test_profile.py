@@ -437,3 +437,8 @@ def test_threads_of_a_session_share_the_work(profile_model: ProfileModel) -> Non
     assert sum(use.computing_ns for use in uses if use) > 0
     alone = profile_model(MODELS / "mobilenet_v2.onnx", 1, multithread=1)
     assert all(it.threads is None for it in alone.operators)
+
+
+def test_threads_without_work_count_too(profile_model: ProfileModel) -> None:
+    found = profile_model(MODELS / "one_operator.onnx", multithread=2)
+    assert found.facts.threads == 2
