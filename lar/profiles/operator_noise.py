@@ -120,12 +120,7 @@ class RunNoise:
         difference = trimmed_mean(differences_of(pairs, self.commons))
         reach = quantile_of_t(1 - alpha / 2, self.degrees) * self.error_of(pairs)
         usual = one * math.exp(self.common)
-        return Difference(
-            one,
-            two,
-            usual * math.expm1(min(reach, LARGEST_LOGARITHM)),
-            abs(difference) > reach,
-        )
+        return Difference(one, two, usual * margin_of(reach, difference), abs(difference) > reach)
 
     def error_of(self, pairs: Sequence[tuple[Centre, Centre]]) -> float:
         """Return the deviation of the difference of an operator that has not changed."""
@@ -139,6 +134,14 @@ class RunNoise:
                 (TRIMMED_VARIANCE if len(pairs) > FEWEST_PAIRS else 1) * len(pairs) * between**2
             )
         return math.sqrt(square / len(pairs) ** 2 + self.together)
+
+
+def margin_of(reach: float, difference: float) -> float:
+    """Return how far a time may differ to the side of a difference, as a part of it; both are
+    logarithms, so that the sides are not alike."""
+    if difference < 0:
+        return -math.expm1(-reach)
+    return math.expm1(min(reach, LARGEST_LOGARITHM))
 
 
 def differences_of(pairs: Sequence[tuple[Centre, Centre]], commons: Sequence[float]) -> list[float]:
@@ -251,8 +254,9 @@ def judge_pairs(runs: Sequence[tuple[float, float]], alpha: float) -> Difference
     found = compare_pairs([[math.log(b / a)] for a, b in runs if a > 0 and b > 0], alpha=alpha)
     if found is None or found.interval is None:
         return Difference(one, two)
-    reach = found.interval.high / found.ratio
-    return Difference(one, two, one * (reach - 1), found.verdict != "no difference shown")
+    reach = math.log(found.interval.high / found.ratio)
+    error = one * margin_of(reach, math.log(found.ratio))
+    return Difference(one, two, error, found.verdict != "no difference shown")
 
 
 def factors_of(operators: Sequence[Times]) -> list[float]:

@@ -98,6 +98,12 @@ def describe_contrasts(baseline: Profile, experiment: Profile) -> list[str]:
 def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
     """Return what the figures leave open, a line each."""
     lines = []
+    one, two = baseline.facts.model, experiment.facts.model
+    if one.format == two.format and one.sha256 and two.sha256 and one.sha256 != two.sha256:
+        lines.append(
+            "the model files differ: operators are joined as far as they do the same, and a sum of "
+            "several stands beside what may not be the same work"
+        )
     if baseline.on_device != experiment.on_device:
         lines.append(
             "one run was on a device and the other was not: the host's durations are of "

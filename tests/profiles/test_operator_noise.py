@@ -10,6 +10,7 @@ import pytest
 from lar.profiles.operator_noise import (
     RunNoise,
     factors_of,
+    judge_pairs,
     judge_runs,
     noise_of,
     ratio_of,
@@ -139,3 +140,14 @@ def test_an_iteration_is_judged_by_pairs_of_processes() -> None:
     slower = [[1.3 * time for time in times] for times in steady[8:]]
     assert judge_runs([*zip(steady[:8], steady[8:], strict=True)], 0.05).exceeds_noise is False
     assert judge_runs([*zip(steady[:8], slower, strict=True)], 0.05).exceeds_noise is True
+
+
+def test_what_differs_does_so_by_more_than_the_noise_to_its_side() -> None:
+    draw = random.Random(0)
+    fast = [100.0 * draw.uniform(0.8, 1.25) for _ in range(6)]
+    slow = [1000.0 * draw.uniform(0.8, 1.25) for _ in range(6)]
+    for one, two in ((slow, fast), (fast, slow)):
+        found = judge_pairs([*zip(one, two, strict=True)], 0.05)
+        assert found.exceeds_noise
+        assert found.error is not None
+        assert found.error < abs(found.delta)

@@ -6,16 +6,18 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, diff_of
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Profile
+from lar.records.profile import ModelFacts, Profile
 from lar.reports.csv import format_csv
 from lar.reports.styles import STYLES
 from lar.reports.styles.diff import build, metric_columns
@@ -349,3 +351,13 @@ def test_more_pairs_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     write_profile(run_of(TYPES, FIRST, device="cuda0", dispatch_us=5), other)
     assert main(["report", *places[:2], other, other]) == 2
     assert "is of another command than the first of its side" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("other", "is_said"), [("b", True), ("a", False)])
+def test_profiles_of_two_model_files_are_said_to_be_so(other: str, is_said: bool) -> None:
+    one, two = run_of(TYPES, FIRST), run_of(TYPES, SECOND)
+    one, two = (
+        replace(it, facts=structs.replace(it.facts, model=ModelFacts("m.mge", sha256, "mge")))
+        for it, sha256 in ((one, "a"), (two, other))
+    )
+    assert ("the model files differ" in build(two, {}, one).text) == is_said
