@@ -258,7 +258,8 @@ def try_advice(arguments: argparse.Namespace) -> int:
             show_search=lambda text, seconds: line.show(text),
         )
         line.end()
-    print("\n".join(format_tried(tried, bench, screen_of_output())), flush=True)
+    if bench.failure is None:  # else there is nothing to compare with, and one line says why
+        print("\n".join(format_tried(tried, bench, screen_of_output())), flush=True)
     return exit_code_of(bench, fail_if_slower=False)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,6 +115,26 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
                 raise UsageError(problem, RAW_HINT, flag=flag, subject=part)
             if (path := _path_at_end(form[1])) is not None:
                 check_path(path, flag)
+
+
+def missing_paths(texts: Sequence[str]) -> Iterator[str]:
+    """Yield the paths that lead to nothing, whatever the model's inputs are called.
+
+    Raises:
+        UsageError: an item is none of the forms.
+    """
+    parts = (part for text in texts for part in split_items(text))
+    return filter(None, map(missing_path, parts))
+
+
+def missing_path(text: str) -> str:
+    """Return the path of an item if it leads to nothing, else an empty text."""
+    item = item_of(text)
+    if not isinstance(item, PathItem) or os.path.exists(item.path):
+        return ""
+    # A name may hold colons, so that what follows the next one may be the value.
+    rest = item.path.partition(":")[2].strip()
+    return item.path if not rest or missing_path(rest) else ""
 
 
 def check_path(path: str, flag: str) -> None:

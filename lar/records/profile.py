@@ -507,6 +507,7 @@ class ProfileFacts(
     kw_only=True,
     rename={
         "arguments": "argv",
+        "folder": "cwd",
         "iterations": "iters",
         "warmup_iterations": "warmup",
         "machine": "host",
@@ -515,7 +516,8 @@ class ProfileFacts(
 ):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded.
+    `noise` has the timed iterations in order, and is empty where it was not recorded. `folder` is
+    the one that the run was started in, from which relative paths start.
     """
 
     lar_version: str = ""
@@ -525,6 +527,7 @@ class ProfileFacts(
     device: str = "cpu"
     model: ModelFacts = ModelFacts()
     arguments: tuple[str, ...] = ()
+    folder: str = ""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     batch: int | None = None
     iterations: int = 0

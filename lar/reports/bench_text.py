@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from lar.errors import printable
+from lar.options.rules import count_of
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.records.summary import Difference, Interval, Summary
 from lar.reports.csv import format_table as format_csv_table
@@ -57,10 +58,8 @@ def head_of(bench: BenchResult) -> Iterator[str]:
     }
     what = printable(models.pop()) if len(models) == 1 else f"{len(models)} models"
     engine = f" on {engines.pop()}" if len(engines) == 1 else ""
-    yield (
-        f"{what}{engine}: {len(bench.variants)} variants, {bench.rounds} rounds of fresh "
-        f"processes, {bench.wall_seconds:.1f} s"
-    )
+    variants, rounds = count_of(len(bench.variants), "variant"), count_of(bench.rounds, "round")
+    yield f"{what}{engine}: {variants}, {rounds} of fresh processes, {bench.wall_seconds:.1f} s"
 
 
 def table_of(bench: BenchResult) -> Table[VariantResult]:

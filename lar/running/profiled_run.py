@@ -131,6 +131,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     trace.facts = msgspec.structs.replace(
         trace.facts,
         arguments=command_line(),
+        folder=current_folder(),
         machine=machine_of(result),
         peak_memory_bytes=result.peak_memory_bytes,
         cost=cost_of(result.samples, result.unprofiled),
@@ -153,6 +154,14 @@ def machine_of(result: RunResult) -> Machine:
     known: Machine = {**asdict(result.machine)}  # type: ignore[typeddict-item]
     known["instruction_sets"] = read_instruction_sets()
     return known
+
+
+def current_folder() -> str:
+    """Return the folder that relative paths start from, empty if it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def command_line() -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from typing import Any
 from lar.engines.advice import describe_other_machine
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
+from lar.inputs.grammar import missing_paths
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
-from lar.options.table import BY_KEY, PROFILE
+from lar.options.rules import count_of
+from lar.options.table import BY_KEY, INPUT, PROFILE
 from lar.options.variants import BENCH_KEYS
 from lar.profiles.recommendations import Recommendation
 from lar.records.bench import BenchResult
@@ -25,6 +27,7 @@ from lar.records.profile import Profile
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.bench import Report, run_bench
 from lar.running.compared_dumps import parse_words
+from lar.running.plan import find_items
 from lar.running.steps import make_run
 from lar.running.variants import Variant, join_options, plan_variant
 
@@ -56,16 +59,18 @@ def try_recommendations(
     outputs with its own. One that fails, or that a rule refuses, is a row of the result.
 
     Raises:
-        UsageError: the profile was made on another machine or of another model file, or its run is
-            refused.
+        UsageError: the profile was made on another machine or of another model file, what it was
+            fed with is not there, or its run is refused.
         EngineMissing: its engine is not installed.
     """
     check_machine(profile)
     model, options = command_of(profile)
+    check_model(profile, model)
     plain, error = plan_variant(variant_of(AS_PROFILED, model, options))
     if error is not None:
+        check_no_dataset(options)
         raise error
-    check_model(profile, model)
+    check_inputs(profile, options)
     with work_folder() as folder:
         variants = [plain]
         for number, each in enumerate(tried):
@@ -89,11 +94,49 @@ def check_model(profile: Profile, model: str) -> None:
     """Refuse a model that is not the one that was profiled.
 
     Raises:
-        UsageError: its content is another.
+        UsageError: it is not there, or its content is another.
     """
-    sha256 = profile.facts.model.sha256
+    sha256, hint = profile.facts.model.sha256, hint_on_place(profile, model)
+    if not os.path.exists(model):
+        raise UsageError("the model of the profile is not there", hint, flag=FLAG, subject=model)
     if sha256 and os.path.isfile(model) and read_model_file(Path(model)).sha256 != sha256:
-        raise UsageError("has changed since it was profiled", HINT, flag=FLAG, subject=model)
+        raise UsageError("has changed since it was profiled", hint, flag=FLAG, subject=model)
+
+
+def check_inputs(profile: Profile, options: Mapping[str, Any]) -> None:
+    """Refuse what the run was fed with where it is not there any more.
+
+    Raises:
+        UsageError: naming the file.
+    """
+    for path in missing_paths(options.get(INPUT.key) or ()):
+        problem = f"the run of the profile was fed with it ({INPUT.flag}), and it is not there"
+        raise UsageError(problem, hint_on_place(profile, path), flag=FLAG, subject=path)
+
+
+def check_no_dataset(options: Mapping[str, Any]) -> None:
+    """Refuse the run of a data set.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if items := find_items(options.get(INPUT.key)):
+        raise UsageError(
+            f"the profile is of a data set of {count_of(len(items), 'item')}, and suggestions "
+            "are tried with one",
+            f"profile it with one: lar MODEL {INPUT.flag} ITEM {PROFILE.flag} FILE",
+            flag=FLAG,
+        )
+
+
+def hint_on_place(profile: Profile, path: str) -> str:
+    """Return what to do about a path of a profile's run that does not lead to what it led to: one
+    that is relative may have been so to another folder."""
+    folder = profile.facts.folder
+    if os.path.isabs(path) or (os.path.isdir(folder) and os.path.samefile(folder, os.curdir)):
+        return HINT
+    where = f"{folder}," if folder else "the folder"
+    return f"the path is relative to {where} in which the run was started: call lar there"
 
 
 def command_of(profile: Profile) -> tuple[str, dict[str, Any]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lar.errors import UsageError
+from lar.measurement.machine import read_machine
 from lar.records.profile import ModelFacts
-from lar.running.tried_advice import command_of
+from lar.running.tried_advice import command_of, try_recommendations
 from tests.conftest import RunLar, WriteScript
 from tests.profiles.timelines import profile_of
 
@@ -133,6 +136,84 @@ def test_another_machine_or_model_is_refused(run_lar: RunLar, write_script: Writ
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
         Path(path).write_text(before)
+
+
+def fed_with(run_lar: RunLar, write: WriteScript, name: str, shape: tuple[int, ...]) -> str:
+    """The profile of a run that was fed with a file beside the model, started in that folder."""
+    model = Path(script(write, {"nchw88": 0.4}))
+    np.save(model.parent / name, np.ones(shape, np.float32))
+    words = (model.name, "--input", name, "--iter", "3", "--profile", "p.json")
+    done = run_lar(*words, cwd=model.parent)
+    assert done.returncode == 0, done.stderr
+    path = model.parent / "p.json"
+    edit(str(path), argv=["/usr/bin/lar", *words])
+    return str(path)
+
+
+def test_an_input_that_is_gone_is_one_line_before_anything_is_measured(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    path = Path(fed_with(run_lar, write_script, "a.npy", (1, 4)))
+    (path.parent / "a.npy").unlink()
+    done = run_lar("report", str(path), "--try", cwd=path.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "lar: error: --try: a.npy: the run of the profile was fed with it (--input), and it is not "
+        "there\nhint: profile the model here: lar MODEL --profile FILE\n"
+    )
+
+
+def test_paths_that_are_relative_to_another_folder_say_so(
+    run_lar: RunLar, write_script: WriteScript, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = Path(fed_with(run_lar, write_script, "a.npy", (1, 4)))
+    elsewhere, model = tmp_path_factory.mktemp("elsewhere"), next(path.parent.glob("*.fake"))
+    (elsewhere / model.name).write_bytes(model.read_bytes())
+    relative = "the path is relative to {} in which the run was started: call lar there\n"
+    for folder in (f"{path.parent},", "the folder"):
+        done = run_lar("report", str(path), "--try", cwd=elsewhere)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--try: a.npy: the run of the profile was fed with it" in done.stderr
+        assert relative.format(folder) in done.stderr
+        edit(str(path), cwd="")  # as in the profiles of an earlier lar
+
+
+def test_a_model_that_is_gone_is_named_with_the_folder_of_the_run() -> None:
+    facts = {"machine": asdict(read_machine()), "model": ModelFacts("m.mge"), "folder": "/there"}
+    with pytest.raises(
+        UsageError, match=r"--try: m\.mge: the model of the profile is not there"
+    ) as it:
+        try_recommendations(profile_of([], facts=facts), [], budget_seconds=1)
+    assert "relative to /there, in which the run was started" in it.value.hint
+
+
+def test_a_run_that_fails_now_is_one_error_without_a_table(
+    run_lar: RunLar, write_script: WriteScript
+) -> None:
+    path = Path(fed_with(run_lar, write_script, "a.npy", (1, 4)))
+    np.save(path.parent / "a.npy", np.ones((1, 5), np.float32))
+    done = run_lar("report", str(path), "--try", cwd=path.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    (error, *_) = done.stderr.splitlines()
+    assert error.startswith("lar: error: the baseline 'as profiled': ")
+
+
+def test_the_profile_of_a_data_set_is_refused_by_that_name(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+) -> None:
+    model = script(write_script, {"nchw88": 0.4})
+    (tmp_path / "items").mkdir()
+    for name in "ab":
+        np.save(tmp_path / "items" / f"{name}.npy", np.ones((1, 4), np.float32))
+    words = ("--input", str(tmp_path / "items"))
+    path = profile(run_lar, model)
+    edit(path, argv=["/usr/bin/lar", model, *words])
+    done = run_lar("report", path, "--try")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "lar: error: --try: the profile is of a data set of 2 items, and suggestions are tried "
+        "with one\nhint: "
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,3 +79,10 @@ def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
     )
     variants = (variant_of("a", 1), variant_of("b", 2, found))
     assert text in "\n".join(format_bench(BenchResult(variants=variants, stopped="budget")))
+
+
+def test_one_of_a_kind_has_no_plural() -> None:
+    alone = BenchResult(variants=(variant_of("a", 1),), stopped="budget", rounds=1)
+    assert ": 1 variant, 1 round of fresh processes, " in format_bench(alone)[0]
+    two = BenchResult(variants=(variant_of("a", 1),) * 2, stopped="budget", rounds=2)
+    assert ": 2 variants, 2 rounds of fresh processes, " in format_bench(two)[0]

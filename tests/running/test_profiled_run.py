@@ -65,6 +65,7 @@ def test_a_profile_is_completed_by_what_the_parent_knows(
     profile = lar.read_profile(tmp_path / "p.json")
     facts = profile.facts
     assert facts.arguments[1:] == (script, *options)
+    assert facts.folder == str(tmp_path)
     assert facts.machine["processor"] or facts.machine
     assert facts.peak_memory_bytes is not None
     assert facts.peak_memory_bytes > 1e6
