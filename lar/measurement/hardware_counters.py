@@ -146,7 +146,7 @@ def reason_for(number: int, paranoid: str = "") -> str:
     if number in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL):
         return (
             "not supported by this machine: its processor shows no counters to this system, as in "
-            f"many virtual machines [{name}]"
+            f"many virtual machines, which need a virtual PMU for them [{name}]"
         )
     if number == errno.ENOSYS:
         return f"not supported by this system: its kernel has no perf_event_open [{name}]"

@@ -25,6 +25,7 @@ from lar.records.profile import (
     ThreadUse,
 )
 from lar.reports.csv import format_csv
+from lar.reports.html import format_html
 from lar.reports.json import format_json
 from lar.reports.report import Report
 from lar.reports.styles.ncu import build
@@ -422,6 +423,26 @@ def test_why_the_processor_counted_nothing_is_said() -> None:
     report = build(replace(profile, facts=facts), {"group_by": "type"})
     assert "\nHardware counters: not permitted: no.\n" in report.text
     assert metrics_in(report, "Convolution")["cpu__cycles_elapsed.avg.per_second"] is None
+    document = msgspec.json.decode(format_json(report))
+    assert document["hardware_counters"] == {"samples": 0, "missing": "not permitted: no"}
+    assert "Hardware counters: not permitted: no." in format_html(report)
+    assert "hardware_counters" not in msgspec.json.decode(format_json(build(profile, {})))
+
+
+def test_csv_has_no_room_for_it_so_that_a_note_says_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = two_operators()
+    refused = Hardware(missing="not permitted: no")
+    facts = msgspec.structs.replace(profile.facts, hardware=refused)
+    write_profile(replace(profile, facts=facts), tmp_path / "p.json")
+    words = ["report", str(tmp_path / "p.json"), "--style", "ncu"]
+    assert main([*words, "--csv", "-"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "lar: note: Hardware counters: not permitted: no.\n"
+    assert printed.out.startswith("ID,Process ID,")
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_profile_without_timed_operators_is_refused() -> None:
