@@ -103,8 +103,12 @@ class SessionDriver(Driver):
             driver=self.name,
             device=device,
             libraries={"numpy": np.__version__, **({"provider": provider} if installed else {})},
-            threads=self.thread_count() if provider == CPU else None,
+            threads=self.thread_count(),
         )
+
+    def thread_count(self) -> int | None:
+        # How many threads of the CPU another provider starts, it does not say.
+        return super().thread_count() if self.asked_provider() == CPU else None
 
     def default_threads(self) -> int | None:
         if self.spec.runners > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -438,6 +439,20 @@ def test_threads_of_a_session_share_the_work(profile_model: ProfileModel) -> Non
     assert sum(use.computing_ns for use in uses if use) > 0
     alone = profile_model(MODELS / "mobilenet_v2.onnx", 1, multithread=1)
     assert all(it.threads is None for it in alone.operators)
+
+
+def test_a_session_computes_on_all_cores_if_no_option_says_otherwise(
+    profile_model: ProfileModel,
+) -> None:
+    found = profile_model(MODELS / "one_operator.onnx", 1)
+    assert found.facts.threads == len(os.sched_getaffinity(0))
+
+
+def test_of_another_provider_no_threads_are_known(make_driver: MakeDriver) -> None:
+    """Without --cuda too, where the run names no device."""
+    other, own = (make_driver(DIGITS, provider=each) for each in ("cuda", "cpu"))
+    assert (other.spec.device, other.thread_count(), other.facts().threads) == ("cpu", None, None)
+    assert own.thread_count() == own.facts().threads == len(os.sched_getaffinity(0))
 
 
 def test_threads_without_work_count_too(profile_model: ProfileModel) -> None:
