@@ -7,6 +7,7 @@ person reads. A layout says how text is drawn: rules, gaps, frames. The renderer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -46,7 +47,10 @@ class Column(Generic[AnyRow]):
     in_records: bool = True
     digits: int | None = None  # after the point, in pages; None for text
     shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
+    # Whether cells may lose their middle there: where it is None, those that stand at the left.
+    may_cut: bool | None = None
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
+    narrow: Column[AnyRow] | None = None  # in its place, before columns with values are left out
 
     @property
     def heading(self) -> str:
@@ -61,6 +65,24 @@ class Column(Generic[AnyRow]):
             return self.joint.join(part.cell(row) for part in self.parts if part.in_text)
         value = self.value(row)
         return "" if value is None else str(value)
+
+    def is_empty(self, row: AnyRow) -> bool:
+        """Return whether a row has nothing here, or zero."""
+        if self.parts:
+            return all(part.is_empty(row) for part in self.parts if part.in_text)
+        value = self.value(row)
+        if isinstance(value, (int, float)):
+            return not value
+        return is_nothing(value or (self.text(row) if self.text is not None else ""))
+
+
+NOTHING = frozenset({"", "-", "--", "N/A", "n/a", "NaN"})
+
+
+def is_nothing(text: str) -> bool:
+    """Return whether a cell of text says nothing, or zero; of several lines the first counts."""
+    first = text.partition("\n")[0].strip()
+    return first in NOTHING or re.fullmatch(r"-?0(\.0*)?%?", first) is not None
 
 
 class Rule(NamedTuple):

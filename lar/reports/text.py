@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
@@ -14,6 +15,8 @@ EMPTY, INTEGER, FRACTION, TEXT = range(4)
 BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
 COLORS = {"red": RED, "green": GREEN}
 CUT = "..."
+# How often texts are cut again that read alike.
+MOST_ROUNDS = 8
 
 
 class Screen(NamedTuple):
@@ -49,10 +52,11 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     """Return the lines of a table."""
     layout = table.layout
     columns = table.text_columns
-    drawing = Drawing(
-        columns, [[column.cell(row) for column in columns] for row in table.rows], layout, screen
-    )
-    lines = []
+    drawing = draw(table, columns, screen)
+    if drawing.is_crowded and any(column.narrow for column in columns):
+        drawing = draw(table, [column.narrow or column for column in columns], screen)
+    left_out = names_left_out(columns, drawing)
+    lines: list[str] = []
     if layout.fill:
         title = centre_title(table.title, drawing.length, layout.fill)
         lines.append(screen.paint(title, BOLD))
@@ -64,7 +68,30 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
         notes = (line for text in table.notes for line in screen.wrap(text))
         end = [""] * layout.note_lines
         lines += [layout.note, *notes, *end, layout.fill * drawing.length]
-    return lines + drawing.omitted() + [""] * layout.empty_lines
+    return lines + drawing.omitted(left_out) + [""] * layout.empty_lines
+
+
+def draw(table: AnyTable, columns: Sequence[Column[Any]], screen: Screen) -> Drawing:
+    """Return a table drawn with these columns of its."""
+    return Drawing(
+        columns,
+        [[column.cell(row) for column in columns] for row in table.rows],
+        table.layout,
+        screen,
+        lambda column: bool(table.rows) and all(map(column.is_empty, table.rows)),
+    )
+
+
+def names_left_out(columns: Sequence[Column[Any]], drawing: Drawing) -> list[str]:
+    """Return the titles of the columns, and of parts of columns, for which there was no room."""
+    titles = []
+    for place, column in enumerate(columns):
+        if place not in drawing.shown:
+            titles.append(column.title)
+        elif column.narrow is not None and drawing.given[place] is column.narrow:
+            kept = {part.title for part in column.narrow.parts}
+            titles += [part.title for part in column.parts if part.title not in kept]
+    return titles
 
 
 def format_rows(
@@ -81,17 +108,22 @@ def format_rows(
 
 
 class Drawing:
-    """The texts of a table in the widths of its columns."""
+    """The texts of a table in the widths of its columns.
+
+    `given` are all its columns and `shown` the places of those that it has. It `is_crowded` where
+    the screen had no room for columns with values, or for texts at their shortest.
+    """
 
     def __init__(
         self,
-        columns: Sequence[Column[object]],
+        columns: Sequence[Column[Any]],
         rows: Sequence[Sequence[str]],
         layout: Layout,
         screen: Screen,
+        is_empty: Callable[[Column[Any]], bool],
     ) -> None:
-        self.layout, self.screen = layout, screen
-        self.dropped: list[str] = []
+        self.layout, self.screen, self.given = layout, screen, columns
+        self.is_crowded = False
         if layout.escaped:
             rows = [[escape(cell, layout.escaped) for cell in row] for row in rows]
             columns = [replace(it, title=escape(it.title, layout.escaped)) for it in columns]
@@ -110,14 +142,22 @@ class Drawing:
         shown: Sequence[int] = range(len(columns))
         if screen.width is not None:
             room = screen.width - len(layout.start) - len(layout.end.rstrip())
-            can_cut = [align == "left" for _, align in aligned]
-            shown, widths = fit_columns(columns, widths, can_cut, room, len(layout.gap))
-            self.dropped = [it.title for place, it in enumerate(columns) if place not in shown]
+            measures = [
+                measure_column(column, width, cells, align, layout)
+                for column, width, (cells, align) in zip(columns, widths, aligned, strict=True)
+            ]
+            fitted = fit_columns(columns, measures, is_empty, room, len(layout.gap))
+            shown, widths, self.is_crowded = fitted
             if layout.is_wrapped:
                 parts = [wrap_cells(row, widths) for row in rows]
                 lines = [line for part in parts for line in part]
                 texts = [*zip(*lines, strict=True)] if lines else [()] * len(columns)
                 aligned = [(cells, it.align) for it, cells in zip(columns, texts, strict=True)]
+            else:
+                aligned = [
+                    (shorten_all(cells, width), align)
+                    for (cells, align), width in zip(aligned, widths, strict=True)
+                ]
         self.shown = shown
         self.widths = [widths[place] for place in shown]
         self.columns = [columns[place] for place in shown]
@@ -135,8 +175,6 @@ class Drawing:
         return sum(self.widths) + len(self.layout.gap) * (len(self.widths) - 1)
 
     def pad(self, text: str, width: int, align: str) -> str:
-        if self.screen.width is not None:
-            text = shorten(text, width)
         if not self.layout.is_padded:
             return text
         if align == "left":
@@ -170,6 +208,8 @@ class Drawing:
     def header(self, titles: Iterable[str]) -> Iterator[str]:
         yield from self.rule(self.layout.over)
         aligns = (self.layout.header_align or align for align in self.aligns)
+        if self.screen.width is not None:
+            titles = map(shorten, titles, self.widths)
         cells = map(self.pad, titles, self.widths, aligns)
         yield self.line(cells, BOLD)
         yield from self.rule(self.layout.under)
@@ -204,11 +244,11 @@ class Drawing:
         else:
             yield from self.header([line[place] for place in self.shown])
 
-    def omitted(self) -> list[str]:
+    def omitted(self, titles: Sequence[str]) -> list[str]:
         """Return the line that names the columns for which there was no room."""
-        if not self.dropped:
+        if not titles:
             return []
-        names = ", ".join(" ".join(title.split()) for title in self.dropped if title)
+        names = ", ".join(" ".join(title.split()) for title in titles if title)
         indent = self.layout.start if self.layout.start.isspace() else ""
         lines = self.screen.wrap(f"{indent}(too narrow to show: {names})")
         return [self.screen.paint(line, DIM) for line in lines]
@@ -230,36 +270,105 @@ def rule_piece(rule: Rule, width: int) -> str:
     return rule.fill * (width + rule.added)
 
 
+@dataclass(frozen=True)
+class Measure:
+    """The widths that a column may have: with the room that its layout adds, and as wide as its
+    cells. `texts` are the cells of one whose texts may be cut, to `shortest` as long as there are
+    columns to leave out."""
+
+    padded: int
+    content: int
+    shortest: int
+    texts: Sequence[str] | None = None
+
+    @cached_property
+    def least(self) -> int:
+        """The least width in which no two texts read alike."""
+        if self.texts is None or self.content <= self.shortest:
+            return self.content
+        texts = set(self.texts)
+        widths = range(self.shortest, self.content)
+        apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
+        return next(apart, self.content)
+
+    @property
+    def last(self) -> int:
+        """The width of texts that are cut where nothing else is left to do."""
+        return self.content if self.texts is None else 1
+
+
+def measure_column(
+    column: Column[Any], width: int, cells: Sequence[str], align: str, layout: Layout
+) -> Measure:
+    """Return the widths of a column, the first of which is `width` or that of longer cells."""
+    longest = max([len(column.title) if layout.has_header else 0, *map(len, cells)])
+    may_cut = align == "left" if column.may_cut is None else column.may_cut
+    texts = () if layout.is_wrapped else cells  # what is wrapped stays whole
+    shortest = column.shortest
+    return Measure(max(width, longest), longest, shortest, texts if may_cut else None)
+
+
+class Fitted(NamedTuple):
+    """The places of the columns that are shown, the widths of all, and whether columns with values
+    were left out or texts cut further than to their shortest."""
+
+    shown: Sequence[int]
+    widths: Sequence[int]
+    is_crowded: bool
+
+
 def fit_columns(
-    columns: Sequence[Column[object]],
-    widths: Sequence[int],
-    can_cut: Sequence[bool],
+    columns: Sequence[Column[Any]],
+    measures: Sequence[Measure],
+    is_empty: Callable[[Column[Any]], bool],
     room: int,
     gap: int,
-) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the places of the columns for which there is room, and the widths of all.
+) -> Fitted:
+    """Return the columns for which there is room.
 
-    Text is shortened first, from the widest column down; where that is not enough, the columns of
-    the highest rank are left out, from the right.
+    Columns that have nothing or zero in every row go first. Then the room around cells goes, then
+    texts are shortened, from the widest column down; where that is not enough, the columns of the
+    highest rank are left out, from the right. Those of rank 0 stay, and so does the first.
     """
     shown = [*range(len(columns))]
+    empty: set[int] | None = None
+    is_crowded = False
     while True:
-        fitted, excess = [*widths], sum(widths[place] for place in shown)
-        excess += gap * (len(shown) - 1) - room
+        widths = [it.padded for it in measures]
+        excess = sum(widths[place] for place in shown) + gap * (len(shown) - 1) - room
         if excess <= 0:
-            return shown, fitted
-        droppable = [place for place in shown[1:] if columns[place].rank]
-        can_shrink = [place for place in shown if can_cut[place]]
-        while excess > 0 and can_shrink:
-            widest = max(can_shrink, key=lambda place: fitted[place])
-            least = columns[widest].shortest if droppable else 1
-            if fitted[widest] <= least:
-                break
-            fitted[widest] -= 1
-            excess -= 1
-        if excess <= 0 or not droppable:
-            return shown, fitted
-        shown.remove(max(droppable, key=lambda place: (columns[place].rank, place)))
+            return Fitted(shown, widths, is_crowded)
+        able = [place for place in shown[1:] if columns[place].rank]
+        if empty is None:
+            empty = {place for place in able if is_empty(columns[place])}
+        if without := empty.intersection(shown):
+            shown.remove(max(without, key=lambda place: (columns[place].rank, place)))
+            continue
+        excess = narrow_widths(widths, [it.content for it in measures], shown, excess)
+        if excess > 0:
+            excess = narrow_widths(widths, [it.least for it in measures], shown, excess)
+        if excess <= 0:
+            return Fitted(shown, widths, is_crowded)
+        is_crowded = True
+        if not able:
+            narrow_widths(widths, [it.last for it in measures], shown, excess)
+            return Fitted(shown, widths, is_crowded)
+        shown.remove(max(able, key=lambda place: (columns[place].rank, place)))
+
+
+def narrow_widths(
+    widths: list[int], least: Sequence[int], shown: Iterable[int], excess: int
+) -> int:
+    """Take `excess` from the widths, from the widest down, but none below its least; return what
+    is left of the excess."""
+    able = [place for place in shown if widths[place] > least[place]]
+    while excess > 0 and able:
+        widest = max(able, key=lambda place: widths[place])
+        widths[widest] -= 1
+        excess -= 1
+        if widths[widest] <= least[widest]:
+            able.remove(widest)
+    return excess
 
 
 def shorten(text: str, width: int) -> str:
@@ -270,6 +379,52 @@ def shorten(text: str, width: int) -> str:
         return text[:width]
     head = (width - len(CUT) + 1) // 2
     return text[:head] + CUT + text[len(text) - (width - len(CUT) - head) :]
+
+
+def shorten_all(
+    texts: Iterable[str], width: int, cut: Callable[[str, int], str] = shorten
+) -> list[str]:
+    """Return texts that are longer than `width` cut; of those that would read alike then, the
+    letters that they differ by stay, as far as there is room for some."""
+    whole = [*texts]
+    short = {text: cut(text, width) for text in whole if len(text) > width}
+    if not short:
+        return whole
+    short = {text: short.get(text, text) for text in whole}
+    for _ in range(MOST_ROUNDS):
+        groups: dict[str, list[str]] = {}
+        for text, seen in short.items():
+            groups.setdefault(seen, []).append(text)
+        alike = [group for group in groups.values() if len(group) > 1]
+        changed = {
+            text: cut_around(text, common_length(group), width) for group in alike for text in group
+        }
+        if changed.items() <= short.items():
+            break
+        short |= changed
+    return [short[text] for text in whole]
+
+
+def common_length(texts: Sequence[str]) -> int:
+    """Return how many letters all texts begin with."""
+    first, last = min(texts), max(texts)
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
+
+
+def cut_around(text: str, at: int, width: int) -> str:
+    """Return a text cut to its beginning, what stands from `at`, and its end."""
+    room = width - 2 * len(CUT)
+    if len(text) <= width or room < 4:
+        return shorten(text, width)
+    head, piece = room // 4, room // 2
+    tail = room - head - piece
+    start = max(at - 1, 0)
+    if start <= head + len(CUT):
+        return text[: width - len(CUT) - tail] + CUT + text[-tail:]
+    if start + piece + len(CUT) >= len(text) - tail:
+        return text[:head] + CUT + text[head + len(CUT) - width :]
+    return text[:head] + CUT + text[start : start + piece] + CUT + text[-tail:]
 
 
 def printable_text(text: str) -> str:

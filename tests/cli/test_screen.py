@@ -45,7 +45,8 @@ def test_a_reports_tables_are_no_wider_than_columns(
     assert main(["report", profile, "--style", style]) == 0
     narrow = capsys.readouterr().out
     assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 100
-    assert "(too narrow to show: " in narrow
+    if style != "nsys":  # whose columns have room to spare
+        assert "(too narrow to show: " in narrow
 
 
 @pytest.mark.parametrize("style", ["diff", "tensorboard", "html"])

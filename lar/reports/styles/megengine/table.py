@@ -91,6 +91,7 @@ def operators_table_of(
             Column("time_percent", lambda row: row.percent, format_ratio),
         ),
         align="point",
+        may_cut=False,
         rank=0,
     )
     cumulative = Column[Row](
@@ -106,6 +107,7 @@ def operators_table_of(
             ),
         ),
         align="point",
+        may_cut=False,
         rank=4,
     )
     info = Column[Row](
@@ -185,7 +187,8 @@ def runs_column(selected: Sequence[TimedRecord]) -> Column[Row]:
             ),
         ),
         align="point",
-        rank=3,
+        may_cut=False,
+        rank=0,
     )
 
 
@@ -212,6 +215,7 @@ SAVING = Column[Row](
     lambda row: "N/A" if row.record.saving is None else f"{row.record.saving:.3}",
     key="could_save_seconds",
     align="point",
+    may_cut=False,
     rank=1,
 )
 
@@ -229,6 +233,7 @@ def amount_column(
         lambda row: format_amount(amount(row), unit),
         key=key,
         align="point",
+        may_cut=False,
         rank=rank,
     )
 

@@ -39,8 +39,10 @@ class Metric(NamedTuple):
 
 METRIC_COLUMNS = (
     Column[Metric]("Metric Name", lambda it: it.name, rank=0),
-    Column[Metric]("Metric Unit", lambda it: it.unit, align="right"),
-    Column[Metric]("Metric Value", lambda it: it.value, lambda it: format_value(it), align="right"),
+    Column[Metric]("Metric Unit", lambda it: it.unit, align="right", rank=1),
+    Column[Metric](
+        "Metric Value", lambda it: it.value, lambda it: format_value(it), align="right", rank=0
+    ),
 )
 
 

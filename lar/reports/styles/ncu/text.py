@@ -20,6 +20,7 @@ from lar.reports.styles.ncu.metrics import (
     scale_time,
 )
 from lar.reports.styles.ncu.rows import Row, first_rows, section_of
+from lar.reports.text import CUT, shorten_all
 
 # How many rows are printed unless it is said; CSV and JSON have all.
 PRINTED_ROWS = 10
@@ -153,6 +154,8 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
 
         return text
 
+    names = shorten_all(map(name_of, rows), LONGEST_NAME, cut_end)
+    details = shorten_all((row.detail for row in rows), LONGEST_NAME, cut_end)
     disturbed = right("Disturbed", lambda it: str(it.row.disturbed or ""), 3)
     return Table(
         name="roofline",
@@ -160,22 +163,22 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
         layout=ROOFLINE,
         columns=(
             right("ID", lambda it: str(it.number), 0),
-            Column("Name", text=lambda it: shorten(name_of(it.row)), rank=0),
-            Column("Of", text=lambda it: shorten(it.row.detail)),
-            right("Calls", lambda it: str(it.row.work.calls), 6),
+            Column("Name", text=lambda it: names[it.number], rank=0),
+            Column("Of", text=lambda it: details[it.number], shortest=12),
+            right("Calls", lambda it: str(it.row.work.calls), 0),
             *((disturbed,) if any(row.disturbed for row in rows) else ()),
             right("Duration", duration, 0),
-            right("p90", of_times(lambda it: it.p90_ns), 7),
-            right("Mean", of_times(lambda it: it.average_ns), 8),
-            right("Min", of_times(lambda it: it.min_ns), 8),
-            right("Max", of_times(lambda it: it.max_ns), 7),
-            right("Total", of_times(lambda it: it.total_ns), 7),
+            right("p90", of_times(lambda it: it.p90_ns), 2),
+            right("Mean", of_times(lambda it: it.average_ns), 6),
+            right("Min", of_times(lambda it: it.min_ns), 6),
+            right("Max", of_times(lambda it: it.max_ns), 5),
+            right("Total", of_times(lambda it: it.total_ns), 3),
             right("Time%", lambda it: format_cell(it.row.share and 100 * it.row.share), 2),
-            right("GFLOP/s", lambda it: of_flops(it, giga(it.row.work.flops_per_second)), 3),
-            right("Compute%", lambda it: of_flops(it, it.row.work.compute_percent(peak)), 4),
-            right("GB/s", lambda it: of_bytes(it, giga(it.row.work.bytes_per_second)), 3),
-            right("Memory%", lambda it: of_bytes(it, it.row.work.memory_percent(peak)), 4),
-            right("FLOP/byte", lambda it: of_flops(it, it.row.work.intensity), 5),
+            right("GFLOP/s", lambda it: of_flops(it, giga(it.row.work.flops_per_second)), 7),
+            right("Compute%", lambda it: of_flops(it, it.row.work.compute_percent(peak)), 3),
+            right("GB/s", lambda it: of_bytes(it, giga(it.row.work.bytes_per_second)), 7),
+            right("Memory%", lambda it: of_bytes(it, it.row.work.memory_percent(peak)), 3),
+            right("FLOP/byte", lambda it: of_flops(it, it.row.work.intensity), 8),
             Column("Bound", text=lambda it: it.row.work.bound(peak) or "n/a", rank=3),
             right("Could save", saving, 1),
         ),
@@ -187,8 +190,8 @@ def name_of(row: Row) -> str:
     return f"range {row.name}" if row.kind == "range" else row.name
 
 
-def shorten(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 3] + "..."
+def cut_end(text: str, length: int) -> str:
+    return text[: length - len(CUT)] + CUT
 
 
 def format_cell(value: float | None, is_part: bool = False) -> str:

@@ -47,11 +47,15 @@ MEGABYTE = 1_000_000
 # nsys prints of them was not seen.
 UNITS = {"ns": (1, 1), "us": (1_000, 3), "ms": (1_000_000, 4), "s": (1_000_000_000, 5)}
 LAYOUT = Layout(start=" ", under=Rule(left=" "), header_align="middle")
-# The columns that are left out first on a narrow terminal; of the others, the last goes first.
+# The columns that are left out first on a narrow terminal, those of 0 never; of the others, the
+# last goes first. Figures of a part of the time are ranked by the end of their titles.
 RANKS = {
-    **{"StdDev": 6, "Med": 5, "Min": 4, "Max": 4, "PID": 8, "DevId": 7, "QCount": 6},
-    **{"Name": 0, "Range": 0, "Operation": 0, "Kernel Name": 0, "NVTX Range": 0},
+    **dict.fromkeys(("Num Calls", "Instances", "Count", "Range Instances", "Kern Inst"), 0),
+    **dict.fromkeys(("Total Time", "Total", "Med", "TMed", "Proj Med"), 0),
+    **dict.fromkeys(("Name", "Range", "Operation", "Kernel Name", "NVTX Range"), 0),
+    **{"P90": 2, "Disturbed": 2, "PID": 8, "DevId": 7, "QCount": 6},
 }
+RANKS_OF_ENDS = {"Med": 2, "Avg": 3, "Min": 4, "Max": 4, "StdDev": 6}
 
 # Integers, percentages and decimals (with one decimal), bytes, whole nanoseconds, and nanoseconds
 # with a fraction.
@@ -424,8 +428,14 @@ def column_of(heading: Heading, unit: str) -> Column[Any]:
         value,
         lambda row: format_value(value_of(row), kind, unit),
         align="left" if kind == "text" else "right",
-        rank=RANKS.get(heading.title, 1),
+        rank=rank_of(heading.title),
     )
+
+
+def rank_of(title: str) -> int:
+    """Return which columns are left out before one."""
+    ends = (rank for end, rank in RANKS_OF_ENDS.items() if title.endswith(end))
+    return RANKS.get(title, next(ends, 1))
 
 
 def format_value(value: str | int | float | None, kind: Kind, unit: str) -> str:

@@ -34,8 +34,11 @@ from lar.reports.styles.nsys.groups import (
 NAME_WIDTH = 80
 NAME_LIMIT = 333
 LAYOUT = Layout(under=Rule(longest=116))
-# The columns that are left out first on a narrow terminal.
-RANKS = {"Minimum": 4, "Maximum": 4, "Average": 3}
+# The columns that are left out first on a narrow terminal, those of 0 never.
+RANKS = {
+    **dict.fromkeys(("Calls", "Instances", "Operations", "Total Time", "Total", "Median"), 0),
+    **{"Time(%)": 1, "P90": 2, "Disturbed": 2, "Average": 3, "Minimum": 4, "Maximum": 4},
+}
 
 
 class Section(NamedTuple):
@@ -205,7 +208,7 @@ def number_column(
         width=width,
         is_fixed=True,
         in_text=in_text,
-        rank=RANKS.get(title, 1),
+        rank=RANKS[title],
     )
 
 

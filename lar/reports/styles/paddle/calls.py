@@ -90,7 +90,11 @@ def copy_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the table of copies, in the order first seen."""
     rows = rows_of_calls(run, copies_of(run))[: settings.top]
     return time_section(
-        "memory_manipulation", "Memory Manipulation Summary", [("", rows)], settings
+        "memory_manipulation",
+        "Memory Manipulation Summary",
+        [("", rows)],
+        settings,
+        run.profile.on_device,
     )
 
 
@@ -115,7 +119,10 @@ def range_section(run: TimedRun, settings: Settings) -> list[Section]:
         rows = sort_by_time(rows, key, lambda row: row)[: settings.top]
         title = MERGED if thread is None else thread_title(run.profile, thread)
         blocks.append((title, rows))
-    return time_section("userdefined", "UserDefined Summary", blocks, settings, closed=False)
+    return time_section(
+        *("userdefined", "UserDefined Summary", blocks, settings, run.profile.on_device),
+        closed=False,
+    )
 
 
 def without_ratio(row: TimeRow) -> TimeRow:
@@ -127,6 +134,7 @@ def time_section(
     title: str,
     blocks: Sequence[tuple[str, Sequence[TimeRow]]],
     settings: Settings,
+    on_device: bool,
     *,
     closed: bool = True,
 ) -> list[Section]:
@@ -141,7 +149,7 @@ def time_section(
             *((THREAD,) if blocks[0][0] else ()),
             name_column(0),
             CALLS,
-            *both_times(settings.unit),
+            *both_times(settings.unit, on_device=on_device),
         ),
         rows=found,
         layout=LAYOUT if closed else OPEN,
@@ -177,7 +185,7 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
                 columns=(
                     name_column(NAME_WIDTH, lambda row: format_kernel(row.name)),
                     CALLS,
-                    both_times(unit)[on_device],
+                    both_times(unit, on_device=on_device)[on_device],
                     median_columns(run.profile, unit)[on_device],
                     disturbed_column(rows, is_recorded=is_recorded(run.profile)),
                 ),

@@ -102,15 +102,23 @@ def name_column(width: int, text: Callable[[TimeRow], str] | None = None) -> Col
 
 
 CALLS = Column[TimeRow](
-    "Calls", lambda row: row.calls, lambda row: format_count(row.calls), width=CALLS_WIDTH
+    *("Calls", lambda row: row.calls, lambda row: format_count(row.calls)),
+    width=CALLS_WIDTH,
+    may_cut=False,
+    rank=0,
 )
 THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
 def times_column(
-    side: Literal["CPU", "GPU"], unit: str, times_of_row: Callable[[TimeRow], Times | None]
+    side: Literal["CPU", "GPU"],
+    unit: str,
+    times_of_row: Callable[[TimeRow], Times | None],
+    *,
+    is_main: bool,
 ) -> Column[TimeRow]:
-    """Return the column of times: one cell of five parts, which are columns of records."""
+    """Return the column of times: one cell of five parts, which are columns of records. That of
+    the host or of the device, whichever computes, `is_main`: it stays on a narrow screen."""
 
     def part(place: int) -> Column[TimeRow]:
         def value(row: TimeRow) -> float | None:
@@ -129,21 +137,25 @@ def times_column(
             unit,
         )
 
-    return Column(
+    parts = tuple(map(part, range(len(PARTS) + 1)))
+    whole = Column(
         f"{side} Total / Avg / Max / Min / Ratio(%)",
-        parts=tuple(map(part, range(len(PARTS) + 1))),
+        parts=parts,
         joint=" / ",
         width=TIMES_WIDTH,
-        shortest=TIMES_WIDTH,
-        rank=6 if side == "CPU" else 5,
+        may_cut=False,
+        rank=0 if is_main else 6,
     )
+    without_extremes = (parts[0], parts[1], parts[4])
+    title = f"{side} Total / Avg / Ratio(%)"
+    return replace(whole, narrow=replace(whole, title=title, parts=without_extremes, width=0))
 
 
-def both_times(unit: str) -> tuple[Column[TimeRow], Column[TimeRow]]:
+def both_times(unit: str, *, on_device: bool) -> tuple[Column[TimeRow], Column[TimeRow]]:
     """Return the columns of the host's times and of the device's."""
     return (
-        times_column("CPU", unit, lambda row: row.cpu),
-        times_column("GPU", unit, lambda row: row.gpu),
+        times_column("CPU", unit, lambda row: row.cpu, is_main=not on_device),
+        times_column("GPU", unit, lambda row: row.gpu, is_main=on_device),
     )
 
 
@@ -172,9 +184,9 @@ def median_column(
         parts=(part("Median", lambda it: it.median_ns), part("P90", lambda it: it.p90_ns)),
         joint=" / ",
         width=18,
-        shortest=18,
+        may_cut=False,
         in_text=in_text,
-        rank=4,
+        rank=0,
     )
 
 
@@ -185,6 +197,7 @@ def disturbed_column(rows: Sequence[TimeRow], *, is_recorded: bool) -> Column[Ti
         lambda row: row.disturbed if is_recorded else None,
         lambda row: str(row.disturbed or ""),
         width=9,
+        may_cut=False,
         in_text=any(row.disturbed for row in rows),
         rank=3,
     )

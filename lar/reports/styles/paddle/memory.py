@@ -43,18 +43,31 @@ class MemoryUse:
 Row = tuple[str, MemoryUse]
 
 
-def size_column(title: str, size: Callable[[MemoryUse], int]) -> Column[Row]:
-    return Column(title, lambda row: size(row[1]), key=f"{title} (bytes)", width=15, is_fixed=True)
+def number_column(
+    title: str, value: Callable[[MemoryUse], int], rank: int, key: str = ""
+) -> Column[Row]:
+    return Column(
+        *(title, lambda row: value(row[1])),
+        key=key,
+        width=15,
+        is_fixed=True,
+        may_cut=False,
+        rank=rank,
+    )
+
+
+def size_column(title: str, size: Callable[[MemoryUse], int], rank: int) -> Column[Row]:
+    return number_column(title, size, rank, f"{title} (bytes)")
 
 
 COLUMNS: tuple[Column[Row], ...] = (
     Column("Name", itemgetter(0), width=50, is_fixed=True, rank=0),
-    Column("Type", lambda row: "Allocated", width=12, is_fixed=True),
-    Column("Allocation Count", lambda row: row[1].taken_count, width=15, is_fixed=True),
-    Column("Free Count", lambda row: row[1].freed_count, width=15, is_fixed=True),
-    size_column("Allocation Size", lambda use: use.taken_bytes),
-    size_column("Free Size", lambda use: use.freed_bytes),
-    size_column("Increased Size", lambda use: use.increase),
+    Column("Type", lambda row: "Allocated", width=12, is_fixed=True, may_cut=False),
+    number_column("Allocation Count", lambda use: use.taken_count, 0),
+    number_column("Free Count", lambda use: use.freed_count, 4),
+    size_column("Allocation Size", lambda use: use.taken_bytes, 2),
+    size_column("Free Size", lambda use: use.freed_bytes, 3),
+    size_column("Increased Size", lambda use: use.increase, 0),
 )
 
 

@@ -53,7 +53,7 @@ MERGED = "All threads merged"
 NAME_WIDTH = 52
 SAVES = "Could Save is of one iteration, with the operators of a row at their roofs."
 FLOPS = Column[TimeRow](
-    "FLOPs", lambda row: row.flops, lambda row: format_count(row.flops), width=10
+    *("FLOPs", lambda row: row.flops, lambda row: format_count(row.flops)), width=10, may_cut=False
 )
 
 
@@ -145,7 +145,7 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
             Column("Level", lambda row: row.level, in_text=False),
             name_column(NAME_WIDTH, lambda row: truncate_name(row.name, row.level, NAME_WIDTH)),
             CALLS,
-            *both_times(unit),
+            *both_times(unit, on_device=run.profile.on_device),
             FLOPS,
             saving_column(unit, in_text=shows_savings),
             *median_columns(run.profile, unit),
@@ -176,7 +176,9 @@ def saving_column(unit: str, *, in_text: bool) -> Column[TimeRow]:
         lambda row: format_time(row.saving_ns, unit),
         unit,
         width=10,
+        may_cut=False,
         in_text=in_text,
+        rank=1,
     )
 
 

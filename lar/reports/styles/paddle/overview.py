@@ -166,7 +166,7 @@ def model_section(run: TimedRun, settings: Settings) -> list[Section]:
         columns=(
             name_column(NAME_WIDTH, lambda row: "  " * row.level + row.name),
             CALLS,
-            *both_times(unit),
+            *both_times(unit, on_device=run.profile.on_device),
         ),
         rows=tuple(rows),
         notes=MODEL_NOTES,
@@ -203,6 +203,8 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
                         lambda row: "-" if row[1] is None else f"{row[1]:.2f}",
                         width=20,
                         is_fixed=True,
+                        may_cut=False,
+                        rank=0,
                     ),
                 ),
                 rows=tuple(rows),
@@ -262,7 +264,7 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             width=25,
             is_fixed=True,
         ),
-        Column("Calls", lambda row: row.calls, width=25, is_fixed=True),
+        Column("Calls", lambda row: row.calls, width=25, is_fixed=True, may_cut=False, rank=0),
         Column(
             "CPU Time",
             lambda row: row.time_ns / UNITS_NS[unit],
@@ -270,6 +272,8 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             key=f"Time ({unit})",
             width=25,
             is_fixed=True,
+            may_cut=False,
+            rank=0,
         ),
         Column(
             "Ratio (%)",
@@ -277,6 +281,8 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
             lambda row: format_ratio(row.time_ns / step_ns),
             width=25,
             is_fixed=True,
+            may_cut=False,
+            rank=1,
         ),
     )
 

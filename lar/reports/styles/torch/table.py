@@ -226,7 +226,7 @@ def table_of(
         share_column(
             "Self CPU %", lambda row: counted(row, row.self_cpu_ns, totals), totals.self_cpu_ns
         ),
-        time_column("Self CPU", lambda row: row.self_cpu_ns, unit),
+        time_column("Self CPU", lambda row: row.self_cpu_ns, unit, 2 if device else 0),
         share_column(
             "CPU total %", lambda row: counted(row, row.cpu_ns, totals), totals.self_cpu_ns
         ),
@@ -234,7 +234,7 @@ def table_of(
         time_column("CPU time avg", lambda row: row.average_cpu_ns, unit),
     ]
     times = [
-        time_column(f"Self {device}", lambda row: row.self_device_ns, unit),
+        time_column(f"Self {device}", lambda row: row.self_device_ns, unit, 0),
         share_column(f"Self {device} %", lambda row: row.self_device_ns, totals.device_ns),
         time_column(f"{device} total", lambda row: row.device_ns, unit),
         time_column(f"{device} time avg", lambda row: row.average_device_ns, unit),
@@ -247,15 +247,15 @@ def table_of(
         memory_column(f"{device} Mem", lambda row: row.device_memory_bytes),
         memory_column(f"Self {device} Mem", lambda row: row.self_device_memory_bytes),
     ]
-    calls = plain_column("# of Calls", lambda row: row.count)
+    calls = plain_column("# of Calls", lambda row: row.count, rank=0)
     shapes = shapes_columns(rows)
     flops = flops_column(rows)
-    saving = time_column("Could save", lambda row: row.saving_ns, unit)
+    saving = time_column("Could save", lambda row: row.saving_ns, unit, 1)
     # torch has no such columns; where it has those of a device the table is wide enough.
     spread = spread_columns("CPU time", lambda row: row.cpu, unit)
     device_spread = spread_columns(f"{device} time", lambda row: row.device, unit)
     disturbed = plain_column(
-        "Disturbed", lambda row: row.disturbed, lambda row: str(row.disturbed or "")
+        "Disturbed", lambda row: row.disturbed, lambda row: str(row.disturbed or ""), rank=2
     )
     # That a device's rows take no memory says nothing.
     known = [row for row in rows if row.kind != "kernel"]
@@ -307,10 +307,17 @@ def plain_column(
     key: str = "",
     width: int = WIDTH,
     rank: int = 5,
+    may_cut: bool = False,
 ) -> KeyColumn:
     """Return a column of torch's width."""
     return KeyColumn(
-        title, value, text, key=key, align="right", width=width, is_fixed=True, rank=rank
+        *(title, value, text),
+        key=key,
+        align="right",
+        width=width,
+        is_fixed=True,
+        rank=rank,
+        may_cut=may_cut,
     )
 
 
@@ -321,18 +328,18 @@ def name_column(rows: Sequence[KeyAverage]) -> KeyColumn:
 
     longest = max((len(row.name) for row in rows), default=0)
     width = min(longest + 4, NAME_WIDTH)
-    return plain_column("Name", lambda row: row.name, cell, width=width, rank=0)
+    return plain_column("Name", lambda row: row.name, cell, width=width, rank=0, may_cut=True)
 
 
 def time_column(
-    title: str, time_ns: Callable[[KeyAverage], float | None], unit: str | None
+    title: str, time_ns: Callable[[KeyAverage], float | None], unit: str | None, rank: int = 4
 ) -> KeyColumn:
     return plain_column(
         title,
         lambda row: in_unit(time_ns(row), unit or "us"),
         lambda row: format_time(time_ns(row), unit),
         f"{title} ({unit or 'us'})",
-        rank=2 if title.startswith("Self") else 4,
+        rank=rank,
     )
 
 
@@ -341,18 +348,18 @@ def spread_columns(
 ) -> tuple[KeyColumn, ...]:
     """Return the columns of what single calls took, beside their average."""
 
-    def column(name: str, figure: Callable[[Totals], float | None]) -> KeyColumn:
+    def column(name: str, figure: Callable[[Totals], float | None], rank: int) -> KeyColumn:
         def time_ns(row: KeyAverage) -> float | None:
             own = times(row)
             return None if own is None else figure(own)
 
-        return time_column(f"{title} {name}", time_ns, unit)
+        return time_column(f"{title} {name}", time_ns, unit, rank)
 
     return (
-        column("med", lambda own: own.median_ns),
-        column("p90", lambda own: own.p90_ns),
-        column("min", lambda own: own.min_ns),
-        column("max", lambda own: own.max_ns),
+        column("med", lambda own: own.median_ns, 0),
+        column("p90", lambda own: own.p90_ns, 2),
+        column("min", lambda own: own.min_ns, 5),
+        column("max", lambda own: own.max_ns, 5),
     )
 
 
@@ -372,8 +379,12 @@ def memory_column(title: str, size: Callable[[KeyAverage], int | None]) -> KeyCo
 def shapes_columns(rows: Sequence[KeyAverage]) -> list[KeyColumn]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
+    # Rows differ by nothing else where they have shapes.
     shapes = plain_column(
-        "Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width], width=width
+        *("Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width]),
+        width=width,
+        rank=0,
+        may_cut=True,
     )
     return [shapes] if longest else []
 

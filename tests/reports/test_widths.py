@@ -1,0 +1,146 @@
+"""Reports as wide as a terminal: which columns go, which stay, and that rows stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from lar.records.profile import Profile, StepNoise
+from lar.reports.model import AnyTable
+from lar.reports.report import Report
+from lar.reports.styles import STYLES
+from lar.reports.text import CUT, Drawing, Screen, draw, shorten_all
+from tests.profiles.layers import profile_of_layers
+
+WIDTHS = (80, 100, 120, 150)
+# Of each style the options, and what its table of operators has on any screen: how often operators
+# were called, their median, and the time that the style shows.
+STYLES_AND_TITLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "megengine": ({"top": 9}, ("device self time", "runs", "operator info")),
+    "paddle": ({"group_by": "name"}, ("Calls", "CPU Total / Avg", "CPU Median / P90")),
+    "torch": ({"group_by": "instance"}, ("Name", "# of Calls", "Self CPU", "CPU time med")),
+    "nsys": ({}, ("Instances", "Total Time", "Median", "Name")),
+    "ncu": ({"group_by": "kernel"}, ("Calls", "Duration", "Name")),
+    "diff": ({}, ("Operator", "Delta", "Noise")),
+}
+ALIKE = "CONVOLUTION_FORWARD_{}_OF_A_SIZE_THAT_FITS:X86_FALLBACK:LARGE_GROUP"
+
+
+def make_profile(seed: int) -> Profile:
+    """Names and algorithms that begin and end alike, in a run of which one iteration waited."""
+    made = profile_of_layers(layers=4, iterations=10, seed=seed)
+    operators = tuple(
+        msgspec.structs.replace(
+            each,
+            name=f"net.stage{place}.{each.type.lower()}.with_bias_and_activation",
+            algorithm=each.algorithm and ALIKE.format("DIRECT" if place % 8 else "IM2COL"),
+        )
+        for place, each in enumerate(made.operators)
+    )
+    noise = tuple(StepNoise(n, 400_000, ("queue delay",) * (n == 3)) for n in range(10))
+    facts = msgspec.structs.replace(made.facts, noise=noise)
+    return replace(made, operators=operators, facts=facts)
+
+
+PROFILE, BASELINE = make_profile(1), make_profile(2)
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    return {
+        style: STYLES[style].build(PROFILE, options, *([BASELINE] if style == "diff" else []))
+        for style, (options, _) in STYLES_AND_TITLES.items()
+    }
+
+
+def tables_of(report: Report) -> list[AnyTable]:
+    return [part for part in report.body if not isinstance(part, str)]
+
+
+def drawings_of(report: Report, width: int) -> Iterator[tuple[AnyTable, Drawing]]:
+    for table in tables_of(report):
+        yield table, draw(table, table.text_columns, Screen(width))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("style", STYLES_AND_TITLES)
+def test_what_matters_has_room_on_every_screen(
+    reports: dict[str, Report], style: str, width: int
+) -> None:
+    lines = reports[style].lines_for(Screen(width))
+    assert max(map(len, lines)) <= width
+    titles = STYLES_AND_TITLES[style][1]
+    assert any(all(title in line for title in titles) for line in lines)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("style", STYLES_AND_TITLES)
+def test_rows_that_differ_stay_apart(reports: dict[str, Report], style: str, width: int) -> None:
+    for table, drawing in drawings_of(reports[style], width):
+        for shown, place in enumerate(drawing.shown):
+            whole = {drawing.given[place].cell(row) for row in table.rows}
+            seen = {"\n".join(line[shown] for line in row) for row in drawing.rows}
+            if drawing.given[place].may_cut is not False:
+                assert len(seen) == len(whole), (table.name, drawing.given[place].title)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("style", STYLES_AND_TITLES)
+def test_columns_of_nothing_go_first(reports: dict[str, Report], style: str, width: int) -> None:
+    for table, drawing in drawings_of(reports[style], width):
+        columns = table.text_columns
+        empty = {at for at, it in enumerate(columns) if all(map(it.is_empty, table.rows))}
+        gone = {*range(len(columns))} - {*drawing.shown}
+        if gone - empty:
+            assert all(columns[at].rank == 0 for at in empty - gone - {0})
+        assert all(columns[at].rank for at in gone)
+
+
+@pytest.mark.parametrize("style", STYLES_AND_TITLES)
+def test_a_wide_screen_has_what_paper_has(style: str) -> None:
+    others = [BASELINE] if style == "diff" else []
+    options = STYLES_AND_TITLES[style][0]
+    if style == "paddle":  # its table of memory has a heading that is wider than its column
+        options |= {"view": ["model", "operator", "kernel", "userdefined"]}
+    report = STYLES[style].build(PROFILE, options, *others)
+    paper = [line.rstrip() for line in report.text.splitlines()]
+    assert report.lines_for(Screen(4000)) == paper
+
+
+def test_a_screen_of_150_columns_has_the_figures_of_operators(reports: dict[str, Report]) -> None:
+    texts = {style: reports[style].text_for(Screen(150)) for style in reports}
+    paddle = texts["paddle"].partition("Operator Summary")[2].partition("Note:")[0]
+    assert "CPU Total / Avg / Max / Min" in paddle.partition("too narrow")[0]
+    assert "GPU Total" not in paddle.partition("(too narrow")[0]
+    assert "(too narrow to show: GPU Total / Avg" in paddle
+    roofline = texts["ncu"].partition("(too narrow")[0]
+    assert all(title in roofline for title in ("p90", "Total", "Could save"))
+    assert "# of Calls" in texts["torch"].partition("(too narrow")[0]
+
+
+def test_cells_of_several_figures_lose_some_before_columns_go(reports: dict[str, Report]) -> None:
+    narrow = reports["paddle"].text_for(Screen(80))
+    assert "CPU Total / Avg / Ratio(%)" in narrow
+    assert "CPU Max, CPU Min" in " ".join(narrow.split())
+
+
+@pytest.mark.parametrize("width", [18, 21, 30])
+def test_the_letters_that_names_differ_by_stay(width: int) -> None:
+    names = [ALIKE.format(kind) for kind in ("DIRECT", "DIRECT_2", "IM2COL", "WINOGRAD")]
+    names += [f"{'layer.' * 9}{n}" for n in range(11)] + ["short", f"x{'layer.' * 9}1"]
+    short = shorten_all(names, width)
+    assert max(map(len, short)) <= width
+    assert len({*short}) == len(names)
+    assert short[-2] == "short"
+    # A name that no other resembles loses its middle alone.
+    assert short[-1].count(CUT) == 1
+
+
+def test_names_that_are_cut_at_their_ends_stay_apart() -> None:
+    (table,) = (it for it in tables_of(STYLES["ncu"].build(PROFILE, {})) if it.name == "roofline")
+    names = [table.text_columns[1].cell(row) for row in table.rows]
+    assert len({*names}) == len(names)
