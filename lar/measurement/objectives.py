@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lar.measurement.differences import compare_pairs, share_at, trimmed_mean
+from lar.measurement.differences import share_at, trimmed_mean
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.measurement.turns import (
     Ratios,
     centre_of_turn,
+    compare_turns,
     kept_of,
     log_ratios_of,
-    signs_agree,
 )
 from lar.records.bench import Turn
 from lar.records.run import Samples
@@ -150,15 +150,11 @@ def compare_ratios(
     Where they differ so much that their mean shows nothing, as on a machine that is not quiet, the
     order of many of them still may.
     """
-    found = compare_pairs(ratios.rounds, comparisons=comparisons, alpha=alpha)
-    if found is None:
-        return None
+    found = compare_turns(ratios, comparisons=comparisons, alpha=alpha)
+    if found is None or (found.interval and found.verdict != "no difference shown"):
+        return found
     centres = sorted(trimmed_mean(each) for each in ratios.rounds if each)
     spent = alpha * share_at(len(centres))[1] / comparisons
-    if found.interval is not None and found.verdict != "no difference shown":
-        if signs_agree(ratios, spent):
-            return found
-        return replace(found, verdict="no difference shown")
     interval = interval_of_order(centres, spent * PART_OF_ORDER)
     if interval is None or interval.low <= 1 <= interval.high:
         return found

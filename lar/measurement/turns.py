@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol
 
+from lar.measurement.differences import compare_pairs
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
 from lar.records.run import Samples
+from lar.records.summary import Difference
 
 # The columns of samples that are kept of each turn. A slow core slows down neighbouring turns alike
 # and does not change their ratio, so that the probe is not needed.
@@ -18,15 +21,21 @@ KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled")
 # A round with fewer ratios of undisturbed turns says nothing about them.
 FEWEST_CALM = 2
 
+# Of several threads the wait of the one that waited longest is known. Where they wait for each
+# other, and in turn for a CPU, more is lost: so many times as much is taken for it.
+LOST_PER_WAIT = 2
+
 
 class Ratios(NamedTuple):
     """The logarithms of a variant's times over the baseline's, of neighbouring turns of each round.
 
-    `are_calm` says that they are of undisturbed iterations alone.
+    `are_calm` says that they are of undisturbed iterations alone. `least` are the same nearer to 0,
+    without all that the slower one may have lost to other work.
     """
 
     rounds: list[list[float]]
     are_calm: bool
+    least: Sequence[list[float]] = ()
 
 
 class Score(Protocol):
@@ -56,25 +65,65 @@ def log_ratios_of(
     most rounds are such: then they are of all iterations.
     """
     calm, every = (pair_turns(baseline, variant, score, are_calm=it) for it in (True, False))
-    calm = [ratios for ratios in calm if len(ratios) >= FEWEST_CALM]
+    calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
     are_calm = 2 * len(calm) >= len(every)
-    return Ratios([*filter(None, calm if are_calm else every)], are_calm)
+    rounds = [*filter(None, calm if are_calm else every)]
+    return Ratios(
+        [[ratio for ratio, _ in pairs] for pairs in rounds],
+        are_calm,
+        [[least for _, least in pairs] for pairs in rounds],
+    )
 
 
 def pair_turns(
     baseline: Sequence[Turn], variant: Sequence[Turn], score: Score, *, are_calm: bool
-) -> list[list[float]]:
-    """Return the logarithms of the ratios of neighbouring turns, for each round."""
-    theirs = {(turn.round, turn.cycle): score(turn, is_calm=are_calm) for turn in baseline}
-    rounds: dict[int, list[float]] = {}
+) -> list[list[tuple[float, float]]]:
+    """Return the logarithms of the ratios of neighbouring turns, for each round, each with the
+    least that it may be."""
+    theirs = {(turn.round, turn.cycle): turn for turn in baseline}
+    rounds: dict[int, list[tuple[float, float]]] = {}
     for turn in variant:
-        if (turn.round, turn.cycle) in theirs:
-            ratios = rounds.setdefault(turn.round, [])
-            other = theirs[turn.round, turn.cycle]
-            own = score(turn, is_calm=are_calm)
-            if own and other:
-                ratios.append(math.log(own / other))
+        other = theirs.get((turn.round, turn.cycle))
+        if other is not None:
+            pairs = rounds.setdefault(turn.round, [])
+            own, its = (score(each, is_calm=are_calm) for each in (turn, other))
+            if own and its:
+                ratio = math.log(own / its)
+                part = part_not_lost(turn if ratio > 0 else other)
+                least = ratio - math.copysign(math.log(1 / part), ratio) if part else 0.0
+                pairs.append((ratio, least))
     return list(rounds.values())
+
+
+def part_not_lost(turn: Turn) -> float:
+    """Return the part of the time of a turn's iterations that other work surely did not take."""
+    samples = turn.samples
+    delays, steal, throttled = (
+        math.fsum(each or 0.0 for each in column)
+        for column in (samples.queue_delay, samples.steal, samples.throttled)
+    )
+    lost = LOST_PER_WAIT * delays + steal + throttled
+    return max(0.0, 1 - lost / math.fsum(samples.end_to_end))
+
+
+def compare_turns(
+    ratios: Ratios, *, comparisons: int = 1, alpha: float = 0.05
+) -> Difference | None:
+    """Return what the ratios of neighbouring turns show; None with fewer than two rounds.
+
+    Of disturbed times, a difference is shown if so many rounds have its sign that it is not by
+    chance, or if what the slower one may have lost to other work does not explain it. Threads of
+    the faster one that wait for each other's CPUs hide nothing.
+    """
+    found = compare_pairs(ratios.rounds, comparisons=comparisons, alpha=alpha)
+    if found is None or found.interval is None or found.verdict == "no difference shown":
+        return found
+    if signs_agree(ratios, 1 - found.interval.confidence):
+        return found
+    least = compare_pairs(ratios.least, comparisons=comparisons, alpha=alpha)
+    if least is not None and least.verdict == found.verdict:
+        return found
+    return replace(found, verdict="no difference shown")
 
 
 def signs_agree(ratios: Ratios, alpha: float) -> bool:

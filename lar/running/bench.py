@@ -16,10 +16,10 @@ from lar import __version__
 from lar.comparison.outputs import read_outputs
 from lar.errors import LarError, UsageError, nearest
 from lar.files.work_folders import work_folder
-from lar.measurement.differences import alpha_of_look, compare_pairs
+from lar.measurement.differences import alpha_of_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
-from lar.measurement.turns import join_turns, log_ratios_of, signs_agree
+from lar.measurement.turns import compare_turns, join_turns, log_ratios_of
 from lar.options.table import BY_KEY
 from lar.options.variants import BENCH_KEYS
 from lar.records.bench import BenchResult, Stop, VariantResult
@@ -370,12 +370,7 @@ class Campaign:
         ratios = log_ratios_of(base.turns, entry.turns)
         if len(ratios.rounds) < FEWEST_ROUNDS:
             return None
-        found = compare_pairs(ratios.rounds, comparisons=max(1, self.comparisons))
-        if found is None or found.interval is None:
-            return found
-        if signs_agree(ratios, 1 - found.interval.confidence):
-            return found
-        return replace(found, verdict="no difference shown")
+        return compare_turns(ratios, comparisons=max(1, self.comparisons))
 
     def show(self) -> None:
         """Report how far it has come."""

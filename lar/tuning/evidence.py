@@ -162,13 +162,15 @@ class Evidence:
     ) -> Ratios:
         """Return the ratios of the second's objective over the first's in the trials with both."""
         rounds: list[list[float]] = []
+        least: list[list[float]] = []
         calm = 0
         for trial in self.trials:
             if trial.kind in kinds:
                 found = ratios_in(self.request.objective, Same(trial), first, second)
                 rounds += found.rounds
+                least += found.least
                 calm += found.are_calm * len(found.rounds)
-        return Ratios(rounds, are_calm=2 * calm >= len(rounds))
+        return Ratios(rounds, 2 * calm >= len(rounds), least)
 
 
 @lru_cache(maxsize=1 << 14)

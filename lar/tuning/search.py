@@ -244,14 +244,15 @@ class Survey:
     def screen_promising(self) -> Step | None:
         """Return a trial of the candidates that may be the best. If it is full of those with the
         choice that the best owes most to, some make room for others: what was measured of single
-        choices may have been bad luck."""
+        choices may have been bad luck, and choices that help most alone may help little together.
+        These follow the first, for what stands behind may be cut off for lack of time."""
         near = self.near_best()
         picked = self.most_promising(near, self.room, LEAST_CHANCE)
         main = self.main_choice
         if len(picked) == self.room and all(main in each.choices for each in picked):
             others = [each for each in near if main not in each.choices and len(each.choices) > 1]
             apart = self.most_promising(others, ROOM_APART, LEAST_CHANCE_APART)
-            picked[self.room - len(apart) :] = apart
+            picked = [picked[0], *apart, *picked[1 : self.room - len(apart)]]
         return self.screen(picked) if picked else None
 
     @property
