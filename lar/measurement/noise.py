@@ -9,12 +9,13 @@ process), which is exact where schedstat's first field lags by up to a tick.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lar.measurement.machine_noise import (
@@ -47,7 +48,8 @@ PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 class Reading(NamedTuple):
     """The times since the last reading, in seconds.
 
-    `queue_delay` is that of the thread which stood longest ready without a CPU, `busiest_thread`
+    `queue_delay` is that of the thread which stood longest ready without a CPU that other work may
+    have held: threads of one process wait for each other too, and that is its own. `busiest_thread`
     the CPU time of the one that computed most, `window` the time in which it did and `waited` how
     long of that it stood ready without a CPU. `waited_before` is the part of a wait that lies
     before the last reading. `cpu` is the CPU time of all threads; `steal`, `throttled`, `frequency`
@@ -100,6 +102,15 @@ def time_probe() -> float:
     return time.perf_counter() - began
 
 
+def usable_cores(tasks: Iterable[str]) -> int:
+    """Return how many CPUs these threads may use, of all of them together."""
+    cores: set[int] = set()
+    for task in tasks:
+        with contextlib.suppress(OSError):  # the thread has ended
+            cores |= os.sched_getaffinity(int(task))
+    return len(cores)
+
+
 def read_source(source: OpenSource | None, ends: bool) -> float:
     return math.nan if source is None else source.read(ends=ends)
 
@@ -142,6 +153,8 @@ class ThreadMeter:
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
+        self._cores = 0
+        self._left_before = self._window_before = math.inf
 
     @classmethod
     def open(
@@ -168,8 +181,10 @@ class ThreadMeter:
             self._own = str(threading.get_native_id())
             if not self._given:
                 self._tasks = os.listdir(TASKS)
+                self._cores = usable_cores(self._tasks)
         probe = time_probe()
-        longest, busiest, window, waited, before, cpu = 0, -1, 0, 0, 0, 0
+        longest, busiest, window, waited, before, cpu, widest = 0, -1, 0, 0, 0, 0, 0
+        last_read = self._last_read
         for task in self._tasks:
             began = time.monotonic_ns()
             try:
@@ -187,14 +202,23 @@ class ThreadMeter:
             longest = max(longest, delay)
             before = max(before, delay_in_all - delay)
             cpu += computed
+            widest = max(widest, passed)
             if computed > busiest:
                 busiest, window, waited = computed, passed, max(delay, 0)
             thread.delay, thread.cpu = delay_so_far, cpu_so_far
-            thread.began = self._last_read = began
+            thread.began = last_read = began
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
+        self._last_read = last_read
         machine = self._machine.read(ends=ends) if seldom and self._machine else NOTHING
         self.leave_out_own()
+        if not self._given:
+            # What the CPUs had left for others: a longer wait was for threads of this process.
+            left = max(0, self._cores * widest - cpu)
+            longest = min(longest, left)
+            if self._left_before < min(before, self._window_before):
+                before = int(self._left_before)
+            self._left_before, self._window_before = left, widest
         return Reading(
             longest * 1e-9,
             busiest * 1e-9,

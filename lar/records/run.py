@@ -357,7 +357,8 @@ class Samples:
         end_to_end: from the dispatch to the end of the wait.
         host: to the return of the dispatch.
         device: the device's own time.
-        queue_delay: the longest that a thread of the process stood ready without a CPU.
+        queue_delay: the longest that a thread of the process stood ready without a CPU that
+            other work may have held.
         began: when the dispatch began, since that of the first timed iteration of all runners.
         cpu: the CPU time of all threads of the process; with several runners, of the runner's own.
         busiest_thread: the CPU time of the thread that computed most.

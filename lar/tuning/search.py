@@ -49,6 +49,8 @@ BEAM = 12
 # must be to win.
 ROOM_APART = 2
 LEAST_CHANCE_APART = 0.01
+# The room for those that differ from the best in one of its choices.
+ROOM_BESIDE_BEST = 3
 # Of the candidates that are thought of in the space `full` beside those, so many at a time.
 MOST_OTHERS = 300
 # What a choice must gain to be worth a longer command line, in margins.
@@ -253,7 +255,22 @@ class Survey:
             others = [each for each in near if main not in each.choices and len(each.choices) > 1]
             apart = self.most_promising(others, ROOM_APART, LEAST_CHANCE_APART)
             picked = [picked[0], *apart, *picked[1 : self.room - len(apart)]]
+        if len(picked) == self.room:
+            near = [each for each in self.beside_best() if each not in picked][:ROOM_BESIDE_BEST]
+            picked[self.room - len(near) :] = near
         return self.screen(picked) if picked else None
+
+    def beside_best(self) -> list[Candidate]:
+        """Return what the best is without one of its choices, or with another in its place, the
+        most promising first: what saves time alone may cost some where others have saved it."""
+        best = self.best
+        found = [
+            each
+            for each in self.combinations[best.model].neighbours(best)
+            if 0 < len(each.choices) <= len(best.choices) and self.is_open(each)
+        ]
+        order = np.argsort(self.surrogate.means_of(found), kind="stable") if found else ()
+        return [found[int(index)] for index in order]
 
     @property
     def main_choice(self) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -175,40 +176,99 @@ def test_there_is_no_meter_where_threads_have_no_schedstat(
     assert ThreadMeter.open() is None
 
 
-def test_a_reading_has_the_exact_figures_of_each_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two threads, 11 and 12, by a clock and by statistics that the test sets."""
-    clocks: dict[int, int] = {}
-    delays: dict[str, int] = {}
-    times: list[int] = []  # before the first, and before and after each thread is read
-    monkeypatch.setattr(noise, "TASKS", str(tmp_path))
-    scripted = SimpleNamespace(
-        monotonic_ns=lambda: times.pop(0),
-        clock_gettime_ns=lambda clock: clocks[clock],
-        perf_counter=lambda: 0.0,
-    )
-    monkeypatch.setattr(noise, "time", scripted)
+class Threads:
+    """Threads by a clock and by statistics that the test sets."""
 
-    def set_figures(task: str, cpu: int, delay: int) -> None:
-        clocks[(~int(task) << 3) | 6] = cpu
-        delays[task] = delay
-        (tmp_path / task).mkdir(exist_ok=True)
-        (tmp_path / task / "schedstat").write_text(f"1 {delay} 1\n")
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.clocks: dict[int, int] = {}
+        # Before the first, and before and after each thread is read.
+        self.times: list[int] = []
+        monkeypatch.setattr(noise, "TASKS", str(folder))
+        scripted = SimpleNamespace(
+            monotonic_ns=lambda: self.times.pop(0),
+            clock_gettime_ns=lambda clock: self.clocks[clock],
+            perf_counter=lambda: 0.0,
+        )
+        monkeypatch.setattr(noise, "time", scripted)
+        monkeypatch.setattr(noise, "usable_cores", lambda _: 2)
 
-    set_figures("11", 50, 5)
-    set_figures("12", 70, 7)
-    times += [90, 100, 110, 120, 130]
+    def set_figures(self, task: str, cpu: int, delay: int) -> None:
+        self.clocks[(~int(task) << 3) | 6] = cpu
+        (self.folder / task).mkdir(exist_ok=True)
+        (self.folder / task / "schedstat").write_text(f"1 {delay} 1\n")
+
+
+@pytest.fixture
+def threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Threads:
+    return Threads(tmp_path, monkeypatch)
+
+
+def test_a_reading_has_the_exact_figures_of_each_thread(threads: Threads) -> None:
+    threads.set_figures("11", 50, 5)
+    threads.set_figures("12", 70, 7)
+    threads.times += [90, 100, 110, 120, 130]
     meter = ThreadMeter(("11", "12"))
-    assert as_nanoseconds(meter.read()) == (5, 70, 30, 0)  # since the clock's zero
-    set_figures("11", 350, 205)
-    set_figures("12", 170, 1007)
-    times += [990, 1000, 1010, 1020, 1040]
+    assert as_nanoseconds(meter.read()) == (7, 70, 130, 7)  # since the clock's zero
+    threads.set_figures("11", 350, 205)
+    threads.set_figures("12", 170, 1007)
+    threads.times += [990, 1000, 1010, 1020, 1040]
     # The second waited longer than there was time for: 920 - 100 it can have waited.
     assert as_nanoseconds(meter.read()) == (820, 300, 910, 200)
-    set_figures("12", 1170, 1107)
-    times += [2990, 3000, 3010, 3020, 3040]
+    threads.set_figures("12", 1170, 1107)
+    threads.times += [2990, 3000, 3010, 3020, 3040]
     assert as_nanoseconds(meter.read()) == (100, 1000, 2020, 100)
+
+
+def test_threads_that_wait_for_those_of_the_same_process_are_not_disturbed(
+    threads: Threads,
+) -> None:
+    """Three threads on two CPUs, by what each computes and waits in 1000 ns."""
+    tasks, rows = ("11", "12", "13"), ((700, 300), (700, 300), (600, 400))
+    cpu, waits = dict.fromkeys(tasks, 0), dict.fromkeys(tasks, 0)
+
+    def read(at: int, *figures: tuple[int, int]) -> tuple[int, int]:
+        for task, (computed, waited) in zip(tasks, figures, strict=True):
+            cpu[task], waits[task] = cpu[task] + computed, waits[task] + waited
+            threads.set_figures(task, cpu[task], waits[task])
+        threads.times += [at] * 7
+        reading = meter.read(ends=True)
+        return round(reading.queue_delay * 1e9), round(reading.waited_before * 1e9)
+
+    meter = ThreadMeter()
+    read(0, *[(0, 0)] * 3)
+    assert read(1000, *rows) == (0, 0)  # others had nothing
+    assert read(2000, (700, 300), (500, 500), (600, 400)) == (200, 0)  # they had 200
+    assert read(3000, (300, 700), (300, 700), (300, 700)) == (700, 0)
+    # Of a wait that began earlier: others had room for it then, or had not.
+    assert read(4000, *rows[:2], (600, 900)) == (0, 500)
+    assert read(5000, (200, 300), (200, 300), (200, 1100)) == (800, 0)
+
+
+@needs_schedstat
+def test_no_wait_is_longer_than_what_the_cpus_had_left_for_others() -> None:
+    """More threads than CPUs, which nobody else needs to disturb."""
+    began = time.monotonic()
+    meter = opened()
+    cores = noise.usable_cores([str(threading.get_native_id())])
+    data = bytes(1 << 22)
+    ends = time.monotonic() + 0.2
+
+    def compute() -> None:
+        while time.monotonic() < ends:
+            zlib.crc32(data)  # without the interpreter's lock
+
+    workers = [threading.Thread(target=compute) for _ in range(2 * cores)]
+    for each in workers:
+        each.start()
+    while time.monotonic() < ends:
+        time.sleep(0.02)
+    reading = meter.read(ends=True)
+    elapsed = time.monotonic() - began
+    for each in workers:
+        each.join()
+    left = cores * elapsed - reading.cpu
+    assert reading.queue_delay <= max(0.0, left) + 1e-6
 
 
 def as_nanoseconds(reading: noise.Reading) -> tuple[int, ...]:

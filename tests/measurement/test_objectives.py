@@ -87,7 +87,7 @@ def test_ratios_are_those_of_neighbouring_turns() -> None:
     first = row(turn(0, (1.0,)), turn(1, (2.0,)), turn(-1, (9.0,)))
     second = row(turn(0, (2.0,)), turn(1, (4.0,)), turn(2, (9.0,)))
     found = log_ratios_for("latency", [(first, second)])
-    assert found == Ratios([[math.log(2)] * 2], are_calm=True)
+    assert found == Ratios([[math.log(2)] * 2], True, [[math.log(2)] * 2])
 
 
 def test_memory_and_p99_have_one_ratio_for_each_pair_of_processes() -> None:

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from lar.measurement.turns import Ratios, centre_of_turn, kept_of, log_ratios_of, signs_agree
+from lar.measurement.turns import (
+    Ratios,
+    centre_of_turn,
+    compare_turns,
+    kept_of,
+    log_ratios_of,
+    part_not_lost,
+    signs_agree,
+)
 from lar.records.bench import Turn
 from lar.records.run import Samples
 
@@ -47,7 +55,7 @@ def test_disturbed_turns_have_no_say_among_calm_ones() -> None:
         for c in range(4)
     ]
     found = log_ratios_of(baseline, variant)
-    assert found == Ratios([[0.0] * 3] * 3, are_calm=True)
+    assert (found.rounds, found.are_calm) == ([[0.0] * 3] * 3, True)
 
 
 def test_where_most_is_disturbed_all_count() -> None:
@@ -66,6 +74,46 @@ def test_of_disturbed_times_the_signs_decide_too(above: int, below: int, agree: 
     ratios = [[3.0]] * above + [[-3.0]] * below
     assert signs_agree(Ratios(ratios, are_calm=False), 0.01) == agree
     assert signs_agree(Ratios(ratios, are_calm=True), 0.01)
+
+
+def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios:
+    """The ratios of five rounds of the baseline's and the variant's turns, nearly alike."""
+    sides = [
+        [turn(r, c, [seconds * (1 + 0.01 * r)], [delay]) for r in range(5) for c in range(3)]
+        for seconds, delay in zip(times, delays, strict=True)
+    ]
+    return log_ratios_of(*sides)
+
+
+@pytest.mark.parametrize(
+    ("times", "delays", "verdict"),
+    [
+        # The threads of the faster one wait for each other's CPUs: that makes it no faster.
+        ((0.110, 0.030), (0.0001, 0.011), "faster"),
+        ((0.030, 0.110), (0.011, 0.0001), "slower"),
+        # The slower one waits for what it may have lost.
+        ((0.110, 0.030), (0.040, 0.0), "no difference shown"),
+        ((0.030, 0.110), (0.0, 0.040), "no difference shown"),
+        ((0.110, 0.030), (0.110, 0.011), "no difference shown"),
+        # It waits, but not so long.
+        ((0.110, 0.030), (0.010, 0.011), "faster"),
+    ],
+)
+def test_of_few_disturbed_rounds_a_difference_shows_that_no_wait_explains(
+    times: tuple[float, float], delays: tuple[float, float], verdict: str
+) -> None:
+    found = ratios_of(times, delays)
+    assert not found.are_calm
+    difference = compare_turns(found)
+    assert difference is not None
+    assert difference.verdict == verdict
+
+
+def test_what_the_machine_took_away_is_lost_as_waits_are() -> None:
+    samples = Samples(
+        end_to_end=(0.1, 0.1), queue_delay=(0.01, None), steal=(0.02, 0.0), throttled=(0.0, 0.06)
+    )
+    assert part_not_lost(Turn(round=0, cycle=0, began=0.0, samples=samples)) == pytest.approx(0.5)
 
 
 def test_columns_that_were_not_measured_are_not_kept() -> None:

@@ -20,7 +20,7 @@ import pytest
 import lar
 from lar.engines import recommendations_for
 from lar.profiles.breakdown import breakdown_of
-from lar.profiles.costs import correct, describe_cost, is_high
+from lar.profiles.costs import LEAST_PART, correct, describe_cost, is_high
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import executions_in_ranges
@@ -118,7 +118,8 @@ def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile
     lengths = [[each.compute_ns for each in own] for own in group_by_operator(found).values()]
     assert is_high(profile) == (found.correction is not None)
     if is_high(profile):
-        assert sum(median(each) for each in lengths) <= 1.001e9 * cost.calm[1]
+        # What is too much by a part that is negligible is not taken out.
+        assert sum(median(each) for each in lengths) <= 1.001e9 * cost.calm[1] / LEAST_PART
     said = "is not known" if cost.disturbed else "Profiling cost"
     assert said in describe_cost(found)
 

@@ -150,6 +150,28 @@ def test_choices_that_help_only_together_are_found() -> None:
     assert play_session(machine, 300.0).winner == Candidate(choices=("a", "b", "e"))
 
 
+class Overlap(Machine):
+    """A machine where either of two choices saves the same time, of which threads save none: with
+    `layout`, whatever else is chosen, an iteration takes no less."""
+
+    def truth(self, candidate: Candidate) -> float:
+        alone = {"layout": 0.30, "threads": 0.62, "library": 0.33}
+        if "layout" in candidate.choices:
+            alone |= {"threads": 1.0, "library": 0.95}
+        return math.fsum(math.log(alone.get(name, 1.0)) for name in candidate.choices)
+
+
+def test_choices_that_save_the_same_time_do_not_hide_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("plain layout", "layout", "weights", "threads", "record", "waits", "library", "shapes")
+    machine = Overlap((space_of(*((name,) for name in names)),), 0.115)
+    monkeypatch.setattr("simulate_search.START_SECONDS", 1.0)
+    winner = play_session(machine, 55.0).winner
+    assert {*winner.choices} >= {"threads", "library"}
+    assert "layout" not in winner.choices
+
+
 def test_fewer_choices_are_preferred_where_others_do_nothing() -> None:
     space = space_of(*((name,) for name in "abcdef"))
     machine = Machine((space,), effects=effects_of(a=0.7))
