@@ -78,11 +78,11 @@ def test_of_disturbed_times_the_signs_decide_too(above: int, below: int, agree: 
 
 def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios:
     """The ratios of five rounds of the baseline's and the variant's turns, nearly alike."""
-    sides = [
+    baseline, variant = (
         [turn(r, c, [seconds * (1 + 0.01 * r)], [delay]) for r in range(5) for c in range(3)]
         for seconds, delay in zip(times, delays, strict=True)
-    ]
-    return log_ratios_of(*sides)
+    )
+    return log_ratios_of(baseline, variant)
 
 
 @pytest.mark.parametrize(
