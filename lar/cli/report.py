@@ -43,8 +43,6 @@ def format_html(report: Report) -> str:
 
 # How long the suggestions of --try are measured, all together with the run as it was profiled.
 TRY_SECONDS = 20.0
-# What two profiles that are compared are called.
-ROLES = ("baseline", "exp")
 
 RENDERINGS = {"csv": format_csv, "json": format_json, "html": format_html}
 
@@ -167,7 +165,7 @@ def report(arguments: argparse.Namespace) -> int:
 
         made = replace(
             made,
-            summary=summaries_of(*baseline, profile),
+            summary=made.summary or summaries_of(*baseline, profile),
             footer=footer_of(style, made, profile),
             corrected=describe_cost(profile) if profile.correction else "",
         )
@@ -204,14 +202,13 @@ def summaries_of(*profiles: Profile) -> tuple[str, ...]:
     file has none: its report is that of the engine's own tool."""
     from lar.engines import recommendations_for
     from lar.profiles.summary import summarize
+    from lar.reports.report import paragraphs_of
 
     texts = [
         summarize(each, recommendations_for(each)) if each.facts.lar_version else ""
         for each in profiles
     ]
-    if len(texts) > 1:
-        texts = [f"{name}: {text}" if text else "" for name, text in zip(ROLES, texts, strict=True)]
-    return tuple(filter(None, texts))
+    return paragraphs_of(texts)
 
 
 def footer_of(style: Style, made: Report, profile: Profile) -> str:
@@ -236,7 +233,11 @@ def try_advice(arguments: argparse.Namespace) -> int:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--try")
     keys = ("style", *RENDERINGS, *BY_KEY, "export", "output")
     if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
-        raise UsageError(f"--try goes without {', '.join(refused)}", "leave that out")
+        raise UsageError(
+            f"prints what it measured instead of a report, and takes no {', '.join(refused)}",
+            f"leave {', '.join(refused)} out",
+            flag="--try",
+        )
     from lar.cli.bench import describe_progress, exit_code_of
     from lar.cli.progress_line import PacedLine
     from lar.engines import recommendations_for
@@ -323,7 +324,11 @@ def export(arguments: argparse.Namespace) -> int:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
     keys = ("style", *RENDERINGS, *BY_KEY)
     if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
-        raise UsageError(f"--export goes without {', '.join(refused)}", "leave that out")
+        raise UsageError(
+            f"writes a trace instead of a report, and takes no {', '.join(refused)}",
+            f"leave {', '.join(refused)} out",
+            flag="--export",
+        )
     if not arguments.output:
         raise UsageError("where to is not said", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:

@@ -18,6 +18,13 @@ from lar.errors import UsageError
 MAGIC = b"\x1f\x8b"
 # Most profiles are smaller, and JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
+# How the files of other programs for compression begin.
+OTHER_PACKERS = {
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
 # The higher levels take longer, and make little of it.
 LEVEL = 4
 
@@ -78,8 +85,15 @@ def unpack(data: bytes, name: str) -> bytes:
     """Return the JSON of a file's content; `name` is for messages.
 
     Raises:
-        UsageError: its gzip is damaged or was cut short, or it does not fit into memory.
+        UsageError: its gzip is damaged or was cut short, it does not fit into memory, or it is in
+            another form than gzip.
     """
+    if other := next((it for start, it in OTHER_PACKERS.items() if data.startswith(start)), ""):
+        raise UsageError(
+            f"is compressed with {other}, and only gzip is read",
+            "decompress it first",
+            subject=name,
+        )
     if not is_packed(data):
         return data
     again = "make it again with --profile"

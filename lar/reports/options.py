@@ -136,18 +136,36 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
                 f"styles that do: {', '.join(able)}",
                 flag=flag_of(key),
             )
-    check_choice("--sort", given.get("sort"), style.sorts, name)
-    check_choice("--group-by", given.get("group_by"), style.groups, name)
+    check_choice("sort", given.get("sort"), style.sorts, name)
+    check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
-        check_choice("--view", view, style.views, name)
+        check_choice("view", view, style.views, name)
     return given
 
 
-def check_choice(flag: str, value: str | None, known: tuple[str, ...], name: str) -> None:
+# What is said of a value that a style does not know, and before those that it knows.
+UNKNOWN_CHOICES = {
+    "sort": ("does not sort by this", "it sorts by"),
+    "group_by": ("does not group by this", "it groups by"),
+    "view": ("has no such view", "its views are"),
+}
+
+
+def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
     """Refuse a value that a style does not know; a sort key may begin with + or -.
 
     Raises:
-        UsageError: listing those that it knows.
+        UsageError: with the nearest that it knows, and all of them.
     """
-    if value is not None and known and re.sub(r"^[+-]", "", value) not in known:
-        raise UsageError(f"the style {name} has {', '.join(known)}", flag=f"{flag} {value}")
+    plain = re.sub(r"^[+-]", "", value or "")
+    if value is None or not known or plain in known:
+        return
+    from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
+
+    problem, listed = UNKNOWN_CHOICES[key]
+    near = nearest_spelling(plain, known)
+    raise UsageError(
+        f"the style {name} {problem}",
+        f"{near and f'did you mean {near}? '}{listed} {', '.join(known)}",
+        flag=f"{flag_of(key)} {value}",
+    )

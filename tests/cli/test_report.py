@@ -111,7 +111,10 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--style", "tensorboard", "--view", "diff"], "--view diff: compares two profiles"),
         (["@", "--export", "chrome"], "--export: takes one profile"),
         (["--style", "torch", "--copy-time"], "--copy-time: the style torch does not know this"),
-        (["--style", "torch", "--sort", "colour"], "--sort colour: the style torch has"),
+        (
+            ["--style", "torch", "--sort", "colour"],
+            "--sort colour: the style torch does not sort by this",
+        ),
         (["--output", "x"], "--output: goes with --export"),
         (["--csv", "@"], "--csv"),
         (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
@@ -218,7 +221,10 @@ def test_an_export_takes_no_option_of_a_report(
     words = ["report", profile, "--export", "chrome", "-o", str(tmp_path / "trace.json")]
     done = run_lar(*words, "--top", "3", "--csv", "x.csv")
     assert done.returncode == 2
-    assert done.stderr.startswith("lar: error: --export goes without --csv, --top\n")
+    assert done.stderr.startswith(
+        "lar: error: --export: writes a trace instead of a report, and takes no --csv, --top\n"
+        "hint: leave --csv, --top out\n"
+    )
     assert run_lar(*words).stdout == f"wrote {tmp_path / 'trace.json'}\n"
 
 

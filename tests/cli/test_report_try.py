@@ -219,9 +219,12 @@ def test_the_profile_of_a_data_set_is_refused_by_that_name(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--try", "--style", "torch"], "--try goes without --style"),
-        (["--try", "--top", "3", "--csv", "x.csv"], "--try goes without --csv, --top"),
-        (["--try", "--export", "chrome"], "--try goes without --export"),
+        (["--try", "--style", "torch"], "takes no --style\nhint: leave --style out\n"),
+        (
+            ["--try", "--top", "3", "--csv", "x.csv"],
+            "a report, and takes no --csv, --top\n",
+        ),
+        (["--try", "--export", "chrome"], "instead of a report, and takes no --export\n"),
         (["p.json", "--try"], "--try: takes one profile"),
         (["--budget", "3"], "--budget: goes with --try"),
         (["--try", "--budget", "x"], "--budget"),

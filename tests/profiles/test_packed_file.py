@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,3 +126,12 @@ def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) 
     own = replace(profile, engine_raw=b'{"traceEvents":[{"ph":"X"},{"ph":"X"}]}')
     assert decode_profile(encode_profile(own), "p.json") == own
     assert trace_file.decode_pieces(encode_profile(own)) == own
+
+
+@pytest.mark.parametrize(("name", "compress"), [("xz", lzma.compress), ("bzip2", bz2.compress)])
+def test_another_compression_is_named(
+    name: str, compress: Callable[[bytes], bytes], profile: Profile
+) -> None:
+    with pytest.raises(UsageError, match=f"with {name}, and only gzip is read") as caught:
+        decode_profile(compress(encode_profile(profile)), f"p.json.{name}")
+    assert caught.value.hint == "decompress it first"

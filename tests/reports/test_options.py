@@ -32,3 +32,32 @@ def test_an_option_that_a_style_lacks_names_the_styles_that_have_it() -> None:
         collect_report_options({key: "x"}, lacking, STYLES[lacking])
     able = caught.value.hint.removeprefix("styles that do: ").split(", ")
     assert able == [name for name, style in STYLES.items() if key in style.options]
+
+
+@pytest.mark.parametrize(
+    ("style", "values", "message", "hint"),
+    [
+        (
+            *("megengine", {"sort": "-medain"}),
+            "--sort -medain: the style megengine does not sort by this",
+            "did you mean median? it sorts by typical, time, median, ",
+        ),
+        (
+            *("torch", {"group_by": "x"}),
+            "--group-by x: the style torch does not group by this",
+            "it groups by name, shape, instance",
+        ),
+        (
+            *("paddle", {"view": ["model", "nothing"]}),
+            "--view nothing: the style paddle has no such view",
+            "its views are device, overview, ",
+        ),
+    ],
+)
+def test_a_value_that_a_style_lacks_is_refused_with_those_that_it_has(
+    style: str, values: dict[str, object], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        collect_report_options(values, style, STYLES[style])
+    assert caught.value.message == message
+    assert caught.value.hint.startswith(hint)

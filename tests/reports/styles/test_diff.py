@@ -319,7 +319,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*words, "--json", "-"]) == 0
     assert '"added"' not in capsys.readouterr().out
     assert main([*words, "--sort", "size"]) == 2
-    assert "--sort size: the style diff has delta, percent" in capsys.readouterr().err
+    assert "it sorts by delta, percent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -209,4 +209,4 @@ class TestCommand:
         path = tmp_path / "profile.json"
         write_profile(small_profile(), path)
         assert main(["report", str(path), "--style", "nsys", "--view", "gpukernsum"]) == 2
-        assert "--view gpukernsum: the style nsys has cuda_api_sum" in capsys.readouterr().err
+        assert "has no such view\nhint: its views are cuda_api_sum, " in capsys.readouterr().err

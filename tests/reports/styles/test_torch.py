@@ -376,4 +376,4 @@ class TestCommand:
         assert main(["report", str(path), "--style", "torch", "--view", "x"]) == 2
         assert "--view: the style torch does not know this" in capsys.readouterr().err
         assert main(["report", str(path), "--style", "torch", "--sort", "beauty"]) == 2
-        assert "the style torch has typical, self_cpu_time_total" in capsys.readouterr().err
+        assert "it sorts by typical, self_cpu_time_total" in capsys.readouterr().err

@@ -8,17 +8,19 @@ long as there are not too many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from lar.engines import recommendations_for
 from lar.errors import UsageError, printable
+from lar.profiles.recommendations import Recommendation
+from lar.profiles.summary import summarize
 from lar.profiles.times import describe_time
 from lar.records.profile import Profile
 from lar.reports.pages import Section, format_page, read_resource
 from lar.reports.pages.tables import PageTable
-from lar.reports.report import Report
+from lar.reports.report import Report, paragraphs_of
 from lar.reports.styles.html.comparison import comparison_of
 from lar.reports.styles.html.facts import (
     format_cards,
@@ -95,7 +97,14 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         "comparison": comparison and comparison.figures,
     }
     title = title_of(profile)
-    words = words_of(profile, baseline)
+    found = recommendations_for(profile)
+    summary = summarize(profile, found)
+    words = words_of(profile, found, summary)
+    summaries: tuple[str, ...] = (summary,)
+    if baseline is not None:
+        before = summarize(baseline, recommendations_for(baseline))
+        words["comparison"] = format_summary(before, "Baseline: ")
+        summaries = (before, summary)
     sections = [view._replace(words=words.get(view.name, "")) for view in views]
     scripts = [read_resource(__name__, name) for name in SCRIPTS]
     page = format_page(f"{title}: profile", title, sections, figures, scripts)
@@ -106,6 +115,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
         body=(f"{title}: a page of {size_kib:,.0f} KiB with {names}; --html FILE writes it",),
         tables=tuple(it.table for it in tables.values() if it.table.rows),
         page=page,
+        summary=paragraphs_of(summaries),
     )
 
 
@@ -127,14 +137,10 @@ def figures_of(profile: Profile, tables: Mapping[str, PageTable], top: int) -> d
     }
 
 
-def words_of(profile: Profile, baseline: Profile | None) -> dict[str, str]:
+def words_of(profile: Profile, found: Sequence[Recommendation], summary: str) -> dict[str, str]:
     """Return what stands in the views as HTML, without a script."""
-    found = recommendations_for(profile)
-    overview = (format_summary(profile, found), format_cards(profile), format_overview(profile))
-    words = {
+    overview = (format_summary(summary), format_cards(profile), format_overview(profile))
+    return {
         "overview": "".join(overview),
         "recommendations": format_recommendations(profile, found),
     }
-    if baseline is not None:
-        words["comparison"] = format_summary(baseline, recommendations_for(baseline), "Baseline: ")
-    return words

@@ -11,7 +11,7 @@ from lar.measurement.statistics import statistics_of
 from lar.profiles.costs import describe_cost
 from lar.profiles.recommendations import Recommendation
 from lar.profiles.roofline import describe_measurement
-from lar.profiles.summary import describe_nothing, summarize
+from lar.profiles.summary import describe_nothing
 from lar.profiles.times import is_loaded_in_steps, iteration_times_of
 from lar.records.profile import Profile, ProfileFacts
 from lar.reports.pages import format_facts, format_list
@@ -152,8 +152,7 @@ def format_overview(profile: Profile) -> str:
     return f"{facts}<h3>What the engine could not report</h3>{missing}"
 
 
-def format_summary(profile: Profile, found: Sequence[Recommendation], name: str = "") -> str:
-    text = summarize(profile, found)
+def format_summary(text: str, name: str = "") -> str:
     words = keep_flags(escape(printable_text(f"{name}{text}")))
     return f"<p class=summary>{words}</p>" if text else ""
 
