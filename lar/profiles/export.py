@@ -37,7 +37,7 @@ from lar.profiles.devices import device_number, device_title, is_of_device
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.memory_places import MemoryPlaces
 from lar.profiles.totals import group_by
-from lar.profiles.trace_writer import CHROME, PLUGIN, Event
+from lar.profiles.trace_writer import EXACT, PLUGIN, Event
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -197,10 +197,10 @@ def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
 
     The first track of a thread has its number, the others have numbers above all threads.
     """
-    yield CHROME.name("process_name", HOST, 0, f"host ({profile.facts.model.path or 'lar'})")
+    yield EXACT.name("process_name", HOST, 0, f"host ({profile.facts.model.path or 'lar'})")
     if profile.on_device:
         number = device_number(profile.facts.device)
-        yield CHROME.name(
+        yield EXACT.name(
             "process_name", number, 0, f"{device_title(profile.facts.device)} {number}"
         )
     by_thread = group_by(slices, lambda each: (each.process, each.thread))
@@ -216,15 +216,15 @@ def place_slices(profile: Profile, slices: Iterable[Slice]) -> Iterator[Event]:
         for each, place in zip(own, places, strict=True):
             each.track = thread if place.track == 0 else free + place.track - 1
         others = max(place.track for place in places)
-        yield CHROME.name("thread_name", process, thread, name)
+        yield EXACT.name("thread_name", process, thread, name)
         for number in range(others):
-            yield CHROME.name("thread_name", process, free + number, f"{name} ({number + 2})")
+            yield EXACT.name("thread_name", process, free + number, f"{name} ({number + 2})")
         free += others
 
 
 def event_of(part: Slice) -> Event:
     times_ns = part.start_ns, part.end_ns
-    return CHROME.complete(part.name, part.category, part.process, part.track, times_ns, part.args)
+    return EXACT.complete(part.name, part.category, part.process, part.track, times_ns, part.args)
 
 
 def arrow_of(number: int, source: Slice, target: Slice) -> Iterator[Event]:
@@ -233,24 +233,24 @@ def arrow_of(number: int, source: Slice, target: Slice) -> Iterator[Event]:
         (source.process, source.track, source.start_ns),
         (target.process, target.track, target.start_ns),
     )
-    return CHROME.arrow(number, "dispatch", ends)
+    return EXACT.arrow(number, "dispatch", ends)
 
 
 def counter_events(profile: Profile) -> Iterator[Event]:
     """Yield the counters, the memory in use by device, and how busy a device is."""
     for sample in profile.counters:
         values = {sample.name: sample.value}
-        yield CHROME.point("C", sample.name, HOST, 0, sample.at_ns, values)
+        yield EXACT.point("C", sample.name, HOST, 0, sample.at_ns, values)
     allocated: dict[str, int] = {}
     for each in profile.allocations:
         allocated[each.device] = allocated.get(each.device, 0) + each.size_bytes
         size = {"allocated": allocated[each.device]}
-        yield CHROME.point("C", f"memory {each.device}", HOST, 0, each.at_ns, size)
+        yield EXACT.point("C", f"memory {each.device}", HOST, 0, each.at_ns, size)
     if profile.on_device:
         number = device_number(profile.facts.device)
         name = f"{device_title(profile.facts.device)} {number} Utilization"
         for at_ns, share in utilization_of(profile):
-            yield CHROME.point("C", name, number, 0, at_ns, {"utilization": share})
+            yield EXACT.point("C", name, number, 0, at_ns, {"utilization": share})
 
 
 def utilization_of(profile: Profile) -> list[tuple[int, float]]:

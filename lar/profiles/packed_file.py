@@ -27,6 +27,7 @@ OTHER_PACKERS = {
 }
 # The higher levels take longer, and make little of it.
 LEVEL = 4
+AGAIN = "make it again with --profile"
 
 
 def is_packed_name(path: str | os.PathLike[str]) -> bool:
@@ -81,8 +82,8 @@ def is_packed(data: bytes) -> bool:
     return data.startswith(MAGIC)
 
 
-def unpack(data: bytes, name: str) -> bytes:
-    """Return the JSON of a file's content; `name` is for messages.
+def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
+    """Return the JSON of a file's content; `name` and `hint` are for messages.
 
     Raises:
         UsageError: its gzip is damaged or was cut short, it does not fit into memory, or it is in
@@ -96,14 +97,13 @@ def unpack(data: bytes, name: str) -> bytes:
         )
     if not is_packed(data):
         return data
-    again = "make it again with --profile"
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
         problem = f"is damaged, or was cut short: {str(error).lower()}"
-        raise UsageError(problem, again, subject=name) from None
+        raise UsageError(problem, hint, subject=name) from None
     except MemoryError:
-        raise UsageError("does not fit into memory", again, subject=name) from None
+        raise UsageError("does not fit into memory", hint, subject=name) from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import msgspec
 
-from lar.profiles.trace_writer import OWN, Event
+from lar.profiles.trace_writer import EXACT, Event
 from lar.records.profile import THREADS_OF_A_COPY, Execution, Profile, Span
 
 
@@ -84,19 +84,19 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
     """
     steps: dict[int, int] = {}
     for thread, name in profile.threads.items():
-        yield OWN.name("thread_name", 0, thread, name)
+        yield EXACT.name("thread_name", 0, thread, name)
     for step in profile.steps:
         steps[step.number] = number = next(numbers)
         args = TraceArgs(id=number, step=step.number, warmup=step.warmup)
         # The steps of copies that ran at once stand on lines of their own.
         line = step.copy * THREADS_OF_A_COPY
-        yield OWN.complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
+        yield EXACT.complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
     yield from events_of_spans(profile, numbers, steps)
     for execution in profile.executions:
         yield from events_of_execution(profile, execution, numbers, steps)
     for sample in profile.counters:
         value = TraceArgs(value=sample.value)
-        yield OWN.point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
+        yield EXACT.point("C", sample.name, 0, 0, sample.at_ns, value, cat="counter")
     for each in profile.allocations:
         args = TraceArgs(
             size_bytes=each.size_bytes,
@@ -105,7 +105,7 @@ def events_of(profile: Profile, numbers: Iterator[int]) -> Iterator[Event]:
             device=each.device,
             source=each.source,
         )
-        yield OWN.point("i", "[memory]", 0, 0, each.at_ns, args, cat="memory")
+        yield EXACT.point("i", "[memory]", 0, 0, each.at_ns, args, cat="memory")
 
 
 def events_of_spans(
@@ -126,7 +126,7 @@ def events_of_spans(
         args = TraceArgs(
             id=number, parent=parent, **dict(zip(SPAN_FACTS, facts_of(span), strict=True))
         )
-        yield OWN.complete(span.name, span.category, 0, span.thread, span.interval, args)
+        yield EXACT.complete(span.name, span.category, 0, span.thread, span.interval, args)
 
 
 def in_order(spans: Sequence[Span]) -> Sequence[Span]:
@@ -155,14 +155,14 @@ def events_of_execution(
         wait_ns=wait,
     )
     name = profile.operators[execution.operator].name
-    yield OWN.complete(name, "cpu_op", 0, thread, execution.interval, args)
+    yield EXACT.complete(name, "cpu_op", 0, thread, execution.interval, args)
     inner = TraceArgs(parent=number)
     if (dispatch := execution.dispatch) is not None:
         host = execution.dispatch_thread or 0
-        yield OWN.complete("dispatch", "op_inner", 0, host, dispatch, inner)
+        yield EXACT.complete("dispatch", "op_inner", 0, host, dispatch, inner)
     if wait is not None:
         computes_ns, _ = execution.computation
         if wait:
             waiting = (execution.start_ns, computes_ns)
-            yield OWN.complete("wait", "op_inner", 0, thread, waiting, inner)
-        yield OWN.complete("compute", "op_inner", 0, thread, execution.computation, inner)
+            yield EXACT.complete("wait", "op_inner", 0, thread, waiting, inner)
+        yield EXACT.complete("compute", "op_inner", 0, thread, execution.computation, inner)

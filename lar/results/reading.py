@@ -16,6 +16,7 @@ from lar.errors import UsageError, printable
 from lar.files.database import HEAD
 from lar.files.input_file import open_input, read_input
 from lar.measurement.rows import join_samples
+from lar.profiles.packed_file import unpack
 from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
 from lar.records.run import (
     Headed,
@@ -79,11 +80,12 @@ def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
 
 
 def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
-    """Return the parts of the content of a file.
+    """Return the parts of the content of a file, which may be in gzip.
 
     Raises:
         UsageError: it holds none, or is damaged.
     """
+    data = unpack(data, name, HINT)
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         raise UsageError("the file is empty", HINT, subject=name)
@@ -127,7 +129,7 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
         raise UsageError("is not a result: it is nested too deeply", HINT, subject=name) from None
     except ValueError as error:
         content = parse(text, name)
-        kind = content.get("format") if isinstance(content, dict) else None
+        kind = content.get("format", content.get("schema")) if isinstance(content, dict) else None
         if kind == BENCH_FORMAT:
             return parts_of_bench(text, name)
         for begin, what in OTHERS.items():
@@ -176,7 +178,7 @@ def is_of_search(path: str) -> bool:
         return False
     if is_database(path):
         return True
-    content = read_input(path, what=WHAT, limit=MOST_BYTES)
+    content = unpack(read_input(path, what=WHAT, limit=MOST_BYTES), path, HINT)
     if TUNE_FORMAT.encode() not in content:
         return False
     try:

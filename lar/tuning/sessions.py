@@ -12,6 +12,7 @@ from lar.errors import UsageError, error_of_write, printable
 from lar.files.input_file import read_input
 from lar.files.work_folders import work_folder
 from lar.options.command_line import format_flags
+from lar.profiles.packed_file import unpack
 from lar.records.run import record_to_json
 from lar.records.tuning import (
     BASELINE,
@@ -26,7 +27,7 @@ from lar.records.tuning import (
 )
 from lar.reports.sessions_report import NamedTune
 from lar.results.naming import distinguish, shorten, split_name
-from lar.results.reading import MOST_BYTES, WHAT, is_database
+from lar.results.reading import HINT, MOST_BYTES, WHAT, is_database
 from lar.tuning.ranking import rank_candidates
 from lar.tuning.session import (
     SessionFacts,
@@ -65,7 +66,8 @@ def read_result(path: str) -> TuneResult:
         with read_session(path) as session:
             return result_of(session)
     try:
-        return read_tune(read_input(path, what=WHAT, limit=MOST_BYTES))
+        content = read_input(path, what=WHAT, limit=MOST_BYTES)
+        return read_tune(unpack(content, path, HINT))
     except ValueError as error:
         problem = f"is damaged, or of another version of lar: {printable(str(error))}"
         raise UsageError(problem, subject=path) from None

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,27 @@ def test_its_content_is_one_member_of_json(place: Path, profile: Profile) -> Non
         assert place.read_bytes().count(b"\x1f\x8b\x08") == 1
     assert content == encode_profile(profile)
     assert json.loads(content)["traceEvents"]
+
+
+def test_a_viewer_finds_one_plain_member_with_a_chrome_trace(
+    tmp_path: Path, profile: Profile
+) -> None:
+    """What the importers of Perfetto, of Chrome and of speedscope look at."""
+    write_profile(profile, tmp_path / "p.json.gz")
+    content = (tmp_path / "p.json.gz").read_bytes()
+    assert content[:4] == b"\x1f\x8b\x08\x00"  # deflated; no name, comment or more in its header
+    member = zlib.decompressobj(wbits=31)
+    trace = json.loads(member.decompress(content))
+    assert (member.eof, member.unused_data) == (True, b"")
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    kinds = {event["ph"] for event in trace["traceEvents"]}
+    assert kinds <= {"X", "M", "C", "i", "s", "f", "B", "E"}
+    for event in trace["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert {*map(type, (event["pid"], event["tid"]))} == {int}
+        if event["ph"] == "X":
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
 
 
 def test_what_is_added_is_read_with_what_was_there(place: Path, profile: Profile) -> None:

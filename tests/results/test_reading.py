@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from lar.errors import UsageError
+from lar.profiles.trace_file import encode_profile
 from lar.records.bench import BenchResult, Turn, VariantResult
+from lar.records.profile import Profile
 from lar.records.run import Failure, RunResult, RunSpec, Samples, record_to_json
 from lar.results import reading
 from lar.results.reading import parts_in, read_results, results_in
@@ -119,6 +122,22 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_results(str(tmp_path / "missing.json"))
     with pytest.raises(UsageError, match="is a folder"):
         read_results(str(tmp_path))
+
+
+def test_a_file_in_gzip_is_read_as_what_is_in_it() -> None:
+    assert results_in(gzip.compress(V1), "a.json.gz") == results_in(V1, "a.json")
+    problem = "a.json.gz: is damaged, or was cut short: "
+    with pytest.raises(UsageError, match=problem) as error:
+        results_in(gzip.compress(V1)[:-30], "a.json.gz")
+    assert "--json FILE" in error.value.hint
+
+
+def test_a_profile_is_named_in_gzip_too() -> None:
+    content = encode_profile(Profile())
+    said = "is a profile; `lar report` prints it, not a result"
+    for each in (content, gzip.compress(content)):
+        with pytest.raises(UsageError, match=said):
+            results_in(each, "p.json")
 
 
 def test_a_result_has_more_than_its_format(tmp_path: Path) -> None:
