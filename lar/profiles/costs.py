@@ -15,6 +15,10 @@ take no more than it does. The estimate here:
 
 Up to `LIMIT` of a plain iteration the times of operators stay as they were recorded. They also stay
 where too few iterations were calm: then it is not known what the cost is.
+
+What is left of a short operator may be less than a few steps of the clock that it was recorded
+with, or nothing. It counts in every sum, and says no more than that the operator is short
+(`lar.profiles.times.LEAST_ESTIMATE_NS`).
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ import msgspec
 
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.ranges import OPERATOR_RANGE, patterns_of, spans_of_patterns
+from lar.profiles.times import LEAST_ESTIMATE_NS
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Correction,
@@ -129,6 +134,8 @@ def correct(profile: Profile) -> Profile:
         removed[copy].append(interval)
     by_copy = [merge_intervals(removed[copy]) for copy in range(1 + max(removed))]
     within_ns = sum(map(total_of, by_copy)) // (len(profile.steps) or 1)
+    # Where only dispatches are shorter, computations are as recorded.
+    short, emptied = count_short(executions) if compute != Shortening() else (0, 0)
     return replace(
         corrected,
         spans=spans_with(profile, corrected),
@@ -136,7 +143,8 @@ def correct(profile: Profile) -> Profile:
             correction,
             removed=tuple(merge_intervals(each for own in by_copy for each in own)),
             by_copy=tuple(map(tuple, by_copy)),
-            emptied=count_emptied(profile, executions),
+            short=short,
+            emptied=emptied,
             between_ns=max(0, extra_ns - within_ns),
         ),
     )
@@ -298,15 +306,15 @@ def removed_of(
             yield copy, (new.dispatch[1], old.dispatch[1])
 
 
-def count_emptied(profile: Profile, executions: Sequence[Execution]) -> int:
-    """Return how many operators took some time as recorded and take none as corrected."""
-    left: dict[int, int] = defaultdict(int)
-    before: dict[int, int] = defaultdict(int)
-    for old, new in zip(profile.executions, executions, strict=True):
-        if not old.warmup:
-            before[old.operator] += old.compute_ns
-            left[new.operator] += new.compute_ns
-    return sum(before[operator] > 0 and left[operator] == 0 for operator in before)
+def count_short(executions: Iterable[Execution]) -> tuple[int, int]:
+    """Return of how many operators an execution is estimated to take less than the clock can say,
+    and of how many of these nothing is left; by their medians."""
+    lengths: dict[int, list[int]] = defaultdict(list)
+    for each in executions:
+        if not each.warmup:
+            lengths[each.operator].append(each.compute_ns)
+    usual = [median(each) for each in lengths.values()]
+    return sum(each < LEAST_ESTIMATE_NS for each in usual), usual.count(0)
 
 
 def describe_cost(profile: Profile) -> str:
@@ -338,11 +346,21 @@ def describe_cost(profile: Profile) -> str:
     ]
     if not parts:
         return f"{text} It lies outside of operators, whose times are as recorded."
-    emptied = correction.emptied
-    none_left = f" Of {emptied} operator{'s' * (emptied > 1)} nothing is left." if emptied else ""
     return (
         f"{text} The times of operators are estimates without it: {', and '.join(parts)}."
-        f"{none_left}"
+        f"{describe_short(correction)}"
+    )
+
+
+def describe_short(correction: Correction) -> str:
+    """Return of how many operators too little is left, after a space; empty where of none."""
+    count, emptied = correction.short, correction.emptied
+    if not count:
+        return ""
+    nothing = f", of {emptied} of them nothing" if emptied else ""
+    return (
+        f" Of {count} operator{'s' * (count > 1)} less than {LEAST_ESTIMATE_NS / 1e3:.0f} us is "
+        f"left{nothing}: too little for the clock to say a rate, a bound or a saving."
     )
 
 

@@ -63,7 +63,7 @@ def launch_of(profile: Profile, execution: Execution, place: int | None = None) 
         type=operator.type,
         kernel=kernel_name_of(operator),
         is_kernel=False,
-        piece=piece_of(operator, execution.compute_ns, execution.operator),
+        piece=piece_of(profile, execution.operator, execution.compute_ns),
         begun=Begun(place, starts_of(execution)),
     )
 
@@ -73,8 +73,8 @@ def launch_of_kernel(profile: Profile, kernel: Span, *, alone: bool, place: int 
     computes is known only if it is its operator's only kernel (`alone`)."""
     operator = None if kernel.operator is None else profile.operators[kernel.operator]
     piece = Piece(kernel.duration_ns, None, None, operator=kernel.operator)
-    if operator and alone:
-        piece = piece_of(operator, kernel.duration_ns, kernel.operator)
+    if kernel.operator is not None and alone:
+        piece = piece_of(profile, kernel.operator, kernel.duration_ns)
     return Launch(
         place=kernel.operator,
         operator=operator.name if operator else "",

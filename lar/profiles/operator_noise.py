@@ -40,6 +40,7 @@ from lar.measurement.intervals import effective_count
 from lar.measurement.statistics import percentile_of
 from lar.measurement.student import quantile_of_t
 from lar.profiles.differences import Difference
+from lar.profiles.times import CLOCK_STEP_NS
 
 # Fewer iterations say nothing of how they scatter.
 FEWEST_ITERATIONS = 5
@@ -48,8 +49,7 @@ FEWEST_OPERATORS = 8
 # So many pairs of runs show by themselves what processes differ by.
 FEWEST_PAIRS = 3
 SHORTEST_NS = 10_000
-# Engines' clocks count in steps; where in a step a time begins differs from one to the next.
-CLOCK_STEP_NS = 1_000
+# Where in a step of the clock a time begins differs from one to the next.
 STEP_DEVIATION = 0.5  # of a duration whose begin and end are whole steps, at most, in steps
 # What an operator differs by at least between processes of one command, and what is supposed where
 # the commands differ: the deviation of a difference.

@@ -4,13 +4,14 @@ Work of so many operations on so many bytes can go no faster than the lesser of 
 operations and what the peak of bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two
 meet at the ridge: below its intensity memory binds, above it computation.
 
-Three things keep it honest:
+Four things keep it honest:
 
 - The peak of operations is one of float32. Work in another type has a roof that is not known, and
   is compared with none.
 - What moves nothing, as a view, a constant or a pointer that is handed on, has no bandwidth.
 - Work is bound by a roof only near it. Far below both, it waits for something else: the latency
   of memory and instructions, threads that have nothing to do, or the call itself.
+- A time without what profiling cost is an estimate. One of few steps of the clock has no rate.
 
 What lies in the caches may be read faster than the main memory, whose peak it is compared with.
 """
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
 
+from lar.profiles.times import LEAST_ESTIMATE_NS
 from lar.profiles.totals import group_by, group_by_operator
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
@@ -46,7 +48,7 @@ class Piece(NamedTuple):
     """A part of some work; unknown figures are None.
 
     `operator` counts in `Profile.operators`. Without `is_float32` its operations are of another
-    type.
+    type; `is_estimate` says that its time is one without what profiling cost.
     """
 
     duration_ns: int
@@ -54,6 +56,7 @@ class Piece(NamedTuple):
     size_bytes: int | None
     is_float32: bool = True
     operator: int | None = None
+    is_estimate: bool = False
 
 
 class Part(NamedTuple):
@@ -64,6 +67,12 @@ class Part(NamedTuple):
     flops: int | None
     size_bytes: int | None
     is_float32: bool
+    is_estimate: bool = False
+
+    @property
+    def is_too_short(self) -> bool:
+        """True if its time is mostly what the clock leaves out of an estimate."""
+        return self.is_estimate and self.median_ns < LEAST_ESTIMATE_NS
 
     @property
     def has_roof(self) -> bool:
@@ -111,13 +120,23 @@ class Work:
         return self.typical_ns / self.calls if self.calls else 0.0
 
     @property
+    def is_too_short(self) -> bool:
+        """True if a call takes so little, as estimated, that it has no rate."""
+        is_estimate = any(part.is_estimate for part in self.parts)
+        return is_estimate and self.typical_call_ns < LEAST_ESTIMATE_NS
+
+    @property
     def flops_per_second(self) -> float | None:
-        return None if self.flops is None else quotient(self.flops * 1e9, self.typical_ns)
+        if self.flops is None or self.is_too_short:
+            return None
+        return quotient(self.flops * 1e9, self.typical_ns)
 
     @property
     def bytes_per_second(self) -> float | None:
         """The bandwidth; None also for what moves nothing."""
-        return quotient(self.size_bytes * 1e9, self.typical_ns) if self.size_bytes else None
+        if not self.size_bytes or self.is_too_short:
+            return None
+        return quotient(self.size_bytes * 1e9, self.typical_ns)
 
     @property
     def is_float32(self) -> bool:
@@ -194,14 +213,14 @@ def saving_ns(work: Work, peak: Peak | None) -> int | None:
 
 
 def saving_of(part: Part, peak: Peak) -> float | None:
-    least_ns = part.least_ns(peak)
+    least_ns = None if part.is_too_short else part.least_ns(peak)
     return None if least_ns is None else part.calls * max(0.0, part.median_ns - least_ns)
 
 
 def saving_is_part(work: Work, peak: Peak | None) -> bool:
     """Return whether `saving_ns` is that of some operators alone: others might save more."""
     parts = [part for part in work.parts if part.has_roof]
-    known = [peak is not None and part.least_ns(peak) is not None for part in parts]
+    known = [peak is not None and saving_of(part, peak) is not None for part in parts]
     return any(known) and not all(known)
 
 
@@ -213,17 +232,19 @@ def savings_of(profile: Profile) -> dict[int, float]:
         return {}
     savings = {}
     for place, executions in group_by_operator(profile).items():
-        piece = piece_of(profile.operators[place], 0, place)
+        piece = piece_of(profile, place, 0)
         part = part_of(piece, [each.compute_ns for each in executions])
         if (saving := saving_of(part, peak)) is not None:
             savings[place] = round(saving) / steps
     return savings
 
 
-def piece_of(operator: ProfiledOperator, duration_ns: int, place: int | None = None) -> Piece:
-    """Return the work of one execution of an operator, which is at `place` in its profile."""
-    is_float32 = computes_in_float32(operator)
-    return Piece(duration_ns, operator.flops, operator.size_bytes, is_float32, place)
+def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
+    """Return the work of one execution, which computes so long, of the operator at `place` in a
+    profile."""
+    operator = profile.operators[place]
+    amounts = operator.flops, operator.size_bytes, computes_in_float32(operator)
+    return Piece(duration_ns, *amounts, place, profile.has_estimates)
 
 
 def moves_nothing(operator: ProfiledOperator) -> bool:
@@ -273,7 +294,8 @@ def work_of(pieces: Iterable[Piece], calls: int | None = None, total_ns: int | N
 def part_of(piece: Piece, durations_ns: list[int]) -> Part:
     """Return the pieces of one operator that took so long; each is as much work as `piece`."""
     middle_ns = median(durations_ns)
-    return Part(len(durations_ns), middle_ns, piece.flops, piece.size_bytes, piece.is_float32)
+    amounts = piece.flops, piece.size_bytes, piece.is_float32
+    return Part(len(durations_ns), middle_ns, *amounts, piece.is_estimate)
 
 
 def share_of(known: list[Piece], pieces: list[Piece]) -> float:

@@ -115,7 +115,7 @@ def busiest_type(shown: Shown) -> tuple[str, Work]:
     operators = shown.profile.operators
     by_type = group_by(shown.operator_ns, lambda place: operators[place].type)
     name = max(by_type, key=lambda each: sum(shown.operator_ns[it] for it in by_type[each]))
-    pieces = (piece_of(operators[it], round(shown.operator_ns[it]), it) for it in by_type[name])
+    pieces = (piece_of(shown.profile, it, round(shown.operator_ns[it])) for it in by_type[name])
     return name, work_of(pieces)
 
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["compute", "dispatch + compute", "wall"]
 
+# Engines record whole microseconds.
+CLOCK_STEP_NS = 1_000
+# A recorded time is known to a step of the clock, and so is what profiling cost of it. An estimate
+# shorter than three steps may be mostly the error of both: it has no rate, and so no part of a
+# roof, no bound and no saving.
+LEAST_ESTIMATE_NS = 3 * CLOCK_STEP_NS
+
 # What each means, as the reports print it.
 MEANINGS: Mapping[Kind, str] = {
     "compute": "compute, without its dispatch and without what it waits",

@@ -363,15 +363,17 @@ class Correction(msgspec.Struct, frozen=True):
     """What was taken off the recorded times of operators, as recording them had cost it: off each
     computation and each dispatch (`lar.profiles.costs`).
 
-    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model;
-    `emptied` counts operators of which nothing is left. `between_ns` is what profiling cost an
-    iteration besides, outside of operators.
+    `removed` is the times themselves, merged, and `by_copy` those of each copy of a model. `short`
+    counts operators of whose median too little is left for the clock, `emptied` those of them of
+    which nothing is. `between_ns` is what profiling cost an iteration besides, outside of
+    operators.
     """
 
     compute: Shortening = Shortening()
     dispatch: Shortening = Shortening()
     removed: tuple[Interval, ...] = ()
     by_copy: tuple[tuple[Interval, ...], ...] = ()
+    short: int = 0
     emptied: int = 0
     between_ns: int = 0
 
@@ -569,6 +571,12 @@ class Profile:
     def on_device(self) -> bool:
         """True if operators ran on a device of their own; a CPU is the host."""
         return not self.facts.device.startswith("cpu")
+
+    @property
+    def has_estimates(self) -> bool:
+        """True if operators compute as long as estimated, not as recorded: what profiling cost was
+        taken out."""
+        return self.correction is not None and self.correction.compute != Shortening()
 
     def timed_steps(self) -> tuple[Step, ...]:
         """Return the iterations without those of the warm-up."""

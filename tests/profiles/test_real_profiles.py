@@ -220,7 +220,7 @@ def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profi
     unmoved = 0
     for place, executions in group_by_operator(profile).items():
         operator = profile.operators[place]
-        work = work_of(piece_of(operator, each.compute_ns) for each in executions)
+        work = work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         if UNMOVED.match(operator.type):
             unmoved += 1
             assert moves_nothing(operator), operator

@@ -110,6 +110,25 @@ def test_what_no_cache_or_algorithm_explains_is_withheld() -> None:
         assert work.bound(PEAK) == bound
 
 
+def test_an_estimate_of_few_steps_of_the_clock_has_no_part_of_a_roof() -> None:
+    """One of 1 us was at 93 % of the peak, and really took half of it."""
+    for ns, percent, bound in ((0, None, None), (2999, None, None), (3000, 93, "compute")):
+        work = work_of([Piece(ns, 280_000, 1000, is_estimate=True)])
+        found = work.compute_percent(PEAK)
+        assert (found and int(found), work.bound(PEAK)) == (percent, bound)
+        assert (work.memory_percent(PEAK) is None) == (saving_ns(work, PEAK) is None) == (ns < 3000)
+        assert work.intensity == 280
+    assert work_of([Piece(1000, 70_000, 100)]).bound(PEAK) == "compute"  # as it was recorded
+
+
+def test_a_group_saves_what_those_of_its_estimates_do_that_are_long_enough() -> None:
+    long, short = (Piece(ns, 50_000, 0, operator=ns, is_estimate=True) for ns in (9000, 1000))
+    group = work_of([long, short])
+    assert saving_ns(group, PEAK) == 8500
+    assert saving_is_part(group, PEAK)
+    assert group.compute_percent(PEAK) == 10
+
+
 def test_rates_are_those_of_the_median_call() -> None:
     calm = [Piece(1000, 50_000, 100, operator=3) for _ in range(9)]
     disturbed = work_of([*calm, Piece(10**6, 50_000, 100, operator=3)])

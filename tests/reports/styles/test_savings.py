@@ -10,12 +10,15 @@ import msgspec
 import pytest
 
 from lar.errors import UsageError
+from lar.profiles.costs import correct
 from lar.profiles.roofline import savings_of
-from lar.records.profile import Profile
+from lar.records.profile import Cost, Profile
 from lar.reports.model import AnyTable
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from tests.profiles.layers import profile_of_layers
+from tests.profiles.figures import paddle_figures, torch_figures
+from tests.profiles.layers import PEAK, profile_of_layers
+from tests.profiles.synthetic import operator_of, profile_of_times
 
 # Of each style the options that give a row to each operator, and the columns of name and saving.
 STYLES_OF_OPERATORS: Mapping[str, tuple[dict[str, Any], str, str, float]] = {
@@ -111,3 +114,65 @@ def test_without_a_peak_nothing_is_said_of_savings(profile: Profile, style: str)
     if style == "torch":
         with pytest.raises(UsageError, match="does not know this"):
             report_of(unknown, style, sort="saving")
+
+
+@pytest.fixture(scope="module")
+def estimated() -> Profile:
+    """Estimates without what profiling cost, of 4.5 us, of nothing and of 2 us."""
+    types = {"conv": "Conv", "relu": "Relu", "fc": "Gemm"}
+    made = profile_of_times(types, [{"conv": 12, "relu": 3, "fc": 7}] * 4, step_us=28)
+    facts = msgspec.structs.replace(made.facts, cost=Cost(27.5e-6, 8.125e-6, 4, 4), peak=PEAK)
+    operators = (operator_of(*each, flops=2000, size_bytes=1000) for each in types.items())
+    return correct(replace(made, facts=facts, operators=tuple(operators)))
+
+
+@pytest.mark.parametrize("style", STYLES_OF_OPERATORS)
+def test_what_an_estimate_near_the_clocks_step_saves_is_not_known(
+    estimated: Profile, style: str
+) -> None:
+    assert [*savings_in(estimated, style)] == ["conv"]
+
+
+def test_it_has_no_part_of_a_roof(estimated: Profile) -> None:
+    document = STYLES["ncu"].build(estimated, {}).document
+    rates = ("compute_throughput.pct_of_measured_peak", "flops.sum.per_second", "roofline_bound")
+    for row in document["rows"]:
+        known = [row["metrics"][f"cpu__{each}"]["value"] is not None for each in rates]
+        assert known == [row["name"] == "conv"] * 3
+    page = next(it for it in STYLES["html"].build(estimated, {}).tables if it.name == "operators")
+    columns = (
+        "name",
+        "median (µs)",
+        "could save (µs/iteration)",
+        "of peak compute (%)",
+        "bound by",
+    )
+    places = [page.headings.index(each) for each in columns]
+    rows = {row[0]: [value is not None for value in row[1:]] for row in chosen(page, places)}
+    assert rows == {"conv": [True] * 4, "relu": [False] * 4, "fc": [True, False, False, False]}
+    speeds = table_of(report_of(estimated, "megengine"), "flo_per_second")
+    places = [speeds.headings.index(each) for each in ("name", "flo_per_second")]
+    assert [name for name, speed in chosen(speeds, places) if speed is not None] == ["conv"]
+
+
+def chosen(table: AnyTable, places: list[int]) -> list[list[Any]]:
+    """The values of some columns."""
+    return [[row[place] for place in places] for row in table.records]
+
+
+@pytest.mark.parametrize(
+    ("style", "mark"), [("megengine", "<1e-06"), ("torch", "<1.000us"), ("ncu", "<1.00 us")]
+)
+def test_of_what_nothing_is_left_a_step_of_the_clock_is_printed(
+    estimated: Profile, style: str, mark: str
+) -> None:
+    assert mark in STYLES[style].build(estimated, {}).text
+    recorded = replace(estimated, correction=None)
+    assert mark not in STYLES[style].build(recorded, {}).text
+
+
+@pytest.mark.parametrize("style", ["paddle", "torch"])
+def test_it_counts_in_sums(estimated: Profile, style: str) -> None:
+    """Operators have 22 of 27.5 us, and so 6.5 of 8.125."""
+    told = {"paddle": paddle_figures, "torch": torch_figures}[style](estimated, "CPU")
+    assert sum(each.time_ns for each in told.values()) == 4 * 6500

@@ -162,9 +162,7 @@ def roofline_of(profile: Profile) -> dict[str, Any]:
     """
     groups = group_by_operator(profile)
     works = {
-        place: work_of(
-            piece_of(profile.operators[place], each.compute_ns, place) for each in executions
-        )
+        place: work_of(piece_of(profile, place, each.compute_ns) for each in executions)
         for place, executions in groups.items()
     }
     total_ns = sum(work.total_ns for work in works.values())

@@ -28,10 +28,17 @@ NO_COUNTS = HardwareCounts(type="")  # the counters of the processor were not as
 
 
 class Times(NamedTuple):
-    """The durations of one row; `share` is in percent, None if the whole is not known."""
+    """The durations of one row; `share` is in percent, None if the whole is not known. With
+    `is_emptied` nothing is left of a call without what profiling cost."""
 
     totals: Totals
     share: float | None
+    is_emptied: bool = False
+
+    @property
+    def median_ns(self) -> float | None:
+        """The median; None where the clock cannot say it."""
+        return None if self.is_emptied else self.totals.median_ns
 
 
 class OperatorRow(NamedTuple):
@@ -63,7 +70,7 @@ def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
     """Return the columns of durations."""
     return (
         number_column("calls", "", 0, lambda row: times(row).totals.calls, rank=4),
-        number_column("median", "µs", 2, lambda row: scaled(times(row).totals.median_ns, 1e3), 2),
+        number_column("median", "µs", 2, lambda row: scaled(times(row).median_ns, 1e3), 2),
         number_column("p90", "µs", 2, lambda row: scaled(times(row).totals.p90_ns, 1e3), 6),
         number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3), 6),
         number_column("min", "µs", 2, lambda row: scaled(times(row).totals.min_ns, 1e3), 8),
@@ -242,7 +249,8 @@ class Ran(NamedTuple):
             [launch.place for launch in launches],
             sum(launch.begun.execution in self.disturbed for launch in launches),
         )
-        return Times(totals, 100 * totals.total_ns / whole_ns if whole_ns else None)
+        is_emptied = self.profile.has_estimates and not totals.median_ns
+        return Times(totals, 100 * totals.total_ns / whole_ns if whole_ns else None, is_emptied)
 
 
 def operator_table(ran: Ran, top: int) -> PageTable:

@@ -81,7 +81,7 @@ const views = {
                  + "than the product that the roof was measured with.");
     if (roofline.left_out)
       notes.push(`${roofline.left_out} operators are not shown: how many operations or bytes they `
-                 + "take is not known, or none.");
+                 + "take is not known, or none, or their time is too short.");
     if (!roofline.points.length)
       return [makeNote("Of no operator both operations and bytes are known: nothing to draw.")];
     return [drawRooflineLegend(roofline),

@@ -20,6 +20,7 @@ from lar.profiles.megengine_file import (
     is_raw_profile,
 )
 from lar.profiles.roofline import savings_of
+from lar.profiles.times import LEAST_ESTIMATE_NS
 from lar.profiles.totals import Totals, group_by, group_by_operator, totals_of
 from lar.records.profile import Execution, Profile, ProfiledOperator
 
@@ -37,7 +38,7 @@ class Record:
     what is not known is not in it. `computation` counts floating point operations, `memory` bytes.
     `saving` is how many seconds of an iteration it would save at its roof. `runs_ns` has how long
     each run took, where there are several iterations, and `disturbed` how many of these something
-    else on the machine made longer.
+    else on the machine made longer. With `is_estimate` times are without what profiling cost.
     """
 
     info: Mapping[str, str]
@@ -52,6 +53,7 @@ class Record:
     saving: float | None = None
     runs_ns: Mapping[TimeKey, Sequence[int]] = field(default_factory=dict)
     disturbed: int | None = None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class TimedRecord:
     """A record and the time by which it is filtered; `runs` has the figures of its single runs,
     None where there is one iteration, or not each run's time is known.
 
-    The speed of what took no time is not known; MegEngine's tool prints it as infinitely fast, and
-    so it is here with `is_infinite`.
+    The speed of what took no time is not known, nor that of an estimate that is too short for the
+    clock; MegEngine's tool prints the first as infinitely fast, as here with `is_infinite`.
     """
 
     record: Record
@@ -82,6 +84,16 @@ class TimedRecord:
         return self.runs.p90_ns if self.runs else None
 
     @property
+    def run_ns(self) -> float:
+        """What a run takes: the median, of several operators the mean of their medians."""
+        return self.runs.ranking_ns / self.runs.calls if self.runs else self.time * 1e9
+
+    @property
+    def is_emptied(self) -> bool:
+        """True if nothing is left of it without what profiling cost."""
+        return self.record.is_estimate and not self.run_ns
+
+    @property
     def flops(self) -> float | None:
         """Floating point operations per second."""
         return self._divide(self.record.computation)
@@ -94,6 +106,8 @@ class TimedRecord:
     def _divide(self, amount: float | None) -> float | None:
         if amount is None or (not self.time and not self.is_infinite):
             return None
+        if self.record.is_estimate and self.run_ns < LEAST_ESTIMATE_NS:
+            return None
         return amount / self.time if self.time else math.inf if amount else math.nan
 
 
@@ -101,10 +115,12 @@ def records_of(profile: Profile) -> list[Record]:
     """Return the records of a profile, of several iterations with the means of an iteration.
 
     Where one iteration was profiled and the engine's own file of it is MegEngine's, they are made
-    from that file, which has more: what the host waited for, and the times to the last digit.
+    from that file, which has more: what the host waited for, and the times to the last digit; but
+    not where the times of operators are estimates without what profiling cost.
     """
     savings = savings_of(profile)
-    if is_single(profile) and is_raw_profile(profile.engine_raw):
+    estimated = profile.has_estimates
+    if is_single(profile) and not estimated and is_raw_profile(profile.engine_raw):
         raw = decode_raw(profile.engine_raw, "MegEngine's own profile")
         by_id = {profile.operators[place].id: ns for place, ns in savings.items()}
         return [with_saving(each, by_id.get(each.info["id"])) for each in records_of_raw(raw)]
@@ -114,6 +130,8 @@ def records_of(profile: Profile) -> list[Record]:
         with_saving(record_of(operator, groups.get(index, []), steps), savings.get(index))
         for index, operator in enumerate(profile.operators)
     ]
+    if estimated:
+        records = [replace(each, is_estimate=True) for each in records]
     if not is_recorded(profile):
         return records
     disturbed = disturbed_by_operator(profile)
@@ -325,6 +343,7 @@ def aggregate_records(
                 disturbed=None
                 if group[0].record.disturbed is None
                 else sum(each.record.disturbed or 0 for each in group),
+                is_estimate=any(each.record.is_estimate for each in group),
             ),
             aggregate([each.time for each in group], how) or 0.0,
             group[0].is_infinite,

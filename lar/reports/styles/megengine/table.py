@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from lar.profiles.times import CLOCK_STEP_NS
 from lar.profiles.totals import Totals
 from lar.reports.model import Cell, Column, Layout, Rule, Table
 from lar.reports.styles.megengine.records import Record, Shapes, TimedRecord
@@ -33,6 +34,8 @@ CONFLUENCE = Layout(
 )
 PREFIXES = ("", "K", "M", "G", "T", "P")
 BAR_LENGTH = 15
+# The time of an operator of which nothing is left without what profiling cost.
+EMPTIED = f"<{CLOCK_STEP_NS / 1e9:.3}"
 
 
 class Unit(NamedTuple):
@@ -157,7 +160,8 @@ def runs_column(selected: Sequence[TimedRecord]) -> Column[Row]:
             return None if time is None else time / 1e9
 
         def text(row: Row) -> str:
-            return f"{title} N/A" if (time := value(row)) is None else f"{title} {time:.3}"
+            time = value(row)
+            return f"{title} {'N/A' if time is None else format_time(row, time)}"
 
         return Column(f"{name}_seconds", value, text)
 
@@ -255,7 +259,13 @@ def names_of(selected: Sequence[TimedRecord]) -> list[str]:
 
 
 def format_seconds(row: Row) -> str:
-    return f"{row.timed.time:.3}"
+    return format_time(row, row.timed.time)
+
+
+def format_time(row: Row, seconds: float) -> str:
+    """Format a time; an operator of which nothing is left took less than a step of the clock."""
+    is_nothing = row.timed.is_emptied and seconds < CLOCK_STEP_NS / 1e9
+    return EMPTIED if is_nothing else f"{seconds:.3}"
 
 
 def format_ratio(row: Row) -> str:

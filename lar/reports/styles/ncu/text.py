@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lar.profiles.hardware import describe_hardware
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, saving_is_part
+from lar.profiles.times import CLOCK_STEP_NS, LEAST_ESTIMATE_NS
 from lar.profiles.totals import Totals
 from lar.records.profile import Peak, Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
@@ -104,6 +105,11 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
         notes.append("The peak is one of float32; that of other types is not known, hence n/a.")
     if peak is not None and any(row.work.has_wrong_time(peak) for row in rows):
         notes.append("Percentages are n/a where the time is too short to be right.")
+    if any(row.work.is_too_short for row in rows):
+        notes.append(
+            f"Estimates below {LEAST_ESTIMATE_NS / 1e3:.0f} us have no rate: the clock says no "
+            "more than that the operator is short."
+        )
     percents = [row.work.memory_percent(peak) for row in rows]
     if any(percent is not None and percent > 100 for percent in percents):
         notes.append("Above 100% of the memory's peak: the data came from the caches.")
@@ -125,8 +131,10 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
     """Return the table of the rows."""
 
     def duration(it: NumberedRow) -> str:
-        time, chosen = scale_time(it.row.work.typical_call_ns, unit)
-        return f"{format_number(time)} {chosen}"
+        work = it.row.work
+        is_nothing = work.is_too_short and not work.typical_call_ns
+        time, chosen = scale_time(CLOCK_STEP_NS if is_nothing else work.typical_call_ns, unit)
+        return f"{'<' * is_nothing}{format_number(time)} {chosen}"
 
     def of_flops(it: NumberedRow, value: float | None) -> str:
         return format_cell(value, 0 < it.row.work.flops_share < 1)

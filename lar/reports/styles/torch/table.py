@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from lar.profiles.disturbance import is_recorded
 from lar.profiles.operator_filter import operators_matching
 from lar.profiles.roofline import savings_of
+from lar.profiles.times import CLOCK_STEP_NS
 from lar.profiles.totals import UNITS_NS, Totals, ranking_of, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
@@ -30,7 +31,8 @@ class KeyAverage:
     of an iteration its operators would save at their roofs. `cpu` and `device` have the figures of
     single calls, None where they are not known, and `typical_ns` is what rows are ranked by: the
     median of what the calls of an operator take themselves, times their number. `disturbed` counts
-    the calls that something else on the machine made longer.
+    the calls that something else on the machine made longer. With `is_emptied` nothing is left of a
+    call without what profiling cost.
     """
 
     name: str
@@ -51,6 +53,7 @@ class KeyAverage:
     device: Totals | None = None
     typical_ns: float | None = None
     disturbed: int | None = None
+    is_emptied: bool = False
 
     @property
     def average_cpu_ns(self) -> float | None:
@@ -108,6 +111,8 @@ def key_average_of(
     cpu_ns = [call.cpu_ns for call in calls if call.cpu_ns is not None]
     own_ns = [call.self_device_ns if on_device else call.self_cpu_ns for call in calls]
     known_ns = [each for each in own_ns if each is not None]
+    cpu = totals_of(cpu_ns) if len(cpu_ns) == len(calls) else None
+    is_estimate = kind == "operator" and profile.has_estimates
     return KeyAverage(
         name=name,
         kind=kind,
@@ -123,12 +128,13 @@ def key_average_of(
         self_device_memory_bytes=own and own.device_bytes,
         flops=sum_known(flops_of(profile, call) for call in calls),
         saving_ns=sum(saved) if saved else None,
-        cpu=totals_of(cpu_ns) if len(cpu_ns) == len(calls) else None,
+        cpu=cpu,
         device=totals_of(call.device_ns for call in calls) if on_device else None,
         disturbed=sum(call.disturbed for call in calls) if is_recorded(profile) else None,
         typical_ns=ranking_of(known_ns, [call.operator for call in calls])
         if len(known_ns) == len(calls)
         else None,
+        is_emptied=is_estimate and cpu is not None and not cpu.median_ns,
     )
 
 
@@ -355,8 +361,10 @@ def spread_columns(
 
         return time_column(f"{title} {name}", time_ns, unit, rank)
 
+    usual = column("med", lambda own: own.median_ns, 0)
+    nothing = f"<{format_time(CLOCK_STEP_NS, unit)}"
     return (
-        column("med", lambda own: own.median_ns, 0),
+        replace(usual, text=lambda row: nothing if row.is_emptied else usual.cell(row)),
         column("p90", lambda own: own.p90_ns, 2),
         column("min", lambda own: own.min_ns, 5),
         column("max", lambda own: own.max_ns, 5),
