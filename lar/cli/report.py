@@ -19,6 +19,7 @@ from lar.reports.styles import EXPORTS, STYLES, Style
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
+    from lar.profiles.times import Kind
     from lar.records.profile import Profile
     from lar.reports.report import Report
 
@@ -165,7 +166,7 @@ def report(arguments: argparse.Namespace) -> int:
 
         made = replace(
             made,
-            summary=made.summary or summaries_of(*baseline, profile),
+            summary=made.summary or summaries_of(style.time or "compute", *baseline, profile),
             footer=footer_of(style, made, profile),
             corrected=describe_cost(profile) if profile.correction else "",
         )
@@ -197,15 +198,16 @@ def check_pairs(more: list[str], name: str, style: Style) -> None:
         )
 
 
-def summaries_of(*profiles: Profile) -> tuple[str, ...]:
-    """Return the paragraph about a profile, or those about two that are compared. An engine's own
-    file has none: its report is that of the engine's own tool."""
+def summaries_of(kind: Kind, *profiles: Profile) -> tuple[str, ...]:
+    """Return the paragraph about a profile, with the time of operators that the report shows, or
+    those about two that are compared. An engine's own file has none: its report is that of the
+    engine's own tool."""
     from lar.engines import recommendations_for
     from lar.profiles.summary import summarize
     from lar.reports.report import paragraphs_of
 
     texts = [
-        summarize(each, recommendations_for(each)) if each.facts.lar_version else ""
+        summarize(each, recommendations_for(each), kind) if each.facts.lar_version else ""
         for each in profiles
     ]
     return paragraphs_of(texts)

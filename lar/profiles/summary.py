@@ -3,8 +3,10 @@ profiling, how disturbed the run was."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from lar.profiles.breakdown import steps_of
 from lar.profiles.costs import describe_cost
 from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.recommendations import Recommendation, Shown
@@ -17,7 +19,8 @@ from lar.profiles.roofline import (
     work_of,
 )
 from lar.profiles.thread_balance import describe_balance
-from lar.profiles.totals import group_by
+from lar.profiles.times import Kind
+from lar.profiles.totals import Totals, group_by, operator_totals
 from lar.records.profile import Profile
 
 # Types of operators that are named, and the part of the operators' time that is worth naming.
@@ -35,17 +38,18 @@ BOUNDS: Mapping[Bound, str] = {
 }
 
 
-def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
+def summarize(profile: Profile, found: Sequence[Recommendation], kind: Kind = "compute") -> str:
     """Return the paragraph about a profile, empty if nothing was timed.
 
-    `found` are the recommendations for it. The times of operators are those that the report has:
-    without what profiling cost, where that is much (`lar.profiles.costs`).
+    `found` are the recommendations for it, and `kind` is the time of operators that the report
+    shows: shares are those of its tables. Where profiling cost much, times are without that
+    (`lar.profiles.costs`).
     """
     shown = Shown(profile)
     if not shown.iteration_ns:
         return ""
     sentences = (
-        *sentences_of_time(shown),
+        *sentences_of_time(shown, kind),
         *sentences_of_limit(shown),
         describe_balance(profile),
         *sentences_of_tries(profile, found),
@@ -55,33 +59,66 @@ def summarize(profile: Profile, found: Sequence[Recommendation]) -> str:
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences if text)
 
 
-def sentences_of_time(shown: Shown) -> Iterator[str]:
+def sentences_of_time(shown: Shown, kind: Kind) -> Iterator[str]:
     """Yield what an iteration takes, and which operators take most of it."""
-    profile = shown.profile
-    count = len(profile.timed_steps())
+    count = len(shown.profile.timed_steps())
     length = f"an iteration takes {format_ns(shown.iteration_ns)}"
     calm, among = shown.calm_steps, ""
     if 0 < len(calm) < count:
         among = f", {format_ns(shown.calm_ns)} of the {len(calm)} undisturbed"
     yield f"{length} (median of {count}{among})" if count > 1 else length
-    total = shown.computing_ns
-    if not total:
-        return
-    by_type = group_by(shown.operator_ns, lambda place: profile.operators[place].type)
-    times = {name: sum(shown.operator_ns[it] for it in its) for name, its in by_type.items()}
-    order = sorted(times, key=lambda name: -times[name])
-    named = [name for name in order[:MOST_TYPES] if times[name] >= LEAST_SHARE * total]
-    parts = [
-        f"{name} {times[name] / total:.0%} ({len(by_type[name])} operators)"
-        if len(by_type[name]) > 1
-        else f"{name} {times[name] / total:.0%}"
-        for name in named or order[:1]
-    ]
-    slowest = max(shown.operator_ns, key=lambda place: shown.operator_ns[place])
-    own = shown.operator_ns[slowest]
-    yield (
-        f"of the operators' computing time, median x calls, {' and '.join(parts)}; the slowest is "
-        f"{profile.operators[slowest].name} with {format_ns(own)} ({own / total:.1%})"
+    operators = operator_totals(shown.profile, kind)
+    if any(each.ranking_ns for each in operators.values()):
+        yield describe_operators(shown.profile, kind, operators)
+
+
+class TimePart(NamedTuple):
+    """The time of some operators in all iterations: in sum, as shares in tables are, and as the
+    median of each operator times its calls, which rows are ranked by."""
+
+    total_ns: int
+    typical_ns: float
+
+    def shares_of(self, whole: TimePart, digits: int = 0) -> tuple[str, ...]:
+        """Return its share and, where that by the medians is quite another one, this too: some
+        calls were disturbed then."""
+        in_sum = self.total_ns / whole.total_ns if whole.total_ns else 0.0
+        by_medians = self.typical_ns / whole.typical_ns
+        differs = abs(by_medians - in_sum) >= LEAST_SHARE
+        return f"{in_sum:.{digits}%}", *((f"{by_medians:.0%} by medians",) if differs else ())
+
+
+def time_of_operators(operators: Iterable[Totals]) -> TimePart:
+    totals = [*operators]
+    return TimePart(sum(it.total_ns for it in totals), sum(it.ranking_ns for it in totals))
+
+
+def describe_operators(profile: Profile, kind: Kind, operators: Mapping[int, Totals]) -> str:
+    """Return which types of operators take most of their time, and which operator is the first,
+    both by median x calls."""
+    whole = time_of_operators(operators.values())
+    by_type = group_by(operators, lambda place: profile.operators[place].type)
+    times = {
+        name: time_of_operators(operators[place] for place in places)
+        for name, places in by_type.items()
+    }
+    order = sorted(times, key=lambda name: -times[name].typical_ns)
+    least_ns = LEAST_SHARE * whole.typical_ns
+    named = [name for name in order[:MOST_TYPES] if times[name].typical_ns >= least_ns]
+    parts = []
+    for name in named or order[:1]:
+        share, *notes = times[name].shares_of(whole)
+        if (count := len(by_type[name])) > 1:
+            notes.insert(0, f"{count} operators")
+        parts.append(f"{name} {share}" + (f" ({', '.join(notes)})" if notes else ""))
+    first = max(operators, key=lambda place: operators[place].ranking_ns)
+    own = time_of_operators([operators[first]])
+    return (
+        f"of the operators' time ({'compute' if profile.on_device else kind}, in sum), "
+        f"{' and '.join(parts)}; the slowest, by median x calls, is "
+        f"{profile.operators[first].name} with "
+        f"{format_ns(own.typical_ns / len(steps_of(profile)))} "
+        f"({', '.join(own.shares_of(whole, digits=1))})"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
+from lar.profiles.times import Kind, time_of
 from lar.records.profile import Execution, Profile
 
 K = TypeVar("K", bound=Hashable)
@@ -87,3 +88,13 @@ def group_by_type(profile: Profile) -> dict[str, list[Execution]]:
     """Group the executions of timed iterations by the operator's type."""
     types = [operator.type for operator in profile.operators]
     return group_by(profile.timed_executions(), lambda execution: types[execution.operator])
+
+
+def operator_totals(profile: Profile, kind: Kind) -> dict[int, Totals]:
+    """Return the figures of the operators in timed iterations, by their places; on a device those
+    of their computation, whatever the `kind`."""
+    where: Kind = "compute" if profile.on_device else kind
+    return {
+        place: totals_of(time_of(profile, each, where) for each in executions)
+        for place, executions in group_by_operator(profile).items()
+    }

@@ -41,15 +41,18 @@ def test_what_takes_the_time() -> None:
     text = paragraph(made())
     assert text.startswith(
         BEGINNING
-        + "Of the operators' computing time, median x calls, Convolution 99% (2 operators); "
-        "the slowest is conv2 with 500 us (62.0%). "
+        + "Of the operators' time (compute, in sum), Convolution 99% (2 operators); the slowest, "
+        "by median x calls, is conv2 with 500 us (62.0%). "
     )
 
 
-def test_a_single_disturbance_counts_for_nothing() -> None:
+def test_a_single_disturbance_puts_nothing_first() -> None:
     times = [TIMES] * 4 + [{**TIMES, "relu": 900_000}]
     profile = profile_of_times(TYPES, times, step_us=1_000_000)
-    assert "the slowest is conv2 with 500 us (62.0%)" in paragraph(profile)
+    assert (
+        "Convolution 0% (2 operators, 99% by medians); the slowest, by median x calls, is conv2 "
+        "with 500 us (0.3%, 62% by medians)"
+    ) in paragraph(profile)
 
 
 def test_what_profiling_cost_is_said() -> None:
@@ -154,6 +157,7 @@ def test_it_stands_on_top_of_what_a_person_reads(
         for role in roles:
             first = lines.pop(0)
             assert first.startswith(f"{role}{BEGINNING}")
+            assert f"time ({STYLES[style].time}, in sum), Convolution " in first
             assert "Profiling cost +30.0 %: " in first
             assert lines.pop(0) == ""
         assert BEGINNING in names["html"].read_text()

@@ -20,6 +20,7 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles import summary
 from lar.profiles.recommendations import Shown
+from lar.profiles.times import Kind
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import (
     Allocation,
@@ -539,9 +540,9 @@ def test_each_profile_is_summed_up_once(
     summed_up: list[Shown] = []
     describe = summary.sentences_of_time
 
-    def count_and_describe(shown: Shown) -> Iterator[str]:
+    def count_and_describe(shown: Shown, kind: Kind) -> Iterator[str]:
         summed_up.append(shown)
-        return describe(shown)
+        return describe(shown, kind)
 
     monkeypatch.setattr(summary, "sentences_of_time", count_and_describe)
     path, page = tmp_path / "p.json", tmp_path / "p.html"
