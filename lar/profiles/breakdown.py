@@ -20,7 +20,7 @@ least that waiting cannot explain in any step.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lar.measurement.statistics import percentile_of
@@ -39,6 +39,8 @@ DEVICE_BUCKETS = (KERNEL, MEMCPY, MEMSET, RUNTIME, DATA_LOADER, CPU_EXEC)
 HOST_BUCKETS = (DATA_LOADER, CPU_EXEC)
 # The phases that a bucket is the union of.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
+# The phases in which the engine runs, and nearly all waiting lies.
+ENGINE_PHASES = frozenset(PHASES[OVERHEAD])
 # What waits for a CPU: not a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, CPU_EXEC, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
@@ -153,6 +155,22 @@ def longer_parts(
             parts[CPU_EXEC] = min(max(0, executed[step.number]), step.buckets_ns[CPU_EXEC])
         longer.append(parts)
     return longer
+
+
+def without_waiting(
+    parts: Mapping[str, int], waited: int, engine: Collection[str]
+) -> tuple[dict[str, int], int]:
+    """Return the parts of a step without so much waiting, and what was taken: from those in which
+    the `engine` runs in proportion, then from the others."""
+    left, taken = dict(parts), 0
+    for names in (parts.keys() & engine, parts.keys() - engine):
+        own = sum(left[name] for name in names)
+        share = min(1.0, (waited - taken) / own) if own > 0 else 0.0
+        for name in names:
+            part = round(share * left[name])
+            left[name] -= part
+            taken += part
+    return left, taken
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:

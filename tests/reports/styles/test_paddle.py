@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
-from lar.records.profile import Execution, Profile, ProfiledOperator, Step
+from lar.records.profile import Execution, Profile, ProfiledOperator, Step, StepNoise
 from lar.reports.styles.paddle import build
 from lar.reports.styles.paddle.overview import model_rows
 from lar.reports.styles.paddle.run import TimedRun
@@ -125,3 +126,60 @@ def test_the_device_time_of_iterations_is_that_of_their_kernels_to_the_nanosecon
     whole = model_rows(TimedRun(profile))[0]
     assert whole.gpu is not None
     assert (whole.calls, whole.gpu.total_ns) == (2, 617_000)
+
+
+def figures_of(profile: Profile, view: str) -> dict[Any, Any]:
+    """Return the CPU time of each row of a table in nanoseconds, and its ratio."""
+    (table,) = build(profile, {"view": [view], "time_unit": "ns"}).tables
+    time = "CPU Total (ns)" if view == "model" else "Time (ns)"
+    ratio = "CPU Ratio (%)" if view == "model" else "Ratio (%)"
+    name = "Name" if view == "model" else "Event Type"
+    rows = (dict(zip(table.headings, row, strict=True)) for row in table.records)
+    return {row[name]: (row[time], row[ratio]) for row in rows}
+
+
+def test_waiting_for_a_cpu_is_a_row_beside_the_phases_and_no_part_of_them() -> None:
+    times = [{"conv": 500, "relu": 40} for _ in range(10)]
+    times[4] = {"conv": 500, "relu": 8040}
+    profile = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=9000)
+    noise = [StepNoise(number) for number in range(10)]
+    noise[4] = StepNoise(4, 8_000_000, ("queue delay",))
+    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=tuple(noise)))
+    model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
+    steps, _ = model.pop("ProfileStep")
+    assert [*model] == ["Forward", "Waiting for a CPU", "Others"]
+    assert model["Waiting for a CPU"] == pytest.approx((8_000_000, 100 * 8 / 90))
+    assert sum(time for time, _ in model.values()) == steps == 90_000_000
+    assert sum(ratio for _, ratio in model.values()) == pytest.approx(100)
+    del model["Others"]
+    for name, (time, ratio) in model.items():
+        assert overview[name] == (time, pytest.approx(ratio))
+    assert "Waiting for a CPU is no part of the phases" in " ".join(lines_of(profile, "overview"))
+
+
+def test_times_of_copies_that_ran_at_once_are_parts_of_their_sum() -> None:
+    one = profile_of_times({"conv": "Conv"}, [{"conv": 500}] * 2, step_us=600)
+    numbers = {0: 2, 1: 3}  # those of the other copy
+    moved = msgspec.structs.replace
+    profile = replace(
+        one,
+        steps=(*one.steps, *(moved(it, number=numbers[it.number], copy=1) for it in one.steps)),
+        executions=tuple(
+            each
+            for it in one.executions
+            for each in (it, moved(it, step=numbers[it.step], thread=1001))
+        ),
+        spans=tuple(
+            each
+            for it in one.spans
+            for each in (it, moved(it, step=numbers[it.step or 0], thread=1001))
+        ),
+    )
+    model, overview = figures_of(profile, "model"), figures_of(profile, "overview")
+    assert model["ProfileStep"] == (2_400_000, 100)
+    assert model["Forward"] == overview["Forward"] == (2_400_000, 100)
+    assert overview["ProfileStep"] == (1_200_000, 100)  # merged
+    assert overview["Operator"] == (1_000_000, pytest.approx(100 / 1.2))
+    for view in ("overview", "model"):
+        assert "Copies of the model ran at once" in "\n".join(lines_of(profile, view))
+        assert "Copies of the model ran at once" not in "\n".join(lines_of(one, view))

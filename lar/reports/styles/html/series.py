@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lar.measurement.statistics import statistics_of
-from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
+from lar.profiles.breakdown import (
+    ENGINE_PHASES,
+    OTHER,
+    WAITING,
+    breakdown_of,
+    without_waiting,
+)
 from lar.profiles.disturbance import disturbed_steps
 from lar.profiles.intervals import merge_intervals, subtract_intervals, total_of
 from lar.profiles.roofline import host_peak_of, piece_of, work_of
@@ -17,8 +23,6 @@ from lar.reports.pages.tables import rounded
 
 # More than these cannot be distinguished on a screen: what is drawn then stands for several.
 MOST_ITERATIONS = 400
-# Those in which the engine runs, and nearly all waiting lies.
-ENGINE_PHASES = frozenset({"forward", "wait"})
 MOST_SAMPLES = 1000
 
 
@@ -90,7 +94,7 @@ def breakdowns_of(profile: Profile) -> list[dict[str, Any]]:
         for step in profile.timed_steps():
             parts = {name: phases[step.number].get(name, 0) for name in names}
             parts[OTHER] = step.duration_ns - sum(parts.values())
-            parts, waited = without_waiting(parts, waits.get(step.number, 0))
+            parts, waited = without_waiting(parts, waits.get(step.number, 0), ENGINE_PHASES)
             other = parts.pop(OTHER)
             times = [*parts.values(), *(waited for _ in waiting), other]
             steps.append((numbers[step.number], times))
@@ -99,20 +103,6 @@ def breakdowns_of(profile: Profile) -> list[dict[str, Any]]:
             about += " Waiting for a CPU is taken from the engine's calls, then from the others."
         figures.append(breakdown_figure("by phase", about, (*names, *waiting, OTHER), steps))
     return figures
-
-
-def without_waiting(parts: Mapping[str, int], waited: int) -> tuple[dict[str, int], int]:
-    """Return the parts of a step without so much waiting, and what was taken: from the engine's
-    calls in proportion, then from the others."""
-    left, taken = dict(parts), 0
-    for names in (ENGINE_PHASES, parts.keys() - ENGINE_PHASES):
-        own = sum(left.get(name, 0) for name in names)
-        share = min(1.0, (waited - taken) / own) if own > 0 else 0.0
-        for name in names & left.keys():
-            part = round(share * left[name])
-            left[name] -= part
-            taken += part
-    return left, taken
 
 
 def breakdown_figure(

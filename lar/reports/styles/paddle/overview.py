@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from lar.profiles.breakdown import WAITING, breakdown_of
+from lar.profiles.breakdown import WAITING, without_waiting
 from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
 from lar.profiles.times import waiting_calls
 from lar.profiles.totals import UNITS_NS, group_by, totals_of
@@ -58,6 +58,21 @@ MODEL_NOTES = (
     "time, we sum them directly here.",
 )
 PHASE_ORDER = ("Dataloader", "InputCopy", "Forward", "OutputCopy")
+OTHERS = "Others"
+# The phases in which the engine runs, and nearly all waiting lies.
+ENGINE = ("Forward",)
+WITHOUT_WAITING = (
+    f"{WAITING} is no part of the phases (Dataloader, InputCopy, Forward, OutputCopy), which are "
+    "without it. ProfileStep and the events of other types have it in them."
+)
+OF_COPIES = (
+    "Copies of the model ran at once: times are summed up over them, and ratios are those to the "
+    "sum of their steps."
+)
+OF_COPIES_MERGED = (
+    f"Copies of the model ran at once: phases and {WAITING} are summed up over them, with ratios "
+    "to the sum of their steps. All else is merged, with ratios to the time in which any copy ran."
+)
 NAME_WIDTH = 15
 
 
@@ -98,9 +113,10 @@ def camel_case(name: str) -> str:
 
 
 def phase_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the phases of the timed steps: times on the host, and of the kernels begun in them,
-    as plain sums; the ratio on a device is that to all kernels."""
+    """Return the phases of the timed steps: times on the host without waiting for a CPU, and of the
+    kernels begun in them, as plain sums; the ratio on a device is that to all kernels."""
     inside, _ = phase_calls(run)
+    times_ns = phase_times(run, inside)
     kernels = [each for each in run.activities if each.kind == "Kernel"]
     work = WorkSums((each.launch_ns, each.duration_ns) for each in kernels)
     whole_ns = sum(each.duration_ns for each in kernels)
@@ -108,7 +124,7 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
     rows = []
     for name in [*known, *(name for name in inside if name not in known)]:
         calls = inside[name]
-        cpu = totals_of(sum(span.duration_ns for span in spans) for spans in calls)
+        cpu = totals_of(times_ns[name])
         gpu = totals_of(
             sum(work.total_between(*span.interval) for span in spans) for spans in calls
         )
@@ -117,9 +133,42 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
     return rows
 
 
+def phase_times(run: TimedRun, inside: Mapping[str, list[list[Span]]]) -> dict[str, list[int]]:
+    """Return how long each call of the phases in steps took without waiting for a CPU, of which a
+    step is known to have waited so long, not when."""
+    times = {
+        name: [sum(span.duration_ns for span in spans) for spans in calls]
+        for name, calls in inside.items()
+    }
+    by_step: dict[int, list[tuple[str, int]]] = {}  # the calls of each by name and place
+    for name, calls in inside.items():
+        for place, spans in enumerate(calls):
+            by_step.setdefault(spans[0].step or 0, []).append((name, place))
+    for step in run.steps:
+        own = by_step.get(step.number, [])
+        whole: dict[str, int] = {OTHERS: step.duration_ns}
+        for name, place in own:
+            whole[name] = whole.get(name, 0) + times[name][place]
+            whole[OTHERS] -= times[name][place]
+        whole[OTHERS] = max(0, whole[OTHERS])
+        left, _ = without_waiting(whole, run.waits_ns.get(step.number, 0), ENGINE)
+        for name, place in own:
+            if whole[name]:
+                # Rounded down: what is left then is in the row of the others.
+                times[name][place] = times[name][place] * left[name] // whole[name]
+    return times
+
+
+def waiting_row(run: TimedRun) -> list[TimeRow]:
+    """Return what the steps waited for a CPU; no row if none is known to have."""
+    waits = [ns for ns in run.waits_ns.values() if ns]
+    cpu = times_of(totals_of(waits), run.step_ns)
+    return [TimeRow(WAITING, len(waits), cpu, None, level=1)] if waits else []
+
+
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the steps, their phases, the rest of the steps, and the phases outside, which have no
-    ratio."""
+    """Return the steps, their phases, what they waited for a CPU, the rest of the steps, and the
+    phases outside, which have no ratio."""
     kernel_ns = {step.number: 0 for step in run.steps}
     for each in run.activities:
         if each.kind == "Kernel" and each.step in kernel_ns:
@@ -128,12 +177,12 @@ def model_rows(run: TimedRun) -> list[TimeRow]:
     whole = TimeRow(
         "ProfileStep", step.calls, times_of(step, run.step_ns), times_of(gpu, gpu.total_ns)
     )
-    phases = phase_rows(run)
+    phases = [*phase_rows(run), *waiting_row(run)]
     left_ns = step.total_ns - sum(row.cpu.total_ns or 0 for row in phases if row.cpu)
     gpu_left_ns = gpu.total_ns - sum(row.gpu.total_ns or 0 for row in phases if row.gpu)
     gpu_ratio = gpu_left_ns / gpu.total_ns if gpu.total_ns else 0.0
     others = TimeRow(
-        "Others",
+        OTHERS,
         None,
         Times(left_ns, ratio=left_ns / run.step_ns),
         Times(gpu_left_ns, ratio=gpu_ratio),
@@ -158,22 +207,27 @@ def outside_rows(run: TimedRun) -> list[TimeRow]:
 def model_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the times of the iteration's phases, empty if the profile has no phases."""
     rows, unit = model_rows(run), settings.unit
-    if not phase_rows(run):
+    if not phase_calls(run)[0]:
         return []
+    width = max(NAME_WIDTH, *(len(indent_name(row)) for row in rows))
     table = Table(
         name="model",
         title="Model Summary",
         columns=(
-            name_column(NAME_WIDTH, lambda row: "  " * row.level + row.name),
+            name_column(width, indent_name),
             CALLS,
             *both_times(unit, on_device=run.profile.on_device),
         ),
         rows=tuple(rows),
-        notes=MODEL_NOTES,
+        notes=(*MODEL_NOTES, *((OF_COPIES,) if run.has_copies else ())),
         layout=SPACED,
         above=(format_unit(unit),),
     )
     return [Section(table)]
+
+
+def indent_name(row: TimeRow) -> str:
+    return "  " * row.level + row.name
 
 
 def device_section(run: TimedRun, settings: Settings) -> list[Section]:
@@ -188,7 +242,7 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
         if each.kind == "Kernel":
             kernels.setdefault(each.device, []).append((each.start_ns, each.end_ns))
     for number, intervals in sorted(kernels.items()):
-        percent = 100 * total_of(merge_intervals(intervals)) / run.step_ns
+        percent = 100 * total_of(merge_intervals(intervals)) / run.elapsed_ns
         rows.append((f"GPU{number}", percent))
     return [
         Section(
@@ -218,24 +272,32 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
 def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the time of each kind of event, what overlaps counted once.
 
-    The phases of the iteration are plain sums, as in the table of phases.
+    The phases of the iteration are plain sums, as in the table of phases, and so is waiting, which
+    is no part of them.
     """
     unit = settings.unit
-    host = host_events(run)
-    for row in phase_rows(run):
-        if row.cpu is not None and row.cpu.total_ns is not None:
-            host.append((row.name, row.calls or 0, row.cpu.total_ns))
+    waiting = waiting_row(run)
+    host = [(*each, run.elapsed_ns) for each in host_events(run)]
+    host += [
+        (row.name, row.calls or 0, row.cpu.total_ns, run.step_ns)
+        for row in (*phase_rows(run), *waiting)
+        if row.cpu is not None and row.cpu.total_ns is not None
+    ]
     host.sort(key=lambda row: -row[2])
-    device = device_events(run)
 
     rows = [EventKind("CPU", "  " if number else "", *row) for number, row in enumerate(host)]
-    rows += [EventKind("GPU", "  ", *row) for row in device]
+    rows += [EventKind("GPU", "  ", *row, run.elapsed_ns) for row in device_events(run)]
+    notes = (
+        *OVERVIEW_NOTES,
+        *((WITHOUT_WAITING,) if waiting else ()),
+        *((OF_COPIES_MERGED,) if run.has_copies else ()),
+    )
     table = Table(
         name="overview",
         title="Overview Summary",
-        columns=kind_columns(unit, run.step_ns),
+        columns=kind_columns(unit),
         rows=tuple(rows),
-        notes=OVERVIEW_NOTES,
+        notes=notes,
         layout=SPACED,
         above=(format_unit(unit),),
         breaks={len(host): ("", "Calls", "GPU Time", "Ratio (%)")},
@@ -244,17 +306,18 @@ def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
 
 
 class EventKind(NamedTuple):
-    """A kind of events, which stands `indent` from the left."""
+    """A kind of events, which stands `indent` from the left; its ratio is that to `whole_ns`."""
 
     where: str
     indent: str
     name: str
     calls: int
     time_ns: float
+    whole_ns: int
 
 
-def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
-    """Return the columns of the overview; the ratio is that to the steps."""
+def kind_columns(unit: str) -> tuple[Column[EventKind], ...]:
+    """Return the columns of the overview."""
     return (
         Column("Where", lambda row: row.where, in_text=False),
         Column(
@@ -277,8 +340,8 @@ def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
         ),
         Column(
             "Ratio (%)",
-            lambda row: 100 * row.time_ns / step_ns,
-            lambda row: format_ratio(row.time_ns / step_ns),
+            lambda row: 100 * row.time_ns / row.whole_ns,
+            lambda row: format_ratio(row.time_ns / row.whole_ns),
             width=25,
             is_fixed=True,
             may_cut=False,
@@ -306,15 +369,11 @@ def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
         ("OperatorInner", len(inner), inner),
         ("PythonUserDefined", len(ranges) if clipped else 0, clipped),
     )
-    found: list[tuple[str, int, float]] = [
+    return [
         (name, count, total_of(merge_intervals(intervals)))
         for name, count, intervals in kinds
         if count
     ]
-    waits = [step.buckets_ns.get(WAITING, 0) for step in breakdown_of(run.profile).steps]
-    if any(waits):
-        found.append((WAITING, sum(wait > 0 for wait in waits), sum(waits)))
-    return found
 
 
 def intervals_of(spans: Iterable[Span]) -> list[Interval]:

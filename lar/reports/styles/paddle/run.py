@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
 from lar.profiles.activities import execution_of, places_of
+from lar.profiles.breakdown import WAITING, breakdown_of
 from lar.profiles.devices import device_number, is_of_device, kernel_name_of, streams_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import Begun, Starts, members_of_ranges, starts_of
@@ -44,8 +45,27 @@ class TimedRun:
 
     @cached_property
     def step_ns(self) -> int:
-        """The time of all steps, which most ratios are of."""
+        """The sum of all steps, which most ratios are of: those of several copies overlap."""
+        return sum(step.duration_ns for step in self.steps)
+
+    @cached_property
+    def elapsed_ns(self) -> int:
+        """The time in which any step ran."""
         return total_of(merge_intervals(step.interval for step in self.steps))
+
+    @property
+    def has_copies(self) -> bool:
+        """True if copies of the model ran at once."""
+        return len({step.copy for step in self.steps}) > 1
+
+    @cached_property
+    def waits_ns(self) -> Mapping[int, int]:
+        """How long timed steps waited for a CPU, by their numbers, where that is known."""
+        return {
+            step.number: step.buckets_ns[WAITING]
+            for step in breakdown_of(self.profile).steps
+            if WAITING in step.buckets_ns
+        }
 
     @cached_property
     def activities(self) -> list[Activity]:
