@@ -58,7 +58,9 @@ BLOCKED_GROUPED = 0.7
 BLOCKING_NS = 80_000  # what changing the layout of tensors costs a small model
 SEARCHED_FROM_MKL = 0.55
 SEARCHED = 0.05
+SEARCHED_FROM_AVX512 = -0.1  # on Intel, where MKL has code for AVX-512: ResNet50 was slower by that
 PREPROCESSED = 0.1  # of winograd's, which transform their weights; of others nothing
+# Of ARM nothing was measured: these are made for its vectors, and are to be tried.
 ON_ARM = {"nchw44": 0.3, "nchw44-dot": 0.4, "ioc16": 0.25}
 LAYOUTS_OF_ARM = (ENABLE_NCHW44, ENABLE_NCHW44_DOT)
 LEFT_OUT = 0.25  # of convolutions in a layout that is slow here
@@ -291,14 +293,17 @@ class Work:
         """Yield the search for algorithms, and weights that are transformed ahead."""
         share = self.dense + self.grouped + self.products
         figure = Figure(share, f"convolutions and matrix products take {self.shown.part(share)}")
-        rate = SEARCHED_FROM_MKL * self.in_mkl if self.generic_paths() else SEARCHED * share
-        if one_of(LAYOUT_CHOICES, self.given):
-            rate = SEARCHED * share
+        gain = SEARCHED * share
+        if self.site.device == "cpu" and not one_of(LAYOUT_CHOICES, self.given):
+            if self.generic_paths():
+                gain = max(gain, SEARCHED_FROM_MKL * self.in_mkl)
+            elif self.vendor == INTEL and "avx512f" in self.site.instruction_sets:
+                gain += (SEARCHED_FROM_AVX512 - SEARCHED) * self.in_mkl
         if "fast-run" in self.choices:
             yield Prospect(
                 "algorithms",
                 self.choices["fast-run"],
-                max(rate, SEARCHED * share),
+                gain,
                 figure,
                 0.0,
                 "have the engine measure its algorithms for them, once",

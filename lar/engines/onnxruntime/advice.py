@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from math import prod
 
 from lar.engines.engine import Site
 from lar.engines.onnxruntime.dimensions import dimensions_of
@@ -20,6 +21,7 @@ from lar.options.table import (
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     MULTITHREAD_DEFAULT,
+    NO_ARENA,
     NO_SPINNING,
     THREAD,
 )
@@ -42,6 +44,11 @@ SHORT_ITERATION_NS = 100_000
 ONE_THREAD = 0.15
 # Where others compute so many CPUs' worth, threads that spin take it from them.
 BUSY_CPUS = 0.5
+# Threads that sleep are woken for each operator that is divided among them, all but the shortest.
+WAKING_NS, LEAST_WOKEN_NS = 7_000, 5_000
+# Without the arena the system gives memory for so many elements anew each time, and clears it.
+LEAST_ELEMENTS = 32_768
+ARENA = 0.06
 FEWER_THREADS = 0.05
 # Notes.
 LEAST_OF_INT8 = 0.5
@@ -57,6 +64,8 @@ def prospects_of(shown: Shown, site: Site) -> Iterator[Prospect]:
         yield from work.threads()
         yield from work.conversions()
         yield from work.busy_machine()
+        yield from work.sleeping_threads()
+        yield from work.memory()
         yield from work.integers()
     else:
         yield from work.searches()
@@ -183,15 +192,20 @@ class Work:
                 "keep the operators in one layout",
             )
 
+    @property
+    def busy_with_others(self) -> float | None:
+        """On how many CPUs other processes computed, None if that was not measured."""
+        cpu = self.facts.cpu
+        if cpu.system_percent is None or cpu.process_percent is None or not cpu.count:
+            return None
+        return (cpu.count * cpu.system_percent - cpu.process_percent) / 100
+
     def busy_machine(self) -> Iterator[Prospect]:
         """Yield a note on threads that spin where other processes need the CPUs. It is no setting
         to try: iterations that nothing disturbs are slower without."""
-        cpu, now = self.facts.cpu, self.thread_count
-        if cpu.system_percent is None or cpu.process_percent is None or now < 2 or not cpu.count:
+        cpu, now, others = self.facts.cpu, self.thread_count, self.busy_with_others
+        if others is None or now < 2 or NO_SPINNING.is_given(self.given):
             return
-        if NO_SPINNING.is_given(self.given):
-            return
-        others = (cpu.count * cpu.system_percent - cpu.process_percent) / 100
         if others >= BUSY_CPUS and now + others > cpu.count:
             yield Prospect(
                 "busy machine",
@@ -205,6 +219,57 @@ class Work:
                 BUSY_CPUS / cpu.count,
                 f"where they must share the CPUs, {NO_SPINNING.flag} lets threads that wait sleep",
             )
+
+    def sleeping_threads(self) -> Iterator[Prospect]:
+        """Yield threads that spin again where nothing else needs the CPUs."""
+        others, whole = self.busy_with_others, self.shown.whole_ns
+        is_calm = others is not None and others < BUSY_CPUS
+        if (
+            not NO_SPINNING.is_given(self.given)
+            or not is_calm
+            or self.thread_count < 2
+            or not whole
+        ):
+            return
+        waking = min(1.0, WAKING_NS * self.divided_calls / whole)
+        yield Prospect(
+            "spinning",
+            Choice(name=f"without {NO_SPINNING.flag}"),
+            waking,
+            Figure(
+                waking,
+                f"threads that sleep are woken for {self.divided_calls:.0f} operators of an "
+                f"iteration, which may take {self.shown.part(waking)}",
+            ),
+            0.0,
+            "have them wait awake, as nothing else needs the CPUs",
+            (NO_SPINNING.key,),
+        )
+
+    @property
+    def divided_calls(self) -> float:
+        """The executions of operators in an iteration that several threads may share."""
+        single, whole = self.shown.single_ns, self.shown.operator_ns
+        return sum(whole[it] / ns for it, ns in single.items() if ns >= LEAST_WOKEN_NS)
+
+    def memory(self) -> Iterator[Prospect]:
+        """Yield the arena again, where the run has turned it off and large tensors are written."""
+        if not NO_ARENA.is_given(self.given):
+            return
+        share = self.shown.share(writes_much)
+        yield Prospect(
+            "arena",
+            Choice(name=f"without {NO_ARENA.flag}"),
+            ARENA * share,
+            Figure(
+                share,
+                f"operators that give {LEAST_ELEMENTS:,} elements and more take "
+                f"{self.shown.part(share)}, and the system gives their memory anew each time",
+            ),
+            0.0,
+            "have the engine keep it",
+            (NO_ARENA.key,),
+        )
 
     def integers(self) -> Iterator[Prospect]:
         """Yield a note on quantisation where the processor multiplies int8 faster."""
@@ -258,3 +323,9 @@ def is_float_product(operator: ProfiledOperator) -> bool:
     """Return whether an operator is a convolution or a matrix product of float32."""
     is_heavy = KINDS.kinds.get(operator.type.lower()) in HEAVY
     return is_heavy and any(each.dtype in ("float", "float32") for each in operator.inputs)
+
+
+def writes_much(operator: ProfiledOperator) -> bool:
+    """Return whether an operator gives a tensor whose memory comes from the system each time where
+    the engine keeps none."""
+    return any(prod(each.shape) >= LEAST_ELEMENTS for each in operator.outputs)
