@@ -153,7 +153,7 @@ class ThreadMeter:
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
-        self._cores = 0
+        self._cores = self._computed = 0  # what all threads computed before the last reading
         self._left_before = self._window_before = math.inf
 
     @classmethod
@@ -179,9 +179,10 @@ class ThreadMeter:
         seldom = self._seldom.is_due(ends=ends)
         if seldom:
             self._own = str(threading.get_native_id())
+            every = os.listdir(TASKS)
+            self._cores = usable_cores(every)
             if not self._given:
-                self._tasks = os.listdir(TASKS)
-                self._cores = usable_cores(self._tasks)
+                self._tasks = every
         probe = time_probe()
         longest, busiest, window, waited, before, cpu, widest = 0, -1, 0, 0, 0, 0, 0
         last_read = self._last_read
@@ -210,15 +211,14 @@ class ThreadMeter:
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
         self._last_read = last_read
+        # What the CPUs had left for others: a longer wait was for threads of this process.
+        left = max(0, self._cores * widest - time.process_time_ns() + self._computed)
+        longest = min(longest, left)
+        if self._left_before < min(before, self._window_before):
+            before = int(self._left_before)
+        self._left_before, self._window_before = left, widest
         machine = self._machine.read(ends=ends) if seldom and self._machine else NOTHING
         self.leave_out_own()
-        if not self._given:
-            # What the CPUs had left for others: a longer wait was for threads of this process.
-            left = max(0, self._cores * widest - cpu)
-            longest = min(longest, left)
-            if self._left_before < min(before, self._window_before):
-                before = int(self._left_before)
-            self._left_before, self._window_before = left, widest
         return Reading(
             longest * 1e-9,
             busiest * 1e-9,
@@ -241,12 +241,13 @@ class ThreadMeter:
         return thread
 
     def leave_out_own(self) -> None:
-        """Leave out of the next reading what the calling thread did and waited for in this one."""
+        """Leave out of the next reading what was done and waited for in this one."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = int(os.pread(own.file, 80, 0).split()[1])
             own.began = time.monotonic_ns()
             own.cpu = time.clock_gettime_ns(own.clock)
+        self._computed = time.process_time_ns()
 
 
 class ReadThread:

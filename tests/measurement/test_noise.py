@@ -188,6 +188,7 @@ class Threads:
         scripted = SimpleNamespace(
             monotonic_ns=lambda: self.times.pop(0),
             clock_gettime_ns=lambda clock: self.clocks[clock],
+            process_time_ns=lambda: sum(self.clocks.values()),
             perf_counter=lambda: 0.0,
         )
         monkeypatch.setattr(noise, "time", scripted)
@@ -220,8 +221,9 @@ def test_a_reading_has_the_exact_figures_of_each_thread(threads: Threads) -> Non
     assert as_nanoseconds(meter.read()) == (100, 1000, 2020, 100)
 
 
+@pytest.mark.parametrize("given", [None, ("11", "12", "13"), ("13",)])
 def test_threads_that_wait_for_those_of_the_same_process_are_not_disturbed(
-    threads: Threads,
+    threads: Threads, given: tuple[str, ...] | None
 ) -> None:
     """Three threads on two CPUs, by what each computes and waits in 1000 ns."""
     tasks, rows = ("11", "12", "13"), ((700, 300), (700, 300), (600, 400))
@@ -231,14 +233,14 @@ def test_threads_that_wait_for_those_of_the_same_process_are_not_disturbed(
         for task, (computed, waited) in zip(tasks, figures, strict=True):
             cpu[task], waits[task] = cpu[task] + computed, waits[task] + waited
             threads.set_figures(task, cpu[task], waits[task])
-        threads.times += [at] * 7
+        threads.times += [at] * (1 + 2 * len(given or tasks))
         reading = meter.read(ends=True)
         return round(reading.queue_delay * 1e9), round(reading.waited_before * 1e9)
 
-    meter = ThreadMeter()
+    meter = ThreadMeter(given)
     read(0, *[(0, 0)] * 3)
     assert read(1000, *rows) == (0, 0)  # others had nothing
-    assert read(2000, (700, 300), (500, 500), (600, 400)) == (200, 0)  # they had 200
+    assert read(2000, (700, 300), (500, 300), (600, 400)) == (200, 0)  # they had 200
     assert read(3000, (300, 700), (300, 700), (300, 700)) == (700, 0)
     # Of a wait that began earlier: others had room for it then, or had not.
     assert read(4000, *rows[:2], (600, 900)) == (0, 500)
