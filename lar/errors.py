@@ -228,6 +228,11 @@ def printable(text: str) -> str:
     return line if len(line) <= 800 else f"{line[:600]} ... {line[-150:]}"
 
 
+def count_of(count: int, noun: str) -> str:
+    """Return a number of things in words: `1 core`, `2 cores`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type if it has no text."""
     text = str(error).strip()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.cli.table_output import render, warn_of
-from lar.errors import UsageError, printable
+from lar.errors import UsageError, count_of, printable
 from lar.files.report_file import OutputFile, check_places
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
@@ -178,7 +178,7 @@ def export_results(arguments: argparse.Namespace) -> int:
         entries = store.entries(selection_of(arguments))
         output.write("".join(export_lines(store, entries)))
     if not output.to_stdout:
-        print(f"wrote {len(entries)} results to {output.name}")
+        print(f"wrote {count_of(len(entries), 'result')} to {output.name}")
     return 0
 
 
@@ -218,11 +218,14 @@ def prune_results(arguments: argparse.Namespace) -> int:
         total = len(store.entries())
         if arguments.yes:
             store.remove([entry.id for entry in entries])
-            print(f"removed {len(entries)} of {total} results")
+            print(f"removed {len(entries)} of {count_of(total, 'result')}")
             return 0
     if entries:
         print_report(list_report(entries), "text")
-    print(f"would remove {len(entries)} of {total} results" + ("; --yes does" if entries else ""))
+    print(
+        f"would remove {len(entries)} of {count_of(total, 'result')}"
+        + ("; --yes does" if entries else "")
+    )
     return 0
 
 

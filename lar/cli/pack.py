@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import ENGINES, engine_for
-from lar.errors import LarError, UsageError, error_of_write, printable
+from lar.errors import LarError, UsageError, count_of, error_of_write, printable
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.arguments import add_option
@@ -249,7 +249,10 @@ def format_packed(name: str, packed: Packed) -> list[str]:
         for number, case in enumerate(packed.fed)
     ]
     outputs = ", ".join(f"{info.name} {info.dtype} {format_shape(info)}" for info in packed.outputs)
-    return [*lines, f"{name}: {len(packed.fed)} testcases; expected outputs: {outputs or 'none'}"]
+    return [
+        *lines,
+        f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}",
+    ]
 
 
 def format_fed(fed: FedInput) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.results.facts import NAMES
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
@@ -100,7 +100,8 @@ def show_searches(arguments: argparse.Namespace) -> int:
     if arguments.merge is not None:
         trials = merge_sessions(arguments.files, arguments.merge)
         print(
-            f"wrote {arguments.merge}: {len(trials)} trials of {len(arguments.files)} sessions; "
+            f"wrote {arguments.merge}: {count_of(len(trials), 'trial')} of "
+            f"{count_of(len(arguments.files), 'session')}; "
             f"lar tune --resume {arguments.merge} goes on"
         )
         return 0

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.files.input_file import open_input, read_input_lines, split_items
 
 # Of the formats that `--input` reads, those that hold one item a file.
@@ -68,7 +68,7 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     for part, (_, files) in zip(parts, columns, strict=True):
         if len(files) != count:
             raise UsageError(
-                f"{part} holds {len(files)} items, {parts[0]} holds {count}",
+                f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}",
                 "give as many for each input",
                 flag="--input",
             )

@@ -333,11 +333,6 @@ def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
             raise error
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number of things in words: `1 core`, `2 cores`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 # Facts
 
 NO_EXECUTION = fact("--iter 0", lambda asked: asked.executions == 0, ITER, WARMUP_ITER)

@@ -331,7 +331,7 @@ def describe_cost(profile: Profile) -> str:
         )
     is_median = seconds == (cost.profiled_seconds, cost.unprofiled_seconds)
     text = (
-        f"Profiling cost {f'{100 * share:+.1f} %' if share >= 0 else 'nothing that shows'}: "
+        f"Profiling cost {f'{100 * share:+.1f}%' if share >= 0 else 'nothing that shows'}: "
         f"{'a median' if is_median else 'an undisturbed'} iteration took "
         f"{format_time(seconds[0])} with it, {format_time(seconds[1])} without."
     )
@@ -370,7 +370,7 @@ def describe_shortening(what: str, shortening: Shortening) -> Iterator[str]:
     if shortening.by_ns:
         amounts.append(f"{shortening.by_ns / 1e3:.2f} us")
     if shortening.to_part < 1:
-        share = f"{100 * (1 - shortening.to_part):.0f} %"
+        share = f"{100 * (1 - shortening.to_part):.0f}%"
         amounts.append(f"then {share}" if amounts else share)
     if amounts:
         yield f"each {what} less {', '.join(amounts)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lar.errors import count_of
 from lar.measurement.statistics import (
     DISTURBED_SECONDS,
     DISTURBED_SHARE,
@@ -142,4 +143,4 @@ def describe_disturbance(profile: Profile) -> str:
         parts[place] += f", up to {longest / 1e6:.3f} ms"
     count = len(profile.facts.noise)
     verb = "was" if len(steps) == 1 else "were"
-    return f"{len(steps)} of {count} iterations {verb} disturbed: {'; '.join(parts)}"
+    return f"{len(steps)} of {count_of(count, 'iteration')} {verb} disturbed: {'; '.join(parts)}"

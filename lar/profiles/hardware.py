@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from lar.errors import count_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import (
     Execution,
@@ -140,6 +141,6 @@ def describe_hardware(profile: Profile) -> str:
     if hardware.missing:
         return f"Hardware counters: {hardware.missing}."
     return (
-        f"Hardware counters: {hardware.samples} samples in timed iterations; --group-by type shows "
-        "what was counted."
+        f"Hardware counters: {count_of(hardware.samples, 'sample')} in timed iterations; "
+        "--group-by type shows what was counted."
     )

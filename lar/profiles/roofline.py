@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
 
+from lar.errors import count_of
 from lar.profiles.times import LEAST_ESTIMATE_NS
 from lar.profiles.totals import group_by, group_by_operator
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
@@ -326,7 +327,7 @@ def describe_measurement(peak: Peak) -> str:
     3.1% lower, last on 2026-11-22`."""
     parts = []
     if peak.rounds is not None:
-        parts.append(f"best of {peak.rounds} rounds")
+        parts.append(f"best of {count_of(peak.rounds, 'round')}")
     if peak.spread is not None:
         parts.append(f"their median {100 * peak.spread:.1f}% lower")
     if peak.measured_at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lar.errors import printable
+from lar.errors import count_of, printable
 from lar.records.algorithms import AlgorithmsResult, TimedOperator
 from lar.records.summary import Difference
 from lar.reports.model import Column, Table
@@ -33,11 +33,10 @@ def head_of(result: AlgorithmsResult) -> Iterator[str]:
     where = f" on {engine.name} {engine.version} {engine.driver}" if engine else ""
     total = len(result.operators) + result.left_out
     tried = sum(len(each.tried) for each in result.operators)
-    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
     yield (
-        f"{name}{where}: {len(result.operators)} of {total} operators in the cache timed again, "
-        f"{tried} other algorithms, {rounds} of fresh processes, "
-        f"{result.wall_seconds:.1f} s"
+        f"{name}{where}: {len(result.operators)} of {count_of(total, 'operator')} in the cache "
+        f"timed again, {count_of(tried, 'other algorithm')}, {count_of(result.rounds, 'round')} of "
+        f"fresh processes, {result.wall_seconds:.1f} s"
     )
 
 

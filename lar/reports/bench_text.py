@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lar.errors import printable
-from lar.options.rules import count_of
+from lar.errors import count_of, printable
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.records.summary import Difference, Interval, Summary
 from lar.reports.csv import format_table as format_csv_table

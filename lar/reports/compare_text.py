@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 from lar.comparison.loss import MOST_OF_IT, Layer, layers_of_loss, loss_of
-from lar.errors import printable
+from lar.errors import count_of, printable
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.comparison import (
@@ -649,7 +649,9 @@ def format_unmatched(comparison: Comparison, everything: bool) -> Iterator[str]:
         if constants:
             names = ", ".join(constants if everything else constants[:MOST_UNMATCHED])
             more = "" if everything or len(constants) <= MOST_UNMATCHED else ", ..."
-            of_them = f"{len(constants)} constants that are in another form there, or not at all"
+            verb = "is" if len(constants) == 1 else "are"
+            of_them = count_of(len(constants), "constant")
+            of_them += f" that {verb} in another form there, or not at all"
             yield f"  {of_them}: {printable(names)}{more}"
 
 
@@ -673,7 +675,7 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
     by = Counter(tensor.matched_by for tensor in tensors)
     ways = ", ".join(f"{by[way]} by {way}" for way in get_args(MatchedBy) if by[way])
-    compared = "1 tensor" if len(tensors) == 1 else f"{len(tensors)} tensors"
+    compared = count_of(len(tensors), "tensor")
     yield (
         f"{compared} compared ({ways or 'none matched'}): {equal} equal, "
         f"{len(tensors) - equal - len(differing)} within the tolerance, {len(differing)} differ; "
@@ -681,8 +683,8 @@ def format_summary(comparison: Comparison) -> Iterator[str]:
     )
     if comparison.items:
         yield (
-            f"{len(comparison.items)} items of a data set: errors are those of all items together; "
-            "SNR in dB: the mean, what 99 % of the items reach, the worst item"
+            f"{count_of(len(comparison.items), 'item')} of a data set: errors are those of all "
+            "items together; SNR in dB: the mean, what 99% of the items reach, the worst item"
         )
     layers = layers_of_loss(tensors)
     loss = loss_of(tensors)

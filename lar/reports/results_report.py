@@ -260,4 +260,4 @@ def format_change(change: float | None) -> str:
     """Return a relative change in per cent."""
     if change is None:
         return "N/A"
-    return f"{100 * change:.3g} %" if change < 10 else "over 1000 %"
+    return f"{100 * change:.3g}%" if change < 10 else "over 1000%"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from lar import __version__
 from lar.engines import engine_named
-from lar.errors import EXIT_CODES, printable
+from lar.errors import EXIT_CODES, count_of, printable
 from lar.measurement.queueing import summarize_queue
 from lar.measurement.rows import SampleRows, Times
 from lar.measurement.statistics import (
@@ -75,7 +75,7 @@ def format_end(spec: RunSpec) -> str:
         return f"for {stopping.duration_seconds:g} s"
     if stopping.target_interval is not None:
         return (
-            f"until the median is known to +-{100 * stopping.target_interval:g} %, "
+            f"until the median is known to +-{100 * stopping.target_interval:g}%, "
             f"for {stopping.max_seconds:g} s at most"
         )
     return f"for {spec.iterations * feeds_in(spec)} times"
@@ -177,11 +177,14 @@ def format_summary(result: RunResult) -> list[str]:
     if result.spec.pacing.rate is None:  # else they are the requests of all together
         asked *= result.spec.runners
     if result.status != "ok" and done and result.spec.stopping.is_open:
-        lines.append(f"note: {done} iterations were run")
+        lines.append(f"note: {count_of(done, 'iteration')} {'was' if done == 1 else 'were'} run")
     elif result.status != "ok" and done:
-        lines.append(f"note: {done} of {asked} iterations were run")
+        lines.append(
+            f"note: {done} of {count_of(asked, 'iteration')} {'was' if done == 1 else 'were'} run"
+        )
     lines += [
-        f"warning: output {output.name} holds {output.nonfinite_count} NaN or infinite values"
+        f"warning: output {output.name} holds "
+        f"{count_of(output.nonfinite_count, 'NaN or infinite value')}"
         for output in result.outputs
         if output.nonfinite_count
     ]
@@ -205,7 +208,7 @@ def format_profile(result: RunResult) -> list[str]:
     return [
         f"profile: {place}; {'median' if is_median else 'undisturbed'} {format_ms(timed)}ms with "
         f"the profiler, {format_ms(plain)}ms without "
-        f"({'too disturbed to say what it cost' if cost.disturbed else f'{change:+.1f} %'})"
+        f"({'too disturbed to say what it cost' if cost.disturbed else f'{change:+.1f}%'})"
     ]
 
 
@@ -225,10 +228,10 @@ def format_stopped(result: RunResult) -> list[str]:
     if stopped is None or stopped.ending not in ("duration", "target"):
         return []
     done = len(result.samples.end_to_end)
-    line = f"measured: {done} iteration{'s' * (done > 1)} in {stopped.seconds:.3f} s"
+    line = f"measured: {count_of(done, 'iteration')} in {stopped.seconds:.3f} s"
     if stopped.reached is not None:
         median = "undisturbed median" if stopped.undisturbed else "median"
-        line += f"; the {median} is known to +-{100 * stopped.reached:.3g} %"
+        line += f"; the {median} is known to +-{100 * stopped.reached:.3g}%"
     return [line]
 
 
@@ -250,11 +253,11 @@ def format_queue(result: RunResult) -> list[str]:
         ),
     ]
     runners = result.spec.runners
-    several = f"{runners} runners" if runners > 1 else "1 runner"
+    several = count_of(runners, "runner")
     line = f"load: {queue.offered_per_second:.10g} requests/s arrive"
     if queue.served_per_second is not None and queue.busy is not None:
         line += f", {queue.served_per_second:.3f} requests/s were served; "
-        line += f"{several} busy for {100 * queue.busy:.1f} % of the time"
+        line += f"{several} busy for {100 * queue.busy:.1f}% of the time"
     lines.append(line)
     return lines
 
@@ -285,7 +288,8 @@ def format_throughput(result: RunResult) -> str:
 def format_trust(summary: Summary, result: RunResult) -> list[str]:
     """Return the figure that decides and why, if it is not the latency itself: what is read first
     must be what can be trusted."""
-    count = f"{summary.disturbed_count} of {summary.count} iterations were disturbed"
+    verb = "was" if summary.disturbed_count == 1 else "were"
+    count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
     cpu = format_median(summary.cpu_median)
     match summary.trust:
         case "undisturbed latency":
@@ -469,8 +473,15 @@ def format_accuracy(result: RunResult) -> list[str]:
     return [
         f"accuracy: top-1 {first / len(labelled):.2%} ({first} of {len(labelled)}), "
         f"top-5 {five / len(labelled):.2%} ({five} of {len(labelled)})"
-        + (f"; {left} items are not counted, as they are not done" if left else "")
+        + (f"; {describe_left(left)}" if left else "")
     ]
+
+
+def describe_left(count: int) -> str:
+    """Return that items are not counted, in words."""
+    if count == 1:
+        return "1 item is not counted, as it is not done"
+    return f"{count} items are not counted, as they are not done"
 
 
 def format_algorithms(result: RunResult) -> list[str]:
@@ -479,7 +490,7 @@ def format_algorithms(result: RunResult) -> list[str]:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
     # The engine reports each kind once, however many operators of the model are of it.
-    counts = f"winograd: {len(chosen)} of {len(result.algorithms)} kinds of convolution"
+    counts = f"winograd: {len(chosen)} of {count_of(len(result.algorithms), 'kind')} of convolution"
     return [
         counts + format_gain(chosen),
         *map(format_numeric_error, result.numeric_errors),

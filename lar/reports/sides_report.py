@@ -9,7 +9,7 @@ from html import escape
 from string import ascii_uppercase as LETTERS
 from typing import Any
 
-from lar.errors import printable
+from lar.errors import count_of, printable
 from lar.records.comparison import (
     ComparisonOfSides,
     Culprit,
@@ -173,7 +173,7 @@ def format_summary(found: ComparisonOfSides) -> Iterator[str]:
     ]
     differing = sum(not row.same for row in found.tensors)
     yield (
-        f"{len(found.tensors)} tensors of A compared, {', '.join(counts)}: "
+        f"{count_of(len(found.tensors), 'tensor')} of A compared, {', '.join(counts)}: "
         f"{len(found.tensors) - differing} the same on all sides, {differing} differ"
     )
     for letter, each in zip(LETTERS[1:], found.comparisons, strict=False):
@@ -200,7 +200,8 @@ def describe_result(found: ComparisonOfSides) -> str:
     for side, count in odd.most_common():
         first = next(row for row in differing if side in row.odd)
         words.append(
-            f"{LETTERS[side]} is the odd one out at {count} of {len(found.tensors)} tensors, first "
+            f"{LETTERS[side]} is the odd one out at {count} of "
+            f"{count_of(len(found.tensors), 'tensor')}, first "
             f"at {name_of(first)}{describe_blame(found, side)}"
         )
     return f"different; {'; '.join(words)}"

@@ -23,7 +23,7 @@ from lar.dumps.name_map import read_name_map
 from lar.dumps.readers import open_tensors
 from lar.engines import operator_kinds_of
 from lar.engines.formats import HEAD_SIZE, format_in, format_named
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
@@ -251,7 +251,7 @@ def compare_items(
         except KeyboardInterrupt:
             if not collected.items:
                 raise
-            note = f"interrupted: {number} of {len(items)} items were compared"
+            note = f"interrupted: {number} of {count_of(len(items), 'item')} were compared"
             found = collected.sum_up()
             return replace(found, interrupted=True, notes=(*found.notes, note))
         shutil.rmtree(place)
@@ -295,8 +295,8 @@ def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[s
     side = sides[number]
     others = "more than two sides are" if len(sides) > 2 else "the other side is"
     raise UsageError(
-        f"--input {';'.join(spec.inputs)} is a data set of {len(spec.items)} items, and {others} "
-        "not run on as many",
+        f"--input {';'.join(spec.inputs)} is a data set of {count_of(len(spec.items), 'item')}, "
+        f"and {others} not run on as many",
         "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
         "compare the folders",
         subject=side.text if isinstance(side, ModelRun) else "",
@@ -477,7 +477,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     for side in runs:
         if not 0 <= case < side.case_count:
             raise UsageError(
-                f"{side.model} has {side.case_count} testcases",
+                f"{side.model} has {count_of(side.case_count, 'testcase')}",
                 "they are counted from 0",
                 flag=f"--case {case}",
             )

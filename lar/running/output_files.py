@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from lar.engines import engine_named
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, count_of, error_of_write
 from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
@@ -192,7 +192,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             continue
         try:
             if BY_KEY[key].purpose == "dump" and (name := finish(key, source, spec, result)):
-                kind = f"{len(spec.item_names)} items" if spec.items else "all testcases"
+                kind = count_of(len(spec.item_names), "item") if spec.items else "all testcases"
                 warnings.append(f"{flag}: {place}: of {kind} it holds {name} alone")
             if source != place:
                 deliver(source, place, BY_KEY[key].writes)

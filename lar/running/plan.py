@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, UsageError, address_space_limit
+from lar.errors import EngineMissing, UsageError, address_space_limit, count_of
 from lar.files.input_file import check_input
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.measurement.rows import size_of_rows
@@ -286,7 +286,7 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
     """
     feeds = max(1, source.case_count, len(items))
     if asked.warmup_iterations + asked.iterations * feeds > 2 * MOST_ITERATIONS:
-        what = f"{len(items)} items" if items else f"{source.case_count} testcases"
+        what = count_of(len(items), "item") if items else count_of(source.case_count, "testcase")
         raise UsageError(
             f"too many for {what}; at most {MOST_ITERATIONS} in all",
             "give a smaller --iter",

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.errors import EXIT_CODES, error_of_write
+from lar.errors import EXIT_CODES, count_of, error_of_write
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_instruction_sets
 from lar.measurement.rows import SampleRows
@@ -45,7 +45,8 @@ class PlainRun(Listener):
         self.listener.on_progress(text, elapsed)
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
-        text = f"timing without the profiler: {last} of {result.spec.sample_count} iterations"
+        whole = count_of(result.spec.sample_count, "iteration")
+        text = f"timing without the profiler: {last} of {whole}"
         self.listener.on_progress(text, time.monotonic() - self.began)
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.advice import describe_other_machine
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.files.work_folders import work_folder
 from lar.inputs.grammar import missing_paths
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
-from lar.options.rules import count_of
 from lar.options.table import BY_KEY, INPUT, PROFILE
 from lar.options.variants import BENCH_KEYS
 from lar.profiles.recommendations import Recommendation

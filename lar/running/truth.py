@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lar.engines import ENGINES, engine_for
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def rename_inputs(fed: Mapping[str, Array], model: TruthModel) -> dict[str, Arra
         return {name: fed[name] for name in names}
     if len(names) != len(fed):
         raise UsageError(
-            f"takes {len(names)} inputs ({', '.join(names)}), and the sides {len(fed)} "
+            f"takes {count_of(len(names), 'input')} ({', '.join(names)}), and the sides {len(fed)} "
             f"({', '.join(fed)})",
             "name a model that takes what they take",
             flag=FLAG,

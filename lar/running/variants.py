@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
@@ -266,7 +266,7 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False) -> tuple[Variant,
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
             raise UsageError(
-                f"is a data set of {len(spec.items)} items, and a bench feeds one",
+                f"is a data set of {count_of(len(spec.items), 'item')}, and a bench feeds one",
                 "give one item",
                 flag="--input",
                 subject=";".join(spec.inputs),

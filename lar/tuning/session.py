@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 from lar import __version__
 from lar.engines import engine_named
 from lar.engines.formats import HEAD_SIZE
-from lar.errors import LarError, UsageError, error_of_write, printable
+from lar.errors import LarError, UsageError, count_of, error_of_write, printable
 from lar.files.database import (
     SESSION_ID,
     Database,
@@ -332,7 +332,7 @@ def differences_of_requests(
         if old != new
     ]
     if len(before.spaces) != len(now.spaces):
-        return [*found, f"{len(before.spaces)} models, not {len(now.spaces)}"]
+        return [*found, f"{count_of(len(before.spaces), 'model')}, not {len(now.spaces)}"]
     for old_space, new_space in zip(before.spaces, now.spaces, strict=True):
         if old_space.engine != new_space.engine:
             found.append(f"the engine {old_space.engine}, not {new_space.engine}")

@@ -311,7 +311,7 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
             known = f"the interval was narrow enough only at the last look, {after}"
         else:
             median = "undisturbed median" if stopped.undisturbed else "median"
-            known = f"the {median} was known to +-{100 * stopped.reached:.3g} % {after}"
+            known = f"the {median} was known to +-{100 * stopped.reached:.3g}% {after}"
         yield f"--target-ci {100 * spec.stopping.target_interval:g}% is not reached: {known}"
     if stopped.offered == 0:
         yield "no request arrived while measuring: measure for longer, or at a higher rate"

@@ -167,7 +167,7 @@ def test_diff_prints_both_choices_and_times(run: Run, copy: Path) -> None:
     both = ["ms", "of both"]
     assert words_of(header)[2:] == [str(REAL), *both, str(copy), *both, "spread"]
     assert words_of(row)[2:] == [IM2COL, "0.011", "0.011..0.011", WINOGRAD, "0.060", "0.060..0.060"]
-    assert spread == "1 of 9 operators disagree, 0 of them within the spread"
+    assert spread == "1 of 9 operators disagrees, 0 of them within the spread"
 
 
 def with_times(folder: Path, name: str, **seconds: str) -> Path:
@@ -188,7 +188,7 @@ def test_diff_says_what_lies_within_the_spread(run: Run, tmp_path: Path) -> None
     _, _, row, spread, _ = text.splitlines()
     assert words_of(row)[2:5] == ["A", "0.010", "0.010..0.030"]
     assert words_of(row)[5:] == ["B", "0.015", "0.015..0.020", "within"]
-    assert spread == "1 of 1 operators disagree, 1 of them within the spread"
+    assert spread == "1 of 1 operator disagrees, 1 of them within the spread"
 
 
 # show of several files
@@ -203,7 +203,7 @@ def test_show_of_several_prints_the_spread(run: Run, tmp_path: Path) -> None:
     code, text = run("show", *files)
     facts, disagree, empty, header, row = text.splitlines()
     assert (code, facts) == (0, "operators: 1, of 3 files, searched on plat=cpu")
-    assert disagree == "1 of 1 operators disagree, 1 of them within the spread"
+    assert disagree == "1 of 1 operator disagrees, 1 of them within the spread"
     assert (empty, words_of(header)[3]) == ("", "chosen")
     assert words_of(row)[3:6] == ["3", "A", "2"]
     assert words_of(row)[6:8] == ["0.010", "0.009..0.012"]
@@ -252,7 +252,7 @@ def test_merge_writes_what_any_file_knows_and_the_last_wins(
     assert code == 0
     assert text.splitlines() == [
         f"{output}: operators: 9, from 2 files",
-        "1 of 9 operators disagree, 0 of them within the spread",
+        "1 of 9 operators disagrees, 0 of them within the spread",
     ]
     assert chosen_in(output)[0] == WINOGRAD
     run("merge", copy, REAL, "-o", output, "--prefer", "last")
@@ -278,7 +278,7 @@ def test_merge_prefers_what_it_is_asked_to(
     ]
     output = tmp_path / "out.cache"
     _, text = run("merge", *files, "-o", output, "--prefer", prefer)
-    assert text.endswith("1 of 1 operators disagree, 1 of them within the spread\n")
+    assert text.endswith("1 of 1 operator disagrees, 1 of them within the spread\n")
     chosen = operators_of(read_cache(output))[0].chosen
     assert (chosen.name, chosen.seconds) == (choice, seconds)
     if prefer == "median":

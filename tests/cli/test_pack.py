@@ -238,7 +238,7 @@ def test_what_is_packed_is_told(run_lar: RunLar, tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines() == [
         "testcase 0: a float32 {2,3} from [[1.0,2,3],[4,5,6]], b float32 {3,4} from #rand(0,1)",
-        f"{tmp_path / 'out'}: 1 testcases; expected outputs: product float32 {{2,4}}, "
+        f"{tmp_path / 'out'}: 1 testcase; expected outputs: product float32 {{2,4}}, "
         "rectified float32 {2,3}",
     ]
 

@@ -48,7 +48,7 @@ def test_a_duration_is_measured_for(run_lar: RunLar, script: str) -> None:
 def test_a_median_that_is_known_ends_a_run(run_lar: RunLar, script: str, tmp_path: Path) -> None:
     done = run_lar(script, "--target-ci", "2%", "--json", str(tmp_path / "r.json"))
     assert done.returncode == 0, done
-    assert "until the median is known to +-2 %, for 60 s at most" in done.stdout
+    assert "until the median is known to +-2%, for 60 s at most" in done.stdout
     assert "the median is known to +-" in lines_of(done.stdout, "measured: ")[0]
     assert done.stderr == ""
     result = read_result((tmp_path / "r.json").read_bytes())

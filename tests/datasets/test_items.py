@@ -103,7 +103,7 @@ def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_sources_must_agree(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("set/a.npy\n")
-    with pytest.raises(UsageError, match=r"holds 1 items, .* holds 3"):
+    with pytest.raises(UsageError, match=r"holds 1 item, .* holds 3"):
         items_in([f"a:{folder};b:{tmp_path / 'list.txt'}"])
     with pytest.raises(UsageError, match="feeds one run"):
         items_in([f"a:{folder};b:[1,2]"])

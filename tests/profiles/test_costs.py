@@ -44,7 +44,7 @@ def test_a_low_cost_changes_nothing_and_is_said() -> None:
     assert extra_share(profile) == pytest.approx(0.05)
     assert correct(profile) is profile
     assert describe_cost(profile) == (
-        "Profiling cost +5.0 %: a median iteration took 21.0 us with it, 20.0 us without."
+        "Profiling cost +5.0%: a median iteration took 21.0 us with it, 20.0 us without."
     )
 
 
@@ -71,7 +71,7 @@ def test_operators_fit_into_their_part_of_a_plain_iteration() -> None:
     ]
     assert profile.steps == recorded.steps
     assert describe_cost(profile) == (
-        "Profiling cost +37.5 %: a median iteration took 27.5 us with it, 20.0 us without. The "
+        "Profiling cost +37.5%: a median iteration took 27.5 us with it, 20.0 us without. The "
         "times of operators are estimates without it: each execution less 2.00 us. Of 1 operator "
         "less than 3 us is left: too little for the clock to say a rate, a bound or a saving."
     )
@@ -100,7 +100,7 @@ def test_no_record_costs_more_than_the_shortest_operator_and_the_rest_is_shared(
     # Room for 6.5 us; without 3 us each there are 9, 0 and 4.
     assert medians_us(profile) == [4.5, 0.0, 2.0]
     assert describe_cost(profile).endswith(
-        "each execution less 3.00 us, then 50 %. Of 2 operators less than 3 us is left, of 1 of "
+        "each execution less 3.00 us, then 50%. Of 2 operators less than 3 us is left, of 1 of "
         "them nothing: too little for the clock to say a rate, a bound or a saving."
     )
 

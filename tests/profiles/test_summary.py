@@ -57,9 +57,9 @@ def test_a_single_disturbance_puts_nothing_first() -> None:
 
 def test_what_profiling_cost_is_said() -> None:
     text = paragraph(correct(made()))
-    assert "Profiling cost +30.0 %: a median iteration took 1.300 ms with it, 1.000 ms w" in text
+    assert "Profiling cost +30.0%: a median iteration took 1.300 ms with it, 1.000 ms w" in text
     assert "he times of operators" in text or "whose times are as recorded" in text
-    assert "Profiling cost +2.0 %: " in paragraph(made(cost=Cost(1.02e-3, 1e-3)))
+    assert "Profiling cost +2.0%: " in paragraph(made(cost=Cost(1.02e-3, 1e-3)))
     assert "rofiling" not in paragraph(made(cost=None))
 
 
@@ -158,7 +158,7 @@ def test_it_stands_on_top_of_what_a_person_reads(
             first = lines.pop(0)
             assert first.startswith(f"{role}{BEGINNING}")
             assert f"time ({STYLES[style].time}, in sum), Convolution " in first
-            assert "Profiling cost +30.0 %: " in first
+            assert "Profiling cost +30.0%: " in first
             assert lines.pop(0) == ""
         assert BEGINNING in names["html"].read_text()
     assert BEGINNING not in names["csv"].read_text()

@@ -10,7 +10,7 @@ from lar.reports.results_report import format_change, format_interval, format_ms
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [(None, "N/A"), (0.01234, "1.23 %"), (9.99, "999 %"), (10, "over 1000 %")],
+    [(None, "N/A"), (0.01234, "1.23%"), (9.99, "999%"), (10, "over 1000%")],
 )
 def test_a_change_beyond_ten_times_has_no_figure(change: float | None, text: str) -> None:
     assert format_change(change) == text

@@ -196,8 +196,8 @@ def test_the_summary_tells_throughput_and_memory() -> None:
 @pytest.mark.parametrize(
     ("plain", "line"),
     [
-        ((0.004, 0.005, 0.006), "median 6.000ms with the profiler, 5.000ms without (+20.0 %)"),
-        ((0.0,), "median 6.000ms with the profiler, 0.000ms without (+0.0 %)"),
+        ((0.004, 0.005, 0.006), "median 6.000ms with the profiler, 5.000ms without (+20.0%)"),
+        ((0.0,), "median 6.000ms with the profiler, 0.000ms without (+0.0%)"),
         ((), None),
     ],
 )
@@ -343,7 +343,7 @@ def test_outputs_that_are_not_finite_are_warned_about() -> None:
         sha256="",
     )
     result = replace(result_of(), outputs=(output, replace(output, name="fine", nonfinite_count=0)))
-    assert format_summary(result) == ["warning: output prob holds 1 NaN or infinite values"]
+    assert format_summary(result) == ["warning: output prob holds 1 NaN or infinite value"]
 
 
 def test_generated_inputs_are_noted_and_warnings_passed_on() -> None:
@@ -538,9 +538,9 @@ def test_a_loss_is_told_as_one() -> None:
 
 
 def test_what_is_not_known_is_not_compared() -> None:
-    assert algorithm_lines(DIRECT) == ["winograd: 0 of 1 kinds of convolution"]
+    assert algorithm_lines(DIRECT) == ["winograd: 0 of 1 kind of convolution"]
     assert algorithm_lines(choice_of(None, None)) == [
-        "winograd: 1 of 1 kinds of convolution",
+        "winograd: 1 of 1 kind of convolution",
         "  F(4,3) N/A: ConvBiasForward {1,4,8,8,4} -> {1,8,8,8,4} Float32",
     ]
     # Shorter than the search's clock tells.

@@ -444,7 +444,7 @@ def test_what_is_not_known_does_not_make_it_invalid(place: str) -> None:
         ({"objective": "memory"}, "was begun with --objective latency, not memory"),
         ({"tolerance": 0.1}, "was begun with --tolerance of its own, not 0.1"),
         ({"allowed": ("engine-fixes",)}, "was begun with --allow nothing, not engine-fixes"),
-        ({"spaces": REQUEST.spaces * 2}, "was begun with 1 models, not 2"),
+        ({"spaces": REQUEST.spaces * 2}, "was begun with 1 model, not 2"),
         (
             {"spaces": make_request(options={"batch_size": 2}).spaces},
             "no options, not --batch-size 2",

@@ -42,7 +42,7 @@ from lar.engines.megengine.cache_searches import (
     join_caches,
     search_results_of,
 )
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 
 if TYPE_CHECKING:
     from lar.records.profile import ProfiledOperator
@@ -282,7 +282,7 @@ def describe_searches(
         return ["operators: 0"]
     devices = ", ".join(dict.fromkeys(each.operator.device for each in results))
     lines: list[str | CacheTable] = [
-        f"operators: {len(results)}, of {files} files, searched on {devices}",
+        f"operators: {len(results)}, of {count_of(files, 'file')}, searched on {devices}",
         describe_disagreements(results),
     ]
     if not every_algorithm:

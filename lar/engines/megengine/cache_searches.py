@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from lar.engines.engine import Preference
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, Category, Entry
 from lar.engines.megengine.cache_choices import Operator, operators_of
+from lar.errors import count_of
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,6 @@ def count_disagreements(operators: Sequence[SearchedOperator]) -> tuple[int, int
 def describe_disagreements(operators: Sequence[SearchedOperator]) -> str:
     """Return it in a line: 20 of 34 operators disagree, 14 of them within the spread."""
     several, differing, within = count_disagreements(operators)
-    if not differing:
-        return f"0 of {several} operators disagree"
-    return f"{differing} of {several} operators disagree, {within} of them within the spread"
+    verb = "disagrees" if 1 in (differing, several) else "disagree"
+    text = f"{differing} of {count_of(several, 'operator')} {verb}"
+    return f"{text}, {within} of them within the spread" if differing else text

@@ -168,7 +168,7 @@ class DispatchCheck:
         self.c.fclose(printing)
         if self.found:
             first, *others = self.found
-            more = f", nor do {len(others)} others" if others else ""
+            more = f", nor do {len(others)} more" if others else ""
             raise CheckFailed(
                 f"operator {first} gives the CPU no kernel to run{more}",
                 "it computes while it is dispatched, or has nothing to compute",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.spinning import SPIN_VARIABLE
 from lar.engines.option_rows import Drivers, Hook, LazyModule, OptionRow
+from lar.errors import count_of
 from lar.options.option import Option, Switch
 from lar.options.rules import (
     NO_EXECUTION,
@@ -24,7 +25,6 @@ from lar.options.rules import (
     Presence,
     Rule,
     bans,
-    count_of,
     excludes,
     fact,
     needs,

@@ -25,6 +25,7 @@ from lar.engines.flops import Operation, flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import KINDS, taps_of
+from lar.errors import count_of
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.intervals import merge_intervals, total_of
@@ -837,12 +838,12 @@ class MegEngineProfiler:
             yield "the algorithms of operators: this build of MegEngine does not report them"
         elif unknown_count:
             yield (
-                f"the algorithms of {unknown_count} operators: reported in the first iteration "
-                "alone, which had other shapes"
+                f"the algorithms of {count_of(unknown_count, 'operator')}: reported in the first "
+                "iteration alone, which had other shapes"
             )
         clock = getattr(self.driver, "profile_clock", None)
         if clock is not None and clock.missed_count:
             yield (
-                f"the ends of {clock.missed_count} iterations: their times include the writing of "
-                "MegEngine's profile"
+                f"the ends of {count_of(clock.missed_count, 'iteration')}: their times include the "
+                "writing of MegEngine's profile"
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.onnxruntime.optimizers import OPTIMIZERS
 from lar.engines.onnxruntime.providers import short_name
 from lar.engines.option_rows import Drivers, LazyModule, OptionRow
-from lar.errors import UsageError, nearest
+from lar.errors import UsageError, count_of, nearest
 from lar.options.option import Option
 from lar.options.rules import (
     Asked,
@@ -23,7 +23,6 @@ from lar.options.rules import (
     Limit,
     Presence,
     Rule,
-    count_of,
     excludes,
     having,
     needs,

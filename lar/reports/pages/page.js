@@ -106,6 +106,11 @@ function finishPage() {
   document.documentElement.dataset.drawn = "yes";
 }
 
+// A number of things in words: `1 operator`, `2 operators`.
+function countOf(count, noun) {
+  return count === 1 ? `1 ${noun}` : `${count} ${noun}s`;
+}
+
 function makeNote(text) {
   return makeElement("p", { class: "note" }, text);
 }

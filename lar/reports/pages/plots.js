@@ -92,7 +92,7 @@ function spreadLabels(heights) {
 function drawLatency(latency, width, choose) {
   const values = latency.bins.flatMap(([, , least, , most]) => [least, most]);
   const first = latency.bins[0][0], last = latency.bins.at(-1)[1];
-  const label = `Time of each of ${latency.count} iterations: median `
+  const label = `Time of each of ${countOf(latency.count, "iteration")}: median `
     + `${formatNumber(latency.median, 3)} ms, from ${formatNumber(latency.minimum, 3)} to `
     + `${formatNumber(latency.maximum, 3)} ms`;
   const isNarrow = width < NARROW;
@@ -190,7 +190,7 @@ function drawPie(table, title) {
   const slices = rows.length === 10 ? rows : rows.slice(0, 9);
   const rest = rows.slice(slices.length);
   const sum = (place) => rest.reduce((all, row) => all + row[place], 0);
-  if (rest.length) slices.push([`${rest.length} others`, sum(1), sum(2)]);
+  if (rest.length) slices.push([countOf(rest.length, "other"), sum(1), sum(2)]);
   const isRest = (place) => rest.length && place === 9;
   const colorOf = (place) => (isRest(place) ? GREY : COLORS[place]);
   const numberOf = (place, at) => makeShape("text", {
@@ -290,7 +290,7 @@ function drawRoofline(roofline, width) {
     to: 10 ** Math.ceil(Math.log10(Math.max(...values)) + 0.1), log: true,
   });
   const x = { ...around(across), label: "FLOP / byte" }, y = { ...around(up), label: "GFLOP/s" };
-  const label = `Roofline: ${points.length} operators; the table of operators has their figures`;
+  const label = `Roofline: ${countOf(points.length, "operator")}; the table of operators has their figures`;
   const frame = makeFrame(width, Math.max(320, Math.min(520, width * 0.55)), label, x, y);
   const { svg, atX, atY } = frame;
   const labels = peak ? drawRoof(frame, peak, x, y) : [];

@@ -208,7 +208,7 @@ function makeTable(table, name) {
     more.textContent = state.all ? `show the first ${FIRST_ROWS}` : "show all";
     more.hidden = found.length <= FIRST_ROWS;
     const hidden = columns.length - narrow.shown.length;
-    wide.textContent = state.wide ? "fewer columns" : `${hidden} more columns`;
+    wide.textContent = state.wide ? "fewer columns" : countOf(hidden, "more column");
     wide.hidden = !hidden;
   }
 

@@ -375,7 +375,7 @@ def test_a_wait_without_its_finish_is_counted_and_told() -> None:
     assert clock.own_seconds() == 0.0
     assert clock.missed_count == 1
     dropped = MegEngineProfiler(driver).finish().dropped
-    assert any(line.startswith("the ends of 1 iterations") for line in dropped)
+    assert any(line.startswith("the ends of 1 iteration:") for line in dropped)
 
 
 def test_an_engine_that_computes_nothing_gives_no_executions() -> None:

@@ -150,7 +150,7 @@ def test_the_facts_stand_in_the_page(page: Report) -> None:
         "megengine 1.13.0 (lite)",
         "multithread=2",
         "5 timed, after 1 of warm-up",
-        "Profiling cost +4.0 %: a median iteration took 3.120 ms with it, 3.000 ms without.",
+        "Profiling cost +4.0%: a median iteration took 3.120 ms with it, 3.000 ms without.",
         "device aligned within 210.0 µs, host aligned with an error not known",
         "the process used 151% of one core",
         "process 130.0 MiB, static plan 3.0 MiB",

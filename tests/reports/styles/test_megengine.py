@@ -416,3 +416,11 @@ def test_the_engines_own_file_is_of_the_only_timed_iteration() -> None:
     assert is_single(of_one)
     assert not is_single(of_two)
     assert is_single(replace(of_two, steps=()))
+
+
+def test_totals_of_lars_own_profile_have_six_digits() -> None:
+    times = [{"conv": 500, "relu": 33}, {"conv": 541, "relu": 31}, {"conv": 520, "relu": 30}]
+    made = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=900)
+    facts = msgspec.structs.replace(made.facts, lar_version="0.1.0")
+    text = build(replace(made, facts=facts), {}).text
+    assert "total device time  0.000551667\n" in text

@@ -25,7 +25,7 @@ const views = {
     if (!latency) return [makeNote(NOTHING_TIMED)];
     const spread = latency.deviation === null ? ""
       : `, standard deviation ${formatNumber(latency.deviation, 3)} ms`;
-    const notes = [`${latency.count} iterations: mean ${formatNumber(latency.mean, 3)} ms${spread}, `
+    const notes = [`${countOf(latency.count, "iteration")}: mean ${formatNumber(latency.mean, 3)} ms${spread}, `
       + `from ${formatNumber(latency.minimum, 3)} to ${formatNumber(latency.maximum, 3)} ms.`];
     if (latency.bins.some(([first, last]) => first !== last))
       notes.push("Each point is the mean of several iterations, the line from their least to their "
@@ -80,8 +80,8 @@ const views = {
                  + "Above it: data from the caches, fewer operations than counted, or quicker code "
                  + "than the product that the roof was measured with.");
     if (roofline.left_out)
-      notes.push(`${roofline.left_out} operators are not shown: how many operations or bytes they `
-                 + "take is not known, or none, or their time is too short.");
+      notes.push(`Not shown: ${countOf(roofline.left_out, "operator")}, of which operations or bytes `
+                 + "are not known, or none, or whose time is too short.");
     if (!roofline.points.length)
       return [makeNote("Of no operator both operations and bytes are known: nothing to draw.")];
     return [drawRooflineLegend(roofline),

@@ -66,7 +66,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     for part in parts_of(options):
         if part == "summary":
             rows = summary_rows_of(chosen, totals, bool(options.get("copy_time")))
-            table = summary_table_of(rows, notes, in_confluence)
+            table = summary_table_of(
+                rows, notes, in_confluence, is_rounded=bool(profile.facts.lar_version)
+            )
             body.append([table])
             tables.append(table)
         else:
@@ -118,14 +120,17 @@ def summary_rows_of(
 
 
 def summary_table_of(
-    rows: Sequence[SummaryRow], notes: tuple[str, ...], in_confluence: bool
+    rows: Sequence[SummaryRow], notes: tuple[str, ...], in_confluence: bool, *, is_rounded: bool
 ) -> Table[SummaryRow]:
-    """Return the totals; in the text, the cell of a copy has its average too."""
+    """Return the totals; in the text, the cell of a copy has its average too. The tool prints all
+    digits where a total is not known, and so does the text of the engine's own file."""
 
     def text(row: SummaryRow) -> str:
         if row.is_copy and row.total is not None:
             return f"tot={row.total:.4f} avg={row.average:.4f}"
-        return "N/A" if row.total is None else str(row.total)
+        if row.total is None:
+            return "N/A"
+        return f"{row.total:g}" if is_rounded else str(row.total)
 
     return Table(
         name="summary",

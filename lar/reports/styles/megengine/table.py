@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from lar.errors import count_of
 from lar.profiles.times import CLOCK_STEP_NS
 from lar.profiles.totals import Totals
 from lar.reports.model import Cell, Column, Layout, Rule, Table
@@ -175,7 +176,7 @@ def runs_column(selected: Sequence[TimedRecord]) -> Column[Row]:
             Column(
                 "runs",
                 lambda row: row.timed.runs.calls if row.timed.runs else None,
-                lambda row: f"{row.timed.runs.calls if row.timed.runs else 'N/A'} runs",
+                lambda row: count_of(row.timed.runs.calls, "run") if row.timed.runs else "N/A runs",
             ),
             part("med", "median", lambda it: it.median_ns),
             part("p90", "p90", lambda it: it.p90_ns),

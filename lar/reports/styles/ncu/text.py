@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lar.errors import count_of
 from lar.profiles.hardware import describe_hardware
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, ridge_of, saving_is_part
 from lar.profiles.times import CLOCK_STEP_NS, LEAST_ESTIMATE_NS
@@ -64,14 +65,10 @@ def describe_profile(profile: Profile) -> list[str]:
         facts.model.path or "a model",
         " ".join(filter(None, (facts.engine, facts.engine_version))),
         facts.device,
-        "" if facts.threads is None else counted(facts.threads, "thread"),
-        counted(len(profile.timed_steps()), "timed iteration"),
+        "" if facts.threads is None else count_of(facts.threads, "thread"),
+        count_of(len(profile.timed_steps()), "timed iteration"),
     ]
     return [f"Profile: {', '.join(part for part in parts if part)}"]
-
-
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def describe_peak(profile: Profile, peak: Peak | None) -> str:
@@ -80,7 +77,7 @@ def describe_peak(profile: Profile, peak: Peak | None) -> str:
         return f"Peak of {where}: not measured, so that there are no percentages of it"
     measured = describe_measurement(peak)
     return (
-        f"Peak measured with {counted(peak.threads, 'thread')}: "
+        f"Peak measured with {count_of(peak.threads, 'thread')}: "
         f"{peak.flops_per_second / 1e9:.1f} GFLOP/s, {peak.bytes_per_second / 1e9:.1f} GB/s; "
         f"memory binds below {ridge_of(peak):.2f} FLOP/byte"
         f"{measured and f' ({measured})'}"
