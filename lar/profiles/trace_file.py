@@ -36,6 +36,7 @@ import msgspec
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.measurement.time_origin import earliest_ns, with_zero_at
+from lar.profiles.operator_filter import may_move_nothing
 from lar.profiles.packed_file import is_packed_name, unpack, write_pieces
 from lar.profiles.trace_events import (
     LATEST_NS,
@@ -348,7 +349,7 @@ class EventRecords:
         facts = self._number_from_zero(file.facts)
         profile = Profile(
             facts=facts,
-            operators=tuple(file.ops),
+            operators=tuple(operators_in(file)),
             steps=tuple(self.steps),
             executions=tuple(self.executions),
             spans=tuple(self.spans),
@@ -360,6 +361,25 @@ class EventRecords:
             engine_raw=b"" if raw == b"null" else raw,
         )
         return with_zero_at(profile, -file.zeroNs)
+
+
+def operators_in(file: TraceFile) -> Iterator[ProfiledOperator]:
+    """Yield the operators of a file.
+
+    An earlier lar counted the bytes of views and constants as if they were moved. How many are, its
+    files do not say.
+    """
+    peak = file.facts.peak
+    is_early = (
+        bool(file.facts.lar_version)
+        and (peak is None or peak.rounds is None)
+        and not any(each.reads or each.writes for each in file.ops)
+    )
+    for each in file.ops:
+        if is_early and each.size_bytes and may_move_nothing(each.type):
+            yield msgspec.structs.replace(each, size_bytes=None)
+        else:
+            yield each
 
 
 def profile_of(file: TraceFile) -> Profile:

@@ -6,6 +6,7 @@ import contextlib
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,8 @@ from lar.records.profile import (
     StepNoise,
 )
 from lar.records.run import MachineFacts
+from lar.reports.styles import STYLES
+from tests.conftest import RunLar
 from tests.profiles.synthetic import operator_of, profile_of_times
 
 # Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
@@ -308,3 +311,46 @@ def test_time_that_a_dispatch_shares_with_its_execution_counts_once() -> None:
     assert [profile.host_ns(each) for each in (apart, common, alone)] == [70, 140, 50]
     cuda = replace(profile, facts=ProfileFacts(device="cuda:0"))
     assert [cuda.host_ns(each) for each in (apart, alone)] == [20, 0]
+
+
+class TestFirstVersion:
+    """`tests/data/profile_v1.json` is of digits_cnn.onnx, by an early lar: it counted the bytes of
+    views, and the iterations of the warm-up with the others."""
+
+    FILE = Path(__file__).resolve().parents[1] / "data" / "profile_v1.json"
+
+    def test_its_iterations_are_numbered_as_today_and_its_views_have_no_bytes(self) -> None:
+        profile = read_profile(self.FILE)
+        assert [step.number for step in profile.steps] == [-1, 0, 1]
+        assert {each.step for each in profile.executions} == {-1, 0, 1}
+        sizes = {operator.name: operator.size_bytes for operator in profile.operators}
+        assert (sizes["features"], sizes["relu2_nchwc"]) == (None, 30848)  # a Flatten, a Conv
+        assert (profile.facts.noise, profile.facts.folder) == ((), "")
+
+    def test_every_style_opens_it(self, tmp_path: Path, run_lar: RunLar) -> None:
+        written = [str(tmp_path / name) for name in ("a.csv", "a.json", "a.html")]
+        words = ["--csv", written[0], "--json", written[1], "--html", written[2]]
+        for name, style in STYLES.items():
+            files = [str(self.FILE)] * style.profiles[0]
+            done = run_lar("report", *files, "--style", name, *words)
+            assert (done.returncode, done.stderr) == (0, ""), name
+        done = run_lar("report", str(self.FILE), "--style", "ncu", "--json", "-")
+        (view,) = (row for row in json.loads(done.stdout)["rows"] if row["name"] == "features")
+        metrics = {name: metric["value"] for name, metric in view["metrics"].items()}
+        assert metrics["cpu__bytes.sum.per_second"] is None
+        assert metrics["cpu__memory_throughput.pct_of_measured_peak"] is None
+
+    def test_only_where_bytes_were_counted_so_are_they_withheld(self) -> None:
+        types = ("ImmutableTensor", "Host2DeviceCopy", "Reshape", "Dimshuffle", "Concat", "Relu")
+        operators = tuple(operator_of(each, each, size_bytes=256) for each in types)
+        peak = Peak(1e9, 1e9, 1)
+        facts = ProfileFacts(lar_version="0.1.0", peak=peak)
+
+        def sizes(facts: ProfileFacts, **fields: Any) -> list[int | None]:
+            made = tuple(replaced(each, **fields) for each in operators)
+            content = encode_profile(Profile(facts=facts, operators=made))
+            return [each.size_bytes for each in decode_profile(content, "p.json").operators]
+
+        assert sizes(facts) == [None, None, None, None, 256, 256]
+        assert sizes(replaced(facts, peak=replaced(peak, rounds=3))) == [256] * 6
+        assert sizes(facts, reads=("x",)) == [256] * 6  # the graph came later than these bytes
