@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -42,10 +43,10 @@ def folder_of(module: str) -> str:
     return parts[1] if (REPOSITORY / "lar" / "/".join(parts[1:2])).is_dir() and parts[1:] else ""
 
 
-def imports_of(name: str) -> Iterator[str]:
+def imports_in(name: str, tree: ast.Module) -> Iterator[str]:
     """The modules of lar that a module names: imported at its top, inside functions, for types
     only, or as a string that is imported later."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "lar")
         elif isinstance(node, ast.ImportFrom):
@@ -62,10 +63,27 @@ def imports_of(name: str) -> Iterator[str]:
                 yield module
 
 
+class Parsed(NamedTuple):
+    """What a module's syntax tree says."""
+
+    imports: set[str]
+    docstring: str | None
+
+
 @pytest.fixture(scope="module")
-def graph() -> dict[str, set[str]]:
+def parsed() -> dict[str, Parsed]:
+    """What the syntax trees of all modules of lar say."""
+    found = {}
+    for name, path in MODULES.items():
+        tree = ast.parse(path.read_text())
+        found[name] = Parsed({*imports_in(name, tree)} - {name}, ast.get_docstring(tree))
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph(parsed: dict[str, Parsed]) -> dict[str, set[str]]:
     """What each module of lar imports."""
-    return {name: {found for found in imports_of(name) if found != name} for name in MODULES}
+    return {name: each.imports for name, each in parsed.items()}
 
 
 def test_every_folder_has_its_place() -> None:
@@ -112,8 +130,5 @@ def test_no_module_imports_itself_by_way_of_others(graph: dict[str, set[str]]) -
     assert not circles
 
 
-def test_a_module_says_what_it_is() -> None:
-    silent = [
-        name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))
-    ]
-    assert not silent
+def test_a_module_says_what_it_is(parsed: dict[str, Parsed]) -> None:
+    assert not [name for name, each in parsed.items() if not each.docstring]

@@ -14,20 +14,26 @@ MESSAGES = {"message", "warning", "warnings"}
 
 def edits_in(source: str) -> Iterator[int]:
     """Yield the lines that call a text's method on `error.message`, or on each of `warnings`."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
+        if (value := edited_by(node)) and is_message(value):
+            yield value.lineno
         loops = getattr(node, "generators", [node] if isinstance(node, ast.For) else [])
         names = {
             loop.target.id
             for loop in loops
             if isinstance(loop.target, ast.Name) and is_message(loop.iter)
         }
-        for each in ast.walk(node):
-            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
-                value = each.func.value
-                is_one = isinstance(value, ast.Name) and value.id in names
-                if each.func.attr in EDITS and (is_one or is_message(value)):
-                    yield each.lineno
+        for each in ast.walk(node) if names else ():
+            value = edited_by(each)
+            if isinstance(value, ast.Name) and value.id in names:
+                yield value.lineno
+
+
+def edited_by(node: ast.AST) -> ast.expr | None:
+    """Return what a call's method edits or looks into, None where it is no such call."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.value if node.func.attr in EDITS else None
+    return None
 
 
 def is_message(node: ast.expr) -> bool:

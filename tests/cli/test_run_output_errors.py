@@ -105,7 +105,7 @@ def test_fifo_as_output(run_lar: RunLar, tmp_path: Path, good: str, reader: bool
     thread = threading.Thread(target=lambda: received.append(fifo.read_text()), daemon=True)
     if reader:
         thread.start()
-    done = run_lar(good, "--json", str(fifo), timeout=10)
+    done = run_lar(good, "--json", str(fifo))
     if done.returncode:  # refused, before the run
         check_error(done, 2, "--json: ")
         check_not_started(done)

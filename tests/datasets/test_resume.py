@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from lar.dumps.binary import write_tensor
 from lar.dumps.names import Variable, format_name
 from lar.records.dataset import Item
 from lar.records.run import OutputSummary, RunResult, RunSpec
+from tests.running.isolated_runs import eventually, is_alive, workers_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS_CNN = str(REPOSITORY / "models" / "digits_cnn.onnx")
@@ -145,12 +145,11 @@ def kill_when_there(arguments: list[str], file: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "lar", *arguments], stdout=subprocess.DEVNULL, cwd=REPOSITORY
     ) as process:
-        for _ in range(10000):
-            if file.exists():
-                break
-            time.sleep(0.001)
+        assert eventually(file.exists, 60)
+        workers = workers_of(process.pid)
         process.send_signal(signal.SIGKILL)
-    time.sleep(0.05)  # the worker ends with it
+    # The worker ends with it.
+    assert eventually(lambda: not any(is_alive(worker) for worker in workers), 60)
 
 
 def test_what_is_done_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:

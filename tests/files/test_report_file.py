@@ -147,7 +147,7 @@ def test_a_named_pipe_gives_its_reader_the_text(tmp_path: Path) -> None:
         return True
 
     def write_after_a_run() -> None:
-        assert eventually(open_pipe)
+        assert eventually(open_pipe, 30)
         with opened[0] as file:
             time.sleep(0.3)
             file.write("text")
@@ -156,8 +156,8 @@ def test_a_named_pipe_gives_its_reader_the_text(tmp_path: Path) -> None:
     writer = threading.Thread(target=write_after_a_run, daemon=True)
     reader.start()
     writer.start()
-    writer.join(10)
-    reader.join(10)
+    writer.join(60)
+    reader.join(60)
     stuck = writer.is_alive()
     if stuck:  # let it go
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))

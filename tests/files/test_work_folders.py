@@ -111,7 +111,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused(
 ) -> None:
     model, dump = str(root / "models" / "one_operator.onnx"), str(tmp_path / "dump")
     first = subprocess.Popen(
-        [sys.executable, "-m", "lar", model, "--iter", "300000", "--bin-io-dump", dump],
+        [sys.executable, "-m", "lar", model, "--iter", "1000000", "--bin-io-dump", dump],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -126,7 +126,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused(
         ]
     finally:
         first.send_signal(signal.SIGINT)
-        first.wait(20)
+        first.wait(60)
     # What was dumped before the interrupt stays, under its own name alone.
     assert set(names(tmp_path)) <= {"dump", "dump.index.json"}
 

@@ -17,6 +17,7 @@ import pytest
 import lar
 from lar.errors import UsageError
 from lar.profiles.ranges import (
+    ENDED,
     MOST_ENDED,
     PYTHON_THREAD,
     NamedRange,
@@ -112,7 +113,7 @@ def test_a_range_that_ends_during_a_run_is_in_its_profile(
     thread = threading.Thread(target=name_ranges)
     thread.start()
     try:
-        lar.run(write_script(**SCRIPT), iter=3, profile=str(tmp_path / "p.json"))
+        lar.run(write_script(**SCRIPT), iter=10, profile=str(tmp_path / "p.json"))
     finally:
         stop.set()
         thread.join()
@@ -205,10 +206,13 @@ def test_a_profile_without_events_gets_a_range_too(tmp_path: Path) -> None:
 
 def test_the_last_of_many_ranges_are_kept() -> None:
     before = time.perf_counter_ns()
-    for _ in range(MOST_ENDED + 5):
-        with lar.range("one of many"):
+    for at in range(before + 1, before + 1 + MOST_ENDED):
+        ENDED.append(NamedRange("one of many", None, at, at))
+    for _ in range(5):
+        with lar.range("one of the last"):
             pass
-    assert len(ranges_during(before)) == MOST_ENDED
+    names = [each.name for each in ranges_during(before)]
+    assert names == ["one of many"] * (MOST_ENDED - 5) + ["one of the last"] * 5
 
 
 def test_times_count_from_the_profiles_zero() -> None:

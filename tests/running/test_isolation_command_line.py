@@ -232,16 +232,20 @@ def test_lines_appear_while_the_run_goes_on(
     start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript
 ) -> None:
     script = write_script(times=[[0.4, 0.01, None]], load_seconds=0.4, real_time=True)
-    process = start_lar(script, "--iter", "3")
-    came = {}
-    assert process.stdout is not None
-    for line in process.stdout:
-        came[line.split(":")[0].strip()] = time.monotonic()
     order = ["load model", "warmup 0", "iter 0/3", "iter 1/3", "iter 2/3"]
-    assert [name for name in came if name in order] == order
-    # Each 0.4 s after the one before, and not all at the end.
-    gaps = [came[after] - came[before] for before, after in pairwise(order)]
-    assert all(0.2 < gap < 0.4 + SOON for gap in gaps), gaps
+    # Where the machine does something else, this process may read two lines at once.
+    for _ in range(4):
+        process = start_lar(script, "--iter", "3")
+        came = {}
+        assert process.stdout is not None
+        for line in process.stdout:
+            came[line.split(":")[0].strip()] = time.monotonic()
+        assert [name for name in came if name in order] == order
+        # Each 0.4 s after the one before, and not all at the end.
+        gaps = [came[after] - came[before] for before, after in pairwise(order)]
+        if are_told_in_time := all(0.2 < gap < 0.4 + SOON for gap in gaps):
+            break
+    assert are_told_in_time, gaps
 
 
 # Without a worker
@@ -263,11 +267,15 @@ def test_a_run_in_this_process_prints_the_same_lines(
 def test_an_interrupt_in_this_process_tells_what_was_measured(
     start_lar: Callable[..., subprocess.Popen[str]], write_script: WriteScript
 ) -> None:
-    process = start_lar(write_script(**LIVE), "--iter", "1000", "--in-process")
-    read_until(process.stdout, "=== going to run")
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    output, errors = end_of(process)
-    assert (process.returncode, errors) == (130, "lar: error: interrupted\n")
+    # A busy machine may take longer to come to the first iteration.
+    for seconds in (1, 10):
+        process = start_lar(write_script(**LIVE), "--iter", "1000", "--in-process")
+        read_until(process.stdout, "=== going to run")
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        output, errors = end_of(process)
+        assert (process.returncode, errors) == (130, "lar: error: interrupted\n")
+        if "iter 0/1000: " in output:
+            break
     assert output.startswith("iter 0/1000: ")
     assert "\n=== finished test #0: " in output

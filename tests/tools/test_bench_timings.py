@@ -10,7 +10,7 @@ import pytest
 from disturbance import disturbed
 
 from lar.records.run import Samples
-from tests.running.isolated_runs import SOON, eventually
+from tests.running.isolated_runs import eventually
 
 
 def run_figures(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -69,7 +69,7 @@ def test_hogs_compute_while_they_are_asked_to_and_are_gone_afterwards() -> None:
 
     with disturbed(seed=1, strength=100.0) as pids:
         began = computed()
-        assert eventually(lambda: computed() > began + 0.1, SOON)
+        assert eventually(lambda: computed() > began + 0.1, 60)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 

@@ -54,7 +54,7 @@ def test_candidates_that_crash_or_hang_are_rows(write_script: WriteScript) -> No
         {"when": {"multithread": 2}, "factor": 0.6},
     ]
     model = write_script(**{**LANDSCAPE, "effects": effects})
-    found = lar.tune(model, budget_seconds=60, stall_timeout=1)
+    found = lar.tune(model, budget_seconds=60, stall_timeout=2)
     statuses = {each.name: each.status for each in found.ranking}
     assert (statuses["nchw44"], statuses["nchw32"]) == ("crashed", "timed_out")
     assert found.winner

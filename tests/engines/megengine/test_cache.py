@@ -201,10 +201,10 @@ def test_every_beginning_of_a_file_is_refused() -> None:
 def test_a_length_is_checked_before_memory_is_taken() -> None:
     huge = b"\xff" * 4
     for data in (huge, number_bytes(1) + huge, number_bytes(1) + blob_bytes(b"a") + huge):
-        began = time.perf_counter()
+        began = time.thread_time()
         with pytest.raises(UsageError):
             cache_of(data)
-        assert time.perf_counter() - began < 1
+        assert time.thread_time() - began < 1
 
 
 def refused_or_whole(data: bytes) -> None:

@@ -286,7 +286,7 @@ class TestEffect:
         dumped = run_lar("run", model, *flags, *fix)
         assert dumped.returncode == 0, dumped.stderr
         assert run_lar("run", blocked, *fix).returncode == 0
-        done = run_lar("run", blocked, timeout=15)  # the limit for an engine that hangs is 30 s
+        done = run_lar("run", blocked, timeout=28)  # the limit for an engine that hangs is 30 s
         assert done.returncode == 4
         assert "the model has convolutions in nchw88, which hang on" in done.stderr
         assert "hint: --engine-fix x2apic mends it" in done.stderr

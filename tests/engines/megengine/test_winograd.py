@@ -17,6 +17,7 @@ from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import Algorithm, AlgorithmCache, bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_choices import Operator, operators_of
 from lar.records.run import RunResult, read_result
+from tests.running.isolated_runs import SOON
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -236,7 +237,7 @@ def test_one_deadline_counts_for_all_steps(run_lar: RunLar, tmp_path: Path) -> N
     began = time.monotonic()
     done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags)
     assert done.returncode == 124
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 1.5 + SOON
     assert "lar: error: the search: timed out after 1.5 s in phase" in done.stderr
 
 
@@ -251,14 +252,14 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not any(file.stat().st_size > 4 for file in tmp_path.glob("lar-*/engine.cache")):
             assert time.monotonic() < end
             time.sleep(0.02)
         for _ in range(3):  # as somebody does who cannot wait
             process.send_signal(signal.SIGINT)
             time.sleep(0.01)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == b"lar: error: interrupted\n"
     assert operators_of(read_cache(cache))

@@ -63,7 +63,7 @@ spec = RunSpec(
 )
 driver = SessionDriver(spec, engine_named("onnxruntime").rows)
 driver.load()
-expected, deadline = json.loads(sys.argv[4]), time.monotonic() + 10
+expected, deadline = json.loads(sys.argv[4]), time.monotonic() + 40
 while True:
     after = cores()
     started = [after[thread] for thread in sorted(after) if thread not in before]
