@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -11,8 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -27,6 +31,7 @@ from tests.worker_forks import FORKS, WorkerForks
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+T = TypeVar("T")
 RunLar = Callable[..., Done]
 WriteScript = Callable[..., str]
 
@@ -55,6 +60,53 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.pycache_prefix = folder
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = folder
+    # Nothing that is collected becomes garbage.
+    gc.disable()
+    modules = [
+        path.relative_to(REPOSITORY)
+        for folder in ("lar", "tests", "tools")
+        for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    ]
+    compile_modules(own_share(config, modules))
+
+
+def own_share(config: pytest.Config, values: list[T]) -> list[T]:
+    """Return this process's part of what one of the tests' processes has to do for all of them;
+    nothing where there is one alone."""
+    given = getattr(config, "workerinput", None)
+    if given is None:
+        return []
+    return values[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]
+
+
+def compile_modules(paths: list[Path]) -> None:
+    """Compile some modules: in a fresh checkout each process would compile all of them."""
+    for path in paths:
+        name = ".".join(path.with_suffix("").parts)
+        # What is wrong with a module is reported where it is collected.
+        with contextlib.suppress(Exception):
+            if path.name.startswith("test_"):
+                import_module(name)  # pytest compiles its assertions then
+            elif not os.path.exists(cache_from_source(str(REPOSITORY / path))):
+                SourceFileLoader(name, str(REPOSITORY / path)).get_code(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    """Read the constants in some modules: Hypothesis draws from those of all, and keeps them in
+    files. It has no public name for this; without, each process reads all of them."""
+    with contextlib.suppress(ImportError):
+        from hypothesis.internal.constants_ast import constants_from_module
+
+        for name in own_share(config, sorted(sys.modules)):
+            if name.startswith("lar."):
+                constants_from_module(sys.modules[name])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collect garbage again from now on."""
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -42,8 +42,10 @@ FIRST_FREE_FILE = 10
 # What others add may be another engine of the same name in the next test.
 OWN_ENGINES = [engine.name for engine in ENGINES]
 
-# What differs between tests, and no engine reads while it is loaded.
-HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST"}
+# What differs between tests, and no engine reads while it is loaded; the last two are set by
+# scikit-learn for libraries of other compilers.
+HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "XDG_DATA_HOME"}
+HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
 # The driver beside which there is what an engine needs for other tasks than a run.
 OTHER_TASKS = {"megengine": "graph", "onnxruntime": "session", "reference": "evaluator"}

@@ -145,14 +145,25 @@ class Driven:
         }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder on the module path with the package of the toy engine."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of the toy engine."""
     folder = tmp_path_factory.mktemp("site")
     install_toy(folder)
-    sys.path.insert(0, str(folder))
-    yield folder
-    sys.path.remove(str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def find_toy(request: pytest.FixtureRequest, site: Path) -> Iterator[None]:
+    """Have that folder on the module path where a test has the driver of the toy engine: what
+    forks workers is started anew for each path."""
+    if "driver" not in request.fixturenames or request.getfixturevalue("driver") != "reference":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site))
+        added_engines.cache_clear()
+        yield
     added_engines.cache_clear()
 
 
