@@ -19,9 +19,11 @@ import msgspec
 from lar.errors import UsageError
 from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
 from lar.profiles.times import iteration_times_of
+from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ CONFIDENCE = 0.95
 MOST_NAMES = 3
 
 # An operator's part in one run: of each metric a value for each iteration, durations in
-# nanoseconds; None where the run has no such figure.
-Samples = Mapping[Metric, Sequence[float] | None]
+# nanoseconds; None where the run has no such figure. `disturbed` counts executions.
+Sampled = Literal[Metric, "disturbed"]
+SAMPLED: tuple[Sampled, ...] = (*METRICS, "disturbed")
+Samples = Mapping[Sampled, Sequence[float] | None]
 Kinds = tuple["OperatorKinds", "OperatorKinds"]
 
 
@@ -44,12 +48,19 @@ Kinds = tuple["OperatorKinds", "OperatorKinds"]
 class DiffRow:
     """Operators that do the same work, or those of a type or layer, and the runs that have them
     (`side`). The difference of a metric is None if one run lacks the metric; a run without the
-    operators took 0 calls and 0 time."""
+    operators took 0 calls and 0 time.
+
+    `times` has the figures of the iterations of the baseline and of the experiment by the metric
+    that matters, None where a run has not the operators. `disturbed` counts their executions that
+    something else on the machine made longer, None where that was not recorded.
+    """
 
     name: str
     type: str
     side: Side
     values: Mapping[Metric, Difference | None]
+    times: tuple[Totals | None, Totals | None] = (None, None)
+    disturbed: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -294,7 +305,32 @@ class JoinedOperators:
             )
             if metric == main and self.side == "both":
                 values[metric] = noise.difference_of(times, alpha)
-        return DiffRow(self.name, self.type, self.side, values)
+        return DiffRow(
+            self.name,
+            self.type,
+            self.side,
+            values,
+            (
+                figures_of(one[main] for one, _ in sums) if self.left else None,
+                figures_of(two[main] for _, two in sums) if self.right else None,
+            ),
+            (
+                count_of(one["disturbed"] for one, _ in sums) if self.left else None,
+                count_of(two["disturbed"] for _, two in sums) if self.right else None,
+            ),
+        )
+
+
+def figures_of(runs: Iterable[Sequence[float] | None]) -> Totals | None:
+    """Return the figures of the iterations of all runs, None if one of them lacks the metric."""
+    known = [*runs]
+    values = [round(value) for each in known for value in each or ()]
+    return None if None in known else totals_of(values)
+
+
+def count_of(runs: Iterable[Sequence[float] | None]) -> int | None:
+    known = [each for each in runs if each is not None]
+    return round(math.fsum(math.fsum(each) for each in known)) if known else None
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -390,13 +426,15 @@ def with_joined_names(
 def samples_of(profile: Profile) -> dict[int, Samples]:
     """Return what each operator that was executed took in each timed iteration."""
     places = {step.number: place for place, step in enumerate(profile.timed_steps())}
-    samples: dict[int, dict[Metric, list[float]]] = {}
+    samples: dict[int, dict[Sampled, list[float]]] = {}
+    disturbed = disturbed_executions(profile)
     times_ns = device_times_of(profile)
-    for execution, device_ns in zip(profile.timed_executions(), times_ns, strict=True):
+    executions = profile.timed_executions()
+    for number, (execution, device_ns) in enumerate(zip(executions, times_ns, strict=True)):
         if (place := places.get(execution.step)) is None:
             continue
         if execution.operator not in samples:
-            samples[execution.operator] = {metric: [0.0] * len(places) for metric in METRICS}
+            samples[execution.operator] = {metric: [0.0] * len(places) for metric in SAMPLED}
         own = samples[execution.operator]
         host_ns = profile.host_ns(execution)
         own["calls"][place] += 1
@@ -404,6 +442,7 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
         own["self_host"][place] += host_ns
         own["device"][place] += device_ns
         own["self_device"][place] += device_ns
+        own["disturbed"][place] += number in disturbed
     activities = host_activities_of(profile)
     for activity in activities:
         parent = activities[activity.parent] if activity.parent >= 0 else None
@@ -412,9 +451,10 @@ def samples_of(profile: Profile) -> dict[int, Samples]:
         place = places.get(parent.step)
         if place is not None and parent.operator in samples:
             samples[parent.operator]["self_host"][place] -= activity.duration_ns
-    without = () if profile.on_device else ("device", "self_device")
+    without: set[Sampled] = set() if profile.on_device else {"device", "self_device"}
+    without |= set() if is_recorded(profile) else {"disturbed"}
     return {
-        operator: {metric: None if metric in without else own[metric] for metric in METRICS}
+        operator: {metric: None if metric in without else times for metric, times in own.items()}
         for operator, own in samples.items()
     }
 
@@ -424,8 +464,8 @@ def sum_of_samples(parts: Sequence[Samples], profile: Profile) -> Samples:
     zeros = [0.0] * len(profile.timed_steps())
     if not parts:
         device = zeros if profile.on_device else None
-        return {**dict.fromkeys(METRICS, zeros), "device": device, "self_device": device}
-    return {metric: add_samples([part[metric] for part in parts]) for metric in METRICS}
+        return {**dict.fromkeys(SAMPLED, zeros), "device": device, "self_device": device}
+    return {metric: add_samples([part[metric] for part in parts]) for metric in SAMPLED}
 
 
 def add_samples(parts: Iterable[Sequence[float] | None]) -> list[float] | None:

@@ -4,8 +4,9 @@ what they are ranked by; which of them something disturbed."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from lar.reports.model import AnyTable
 from lar.reports.styles import STYLES
 from tests.profiles.figures import shares_of
 from tests.profiles.synthetic import profile_of_times
+from tests.profiles.timelines import span_of
 
 WAITED_STEP = 4
 # Each style's table of operators, its columns of names, and the others by what they have.
@@ -62,7 +64,8 @@ TABLES: dict[str, tuple[str, str, dict[str, str]]] = {
         },
     ),
 }
-UNITS_US = {"seconds": 1e6, "(ms)": 1e3, "(us)": 1.0, "(ns)": 1e-3, "us": 1.0}
+UNITS_US = {"seconds": 1e6, "ms": 1e3, "us": 1.0, "µs": 1.0, "ns": 1e-3}
+UNIT = re.compile("|".join(UNITS_US))
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +101,7 @@ def test_every_row_of_an_operator_has_all_figures(profile: Profile, style: str) 
 
     def microseconds(figure: str) -> float:
         heading = columns[figure]
-        unit = heading.replace("_", " ").split()[-1]
-        return float(own[heading]) * UNITS_US[unit]
+        return float(own[heading]) * UNITS_US[UNIT.findall(heading)[-1]]
 
     assert (own[columns["count"]], own[columns["disturbed"]]) == (10, 1)
     figures = {name: microseconds(name) for name in columns if name not in ("count", "disturbed")}
@@ -174,3 +176,122 @@ def test_the_paragraph_has_the_share_of_the_table(profile: Profile, style: str) 
     assert share == pytest.approx(expected[kind], abs=0.01)
     assert f"({kind}, in sum), Convolution {share:.0f}% (" in text
     assert re.search(rf"is conv with \d+ us \({share:.1f}%, \d\d% by medians\)", text)
+
+
+class Listing(NamedTuple):
+    """A table that lists operators: what makes it, its column of names, and those of the seven
+    figures and of the disturbed calls. `calls` is what the first has."""
+
+    style: str
+    options: Mapping[str, Any]
+    table: str
+    name: str
+    headings: tuple[str, ...]
+    calls: int = 10
+
+
+ORDER = ("count", "median", "p90", "mean", "min", "max", "total", "disturbed")
+
+
+def headings_of(pattern: str, names: str, **others: str) -> tuple[str, ...]:
+    """Headings of one pattern, of the names of figures in their order, but for some others."""
+    made = dict(zip(ORDER[1:7], (pattern.format(name) for name in names.split()), strict=True))
+    return tuple({**made, **others}[name] for name in ORDER)
+
+
+MARK = "Disturbed"
+PAGE_TABLES = {"operators": "name", "types": "type", "kernels": "name"}
+PAGE = headings_of(
+    *("{} (µs)", "median p90 mean min max total"),
+    **{"count": "calls", "total": "total (ms)", "disturbed": "disturbed (calls)"},
+)
+PADDLE = headings_of("CPU {} (ms)", "Median P90 Avg Min Max Total", count="Calls", disturbed=MARK)
+LISTINGS = (
+    Listing("paddle", {}, "kernel", "Name", PADDLE),
+    Listing("paddle", {}, "memory_manipulation", "Name", PADDLE),
+    Listing(
+        *("nsys", {"view": ["algorithm_sum"]}, "algorithm_sum", "Name"),
+        headings_of(
+            *("{} (ns)", "Med P90 Avg Min Max Total"),
+            **{"count": "Instances", "total": "Total Time (ns)", "disturbed": MARK},
+        ),
+    ),
+    Listing(
+        *("nsys", {"view": ["operator_exec_sum"]}, "operator_exec_sum", "Kernel Name"),
+        headings_of("K{} (ns)", "Med P90 Avg Min Max Total", count="Count", disturbed=MARK),
+    ),
+    Listing(
+        *("nsys", {"view": ["nvtx_algorithm_sum"]}, "nvtx_algorithm_sum", "Kernel Name"),
+        headings_of(
+            *("{} (ns)", "Med P90 Avg Min Max Total"),
+            **{"count": "Kern Inst", "total": "Total Time (ns)", "disturbed": MARK},
+        ),
+    ),
+    *(Listing("html", {}, name, column, PAGE) for name, column in PAGE_TABLES.items()),
+    Listing(
+        *("html", {}, "compared operators", "name"),
+        headings_of(
+            *("{}, this run (µs)", "median p90 mean min max total"),
+            **{"count": "calls, this run", "median": "this run (µs)"},
+            disturbed="disturbed, this run",
+        ),
+        calls=1,  # in an iteration
+    ),
+    Listing(
+        *("diff", {}, "operators", "Operator"),
+        headings_of(
+            *("Exp {} Host Duration (us)", "Median P90 Mean Min Max Total"),
+            **{"count": "Exp Calls", "median": "Exp Host Duration (us)"},
+            disturbed="Exp Disturbed",
+        ),
+        calls=1,
+    ),
+    Listing(
+        *("tensorboard", {"view": ["diff"]}, "diff", "Operator"),
+        headings_of(
+            *("Exp host_self_{}_us", "median p90 mean min max total"),
+            **{"count": "Exp Calls", "total": "Exp Self Host Duration (us)"},
+            disturbed="Exp disturbed",
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda it: f"{it.style} {it.table}")
+def test_every_table_of_operators_has_all_figures_and_the_mark(
+    profile: Profile, listing: Listing
+) -> None:
+    made = profile
+    if listing.table == "memory_manipulation":
+        moving = msgspec.structs.replace(profile.operators[1], type="Concat")
+        made = replace(profile, operators=(profile.operators[0], moving))
+    if listing.table == "operator_exec_sum":
+        executions = (
+            msgspec.structs.replace(
+                it, dispatch_start_ns=it.start_ns - 7000, dispatch_end_ns=it.start_ns
+            )
+            for it in profile.executions
+        )
+        made = replace(profile, executions=tuple(executions))
+    if listing.table == "nvtx_algorithm_sum":
+        around = span_of("user_annotation", "all", 0, 1e6, step=None)
+        made = replace(profile, spans=(*profile.spans, around))
+    pair = "diff" in listing.table or listing.style == "diff" or "compared" in listing.table
+    report = STYLES[listing.style].build(made, listing.options, *([made] if pair else []))
+    table: AnyTable = next(table for table in report.tables if table.name == listing.table)
+    rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
+    (own,) = (row for row in rows if row[listing.name] in ("pool", "Pooling", "Concat"))
+    count, *headings, disturbed = listing.headings
+    assert (own[count], own[disturbed]) == (listing.calls, 1)
+    figures = [float(own[each] or 0) * UNITS_US[UNIT.findall(each)[-1]] for each in headings]
+    assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
+    is_page = listing.style == "html"
+    assert is_page or "disturbed" in report.text.lower() or listing.style == "tensorboard"
+
+
+def test_the_metrics_of_the_roofline_have_all_figures(profile: Profile) -> None:
+    (_, pool) = STYLES["ncu"].build(profile, {"time_unit": "us"}).document["rows"]
+    names = ("median", "p90", "sum", "min", "max", "total")  # that of ncu's "sum" is the mean
+    figures = [pool["metrics"][f"cpu__time_duration.{name}"]["value"] for name in names]
+    assert figures == pytest.approx([30, 830, 830, 30, 8030, 8300])
+    assert pool["metrics"]["cpu__launch_count"]["value"] == 10

@@ -29,7 +29,7 @@ from lar.profiles.run_differences import (
     diff_of,
     main_metric_of,
 )
-from lar.profiles.totals import UNITS_NS
+from lar.profiles.totals import FIGURES, UNITS_NS, Totals
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
@@ -42,6 +42,7 @@ TITLES: dict[Metric, str] = {
     "device": "Device Duration",
     "self_device": "Self Device Duration",
 }
+HEADS = ("Baseline", "Exp")
 SIDES = {"both": "", "baseline": "removed", "experiment": "added"}
 JUDGED = {True: "yes", False: "no", None: None}
 RULE = Rule(middle="--")
@@ -168,6 +169,7 @@ def operator_table(
     operator: Column[DiffRow] = Column("Operator", lambda row: row.name, name, rank=0)
     columns = {metric: metric_columns(metric, unit) for metric in METRICS}
     noise = noise_columns(main, unit)
+    disturbed = [disturbed_column(side, head) for side, head in enumerate(HEADS)]
     return Table(
         name="operators",
         title="Operators, median of an iteration",
@@ -177,8 +179,15 @@ def operator_table(
             Column("In", lambda row: SIDES[row.side] or "both"),
             *(column for each in columns.values() for column in each),
             *noise,
+            *figure_columns(main, unit),
+            *disturbed,
         ),
-        shown=(operator, *(column for metric in shown for column in columns[metric]), *noise),
+        shown=(
+            operator,
+            *(column for metric in shown for column in columns[metric]),
+            *noise,
+            *(disturbed if any(any(row.disturbed) for row in rows) else ()),
+        ),
         rows=(*rows, diff.total),
         notes=(f"+-: all rows together with {CONFIDENCE:.0%} confidence",),
         layout=LAYOUT,
@@ -265,6 +274,37 @@ def noise_columns(main: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
             align="right",
             rank=2,
         ),
+    )
+
+
+def figure_columns(main: Metric, unit: str) -> list[Column[DiffRow]]:
+    """Return the figures of the iterations of either run, beside their medians; text has no room
+    for them."""
+
+    def column(side: int, name: str, figure: Callable[[Totals], float | None]) -> Column[DiffRow]:
+        def value(row: DiffRow) -> float | None:
+            own = row.times[side]
+            found = None if own is None else figure(own)
+            return None if found is None else round(scaled(found, main, unit), 6)
+
+        head = f"{HEADS[side]} {name.capitalize()}"
+        return Column(head, value, key=f"{head} {title_of(main, unit)}")
+
+    return [
+        column(side, name, figure) for side in range(len(HEADS)) for name, figure in FIGURES.items()
+    ]
+
+
+def disturbed_column(side: int, head: str) -> Column[DiffRow]:
+    """Return the column of how many executions of a run something else made longer."""
+    return Column(
+        head,
+        lambda row: row.disturbed[side],
+        lambda row: str(row.disturbed[side] or ""),
+        key=f"{head} Disturbed",
+        align="right",
+        group="Disturbed",
+        rank=5,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from lar.engines import operator_kinds_of_both
@@ -20,13 +20,15 @@ from lar.profiles.run_differences import (
     diff_of,
     main_metric_of,
 )
+from lar.profiles.totals import FIGURES
 from lar.records.profile import Profile
-from lar.reports.model import Column
+from lar.reports.model import ANY_DIGITS, Column
 from lar.reports.pages.tables import PageTable, page_table, rounded
 
 Row = TypeVar("Row")
 
 MOST_BARS = 15
+RUNS = ("baseline", "this run")
 SIDES = {"both": "both", "baseline": "removed", "experiment": "added"}
 JUDGEMENTS = {True: "exceeds", False: "within", None: None}
 
@@ -59,6 +61,26 @@ ITERATION_COLUMNS: tuple[Column[tuple[str, Difference]], ...] = (
     Column("of an iteration", lambda row: row[0]),
     *OF_ITERATION,
 )
+
+
+def figure_column(side: int, run: str, name: str) -> Column[tuple[DiffRow, Difference]]:
+    """Return a column of either run, beside the medians: the calls of an iteration, a figure of its
+    iterations, or how many executions were disturbed."""
+
+    def value(row: tuple[DiffRow, Difference]) -> float | None:
+        own = row[0].times[side]
+        if name == "calls":
+            calls = row[0].values["calls"]
+            return None if calls is None else (calls.experiment if side else calls.baseline)
+        if name == "disturbed":
+            return row[0].disturbed[side]
+        found = None if own is None else FIGURES[name](own)
+        return None if found is None else found / 1e3
+
+    unit, digits = ("µs", 3) if name in FIGURES else ("", ANY_DIGITS)
+    return Column(f"{name}, {run}", value, unit=unit, digits=digits, rank=9)
+
+
 OF_OPERATOR: tuple[Column[tuple[DiffRow, Difference]], ...] = difference_columns(
     "µs", 1e3, lambda row: row[1]
 )
@@ -67,6 +89,11 @@ OPERATOR_COLUMNS: tuple[Column[tuple[DiffRow, Difference]], ...] = (
     Column("type", lambda row: row[0].type, rank=5),
     Column("in", lambda row: SIDES[row[0].side], rank=4),
     *OF_OPERATOR,
+    *(
+        figure_column(side, run, name)
+        for side, run in enumerate(RUNS)
+        for name in ("calls", *FIGURES, "disturbed")
+    ),
 )
 
 
@@ -113,12 +140,17 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
         tables={
             "what differs": page_table("what differs", CONTRAST_COLUMNS, contrasts, order="place"),
             "compared iterations": iteration_table(diff),
-            "compared operators": page_table(
-                "compared operators", OPERATOR_COLUMNS, rows, top, "difference"
-            ),
+            "compared operators": operator_table(rows, top),
         },
         figures={"about": about, "bars": bars, "notes": notes_of(baseline, experiment, main, diff)},
     )
+
+
+def operator_table(rows: Sequence[tuple[DiffRow, Difference]], top: int) -> PageTable:
+    """Return the operators; those with disturbed executions in either run stand out."""
+    table = page_table("compared operators", OPERATOR_COLUMNS, rows, top, "difference")
+    marks = ("disturbed" if any(row.disturbed) else "" for row, _ in rows)
+    return table._replace(marks=tuple(marks)[: len(table.table.rows)])
 
 
 def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:

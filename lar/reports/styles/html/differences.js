@@ -69,6 +69,7 @@ function drawComparison(comparison) {
       : [makeNote("No operator took more or less time.")]),
     makeElement("h3", {}, "Each operator"),
     makeTable(tables["compared operators"], "compared operators"),
+    ...noteMarks(tables["compared operators"]),
     ...comparison.notes.map(makeNote),
   ];
 }

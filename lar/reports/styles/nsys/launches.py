@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lar.profiles.devices import kernel_name_of
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.profiles.range_members import executions_in_ranges
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles.nsys.groups import range_style_of, spans_without_warmup
 
 
 class Launch(NamedTuple):
-    """One execution and when it, or its dispatch, was on a thread."""
+    """One execution and when it, or its dispatch, was on a thread; `disturbed` says that something
+    else on the machine made it longer, None if that is not known."""
 
     thread: int
     start_ns: int
     end_ns: int
     execution: Execution
+    disturbed: bool | None = None
 
 
 class LaunchTimes(NamedTuple):
@@ -27,7 +30,7 @@ class LaunchTimes(NamedTuple):
     had returned.
 
     The total lasts from the start of the call to the end of the call or of the computation,
-    whichever is later: it is not a sum.
+    whichever is later: it is not a sum. `disturbed` is that of its `Launch`.
     """
 
     thread: int
@@ -38,17 +41,19 @@ class LaunchTimes(NamedTuple):
     api_ns: int
     queue_ns: int | None
     kernel_ns: int
+    disturbed: bool | None = None
 
 
 class RangeLaunches(NamedTuple):
     """A range and what was launched within it; `level` counts the ranges around it on its thread,
-    `children` those directly within."""
+    `children` those directly within, and `places` is where its executions are among the timed."""
 
     span: Span
     style: str
     level: int
     children: int
     executions: list[Execution]
+    places: Sequence[int]
 
 
 @dataclass
@@ -77,6 +82,7 @@ def launch_times(profile: Profile) -> list[LaunchTimes]:
                 launch.end_ns - launch.start_ns,
                 computes - launch.end_ns if computes > launch.end_ns else None,
                 each.compute_ns,
+                launch.disturbed,
             )
         )
     return times
@@ -84,9 +90,10 @@ def launch_times(profile: Profile) -> list[LaunchTimes]:
 
 def dispatches_of(profile: Profile) -> list[Launch]:
     """Return the dispatches of timed iterations by thread, in the order of time."""
+    disturbed = disturbed_executions(profile) if is_recorded(profile) else None
     launches = [
-        Launch(each.host_thread, *times, each)
-        for each in profile.timed_executions()
+        Launch(each.host_thread, *times, each, None if disturbed is None else place in disturbed)
+        for place, each in enumerate(profile.timed_executions())
         if (times := each.dispatch) is not None
     ]
     return sorted(launches, key=lambda launch: (launch.thread, launch.start_ns))
@@ -121,6 +128,7 @@ def launches_in_ranges(profile: Profile) -> list[RangeLaunches]:
             each.level,
             each.children,
             [executions[place] for place in members[id(each.span)]],
+            members[id(each.span)],
         )
         for each in nest_ranges(spans_without_warmup(profile, "user_annotation"))
     ]

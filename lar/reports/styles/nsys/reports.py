@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from lar.profiles.devices import device_number, kernel_name_of
+from lar.profiles.disturbance import disturbed_executions, is_recorded
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.styles.nsys.groups import (
@@ -29,10 +30,12 @@ from lar.reports.styles.nsys.groups import (
     SYSTEM_CALLS,
     SYSTEM_CALLS_OF_PROFILER,
     SYSTEM_CALLS_OF_REST,
+    Event,
     Group,
     Source,
     events_of_style,
     grid_events,
+    groups_of,
     matcher_of,
     notes_of_os_events,
     range_events,
@@ -55,7 +58,7 @@ RANKS = {
     **dict.fromkeys(("Name", "Range", "Operation", "Kernel Name", "NVTX Range"), 0),
     **{"P90": 2, "Disturbed": 2, "PID": 8, "DevId": 7, "QCount": 6},
 }
-RANKS_OF_ENDS = {"Med": 2, "Avg": 3, "Min": 4, "Max": 4, "StdDev": 6}
+RANKS_OF_ENDS = {"Med": 2, "P90": 4, "KTotal": 4, "Avg": 3, "Min": 4, "Max": 4, "StdDev": 6}
 
 # Integers, percentages and decimals (with one decimal), bytes, whole nanoseconds, and nanoseconds
 # with a fraction.
@@ -64,17 +67,23 @@ Kind = Literal["text", "number", "percent", "decimal", "size", "time", "mean"]
 
 class Heading(NamedTuple):
     """A column whose title and text depend on the unit of times; `value` is None if it is not
-    known."""
+    known. nsys has none that `is_added`, and its reports of a device have none either."""
 
     title: str
     kind: Kind
     value: Callable[[Any], str | int | float | None]
+    is_added: bool = False
 
 
 def spread_of(
-    group: str = "", prefix: str = "", kinds: tuple[Kind, Kind] = ("mean", "time")
+    group: str = "",
+    prefix: str = "",
+    kinds: tuple[Kind, Kind] = ("mean", "time"),
+    *,
+    of_operators: bool = False,
 ) -> tuple[Heading, ...]:
-    """Return the columns of a group of a row, or of the row itself, which may have none."""
+    """Return the columns of a group of a row, or of the row itself, which may have none; those of
+    operators have a percentile too."""
     group_of: Callable[[Any], Group | None] = attrgetter(group) if group else lambda row: row
 
     def heading(title: str, kind: Kind, name: str) -> Heading:
@@ -84,13 +93,18 @@ def spread_of(
     return (
         heading("Avg", mean, "average"),
         heading("Med", mean, "median"),
+        *((heading("P90", mean, "p90")._replace(is_added=True),) if of_operators else ()),
         heading("Min", whole, "minimum"),
         heading("Max", whole, "maximum"),
         heading("StdDev", mean, "deviation"),
     )
 
 
-def time_columns(count: str, *names: str) -> tuple[Heading, ...]:
+# How many executions of a row something else on the machine made longer.
+DISTURBED = Heading("Disturbed", "number", lambda row: group_of(row).disturbed, is_added=True)
+
+
+def time_columns(count: str, *names: str, of_operators: bool = False) -> tuple[Heading, ...]:
     """Return the columns of a report of times; the last are the texts of a group's key."""
 
     def text(title: str, place: int) -> Heading:
@@ -100,7 +114,8 @@ def time_columns(count: str, *names: str) -> tuple[Heading, ...]:
         Heading("Time", "percent", attrgetter("share")),
         Heading("Total Time", "time", attrgetter("total")),
         Heading(count, "number", attrgetter("count")),
-        *spread_of(),
+        *spread_of(of_operators=of_operators),
+        *((DISTURBED,) if of_operators else ()),
         *(text(title, place) for place, title in enumerate(names)),
     )
 
@@ -132,10 +147,12 @@ LAUNCH_COLUMNS = (
     Heading("DevId", "number", attrgetter("device")),
     Heading("Count", "number", attrgetter("group.count")),
     Heading("QCount", "number", lambda row: row.queue.count if row.queue else 0),
-    *spread_of("group", "T"),
-    *spread_of("calls", "A"),
-    *spread_of("queue", "Q"),
-    *spread_of("runs", "K"),
+    *spread_of("group", "T", of_operators=True),
+    *spread_of("calls", "A", of_operators=True),
+    *spread_of("queue", "Q", of_operators=True),
+    *spread_of("runs", "K", of_operators=True),
+    Heading("KTotal", "time", attrgetter("runs.total"), is_added=True),
+    DISTURBED,
     Heading("API Name", "text", attrgetter("api")),
     Heading("Kernel Name", "text", attrgetter("kernel")),
 )
@@ -151,7 +168,10 @@ def launch_rows(profile: Profile, pattern: str | None) -> list[LaunchRow]:
     number = device_number(profile.facts.device) if profile.on_device else None
     rows = []
     for (thread, api, kernel), members in launches.items():
-        total = Group((kernel,), [launch.total_ns for launch in members])
+        owners: list[int | None] = [launch.operator for launch in members]
+        known = [it.disturbed for it in members if it.disturbed is not None]
+        count = sum(known) if known else None
+        total = Group((kernel,), [launch.total_ns for launch in members], 0.0, owners, count)
         calls = Group((kernel,), [launch.api_ns for launch in members])
         queued = [launch.queue_ns for launch in members if launch.queue_ns is not None]
         queue = Group((kernel,), queued) if queued else None
@@ -222,26 +242,30 @@ RANGE_KERNEL_COLUMNS = (
     Heading("NVTX Inst", "number", attrgetter("ranges")),
     Heading("Kern Inst", "number", attrgetter("group.count")),
     Heading("Total Time", "time", attrgetter("group.total")),
-    *spread_of("group"),
+    *spread_of("group", of_operators=True),
+    DISTURBED,
     Heading("Kernel Name", "text", attrgetter("group.name")),
 )
 
 
 def range_kernel_rows(profile: Profile, pattern: str | None) -> list[RangeKernelRow]:
     """Return kernels by the ranges that they were launched in, every one around them."""
-    times: dict[tuple[str, str, int, str], list[int]] = {}
+    events: dict[tuple[str, str, int, str], list[Event]] = {}
     instances: dict[tuple[str, str, int, str], set[int]] = {}
     matches = matcher_of(profile, pattern)
+    disturbed = disturbed_executions(profile) if is_recorded(profile) else None
     for number, each in enumerate(launches_in_ranges(profile)):
-        for execution in each.executions:
+        for place, execution in zip(each.places, each.executions, strict=True):
             kernel = kernel_name_of(profile.operators[execution.operator])
             if matches(kernel, execution.operator):
                 key = (each.span.name, each.style, each.span.thread, kernel)
-                times.setdefault(key, []).append(execution.compute_ns)
+                was_disturbed = None if disturbed is None else place in disturbed
+                event = Event((kernel,), execution.compute_ns, execution.operator, was_disturbed)
+                events.setdefault(key, []).append(event)
                 instances.setdefault(key, set()).add(number)
     return [
-        RangeKernelRow(*key[:3], len(instances[key]), Group((key[3],), values))
-        for key, values in times.items()
+        RangeKernelRow(*key[:3], len(instances[key]), *groups_of(own))
+        for key, own in events.items()
     ]
 
 
@@ -266,7 +290,7 @@ REPORTS: Mapping[str, NamedReport] = {
     ),
     "cuda_gpu_kern_sum": NamedReport(
         "CUDA GPU Kernel Summary",
-        time_columns("Instances", "Name"),
+        time_columns("Instances", "Name", of_operators=True),
         KERNELS,
         "algorithm_sum",
         "Operator Algorithm Summary",
@@ -376,11 +400,14 @@ def build_reports(
         title = report.title if profile.on_device else report.host_title or report.title
         rows = report.source.rows(profile, pattern)
         if rows:
+            is_disturbed = any(group_of(row).disturbed for row in rows)
             table = Table[Any](
                 name=shown_name,
                 title=f"{title} ({shown_name})",
                 columns=tuple(
-                    column_of(heading, unit) for heading in columns_of(report, rows, profile)
+                    column_of(each, unit, in_text=each is not DISTURBED or is_disturbed)
+                    for each in report.columns
+                    if not (each.is_added and profile.on_device)
                 ),
                 rows=tuple(sort_by_group(rows, sort or "typical", group_of)[:top]),
                 notes=notes_of_os_events(profile) if report.source in OS_SOURCES else (),
@@ -393,25 +420,14 @@ def build_reports(
     return body, tables
 
 
-def columns_of(report: NamedReport, rows: Sequence[Any], profile: Profile) -> list[Heading]:
-    """Return the columns of a report: that of algorithms, which nsys has not, has two more."""
-    columns = [*report.columns]
-    if report.source is KERNELS and not profile.on_device:
-        after = next(at for at, each in enumerate(columns) if each.title == "Med")
-        columns.insert(after + 1, Heading("P90", "mean", attrgetter("p90")))
-        if any(row.disturbed for row in rows):
-            columns.insert(-1, Heading("Disturbed", "number", attrgetter("disturbed")))
-    return columns
-
-
 def group_of(row: Group | LaunchRow | ProjectionRow | RangeKernelRow) -> Group:
     """Return the group that a row is sorted by."""
     return row if isinstance(row, Group) else row.group
 
 
-def column_of(heading: Heading, unit: str) -> Column[Any]:
+def column_of(heading: Heading, unit: str, *, in_text: bool) -> Column[Any]:
     """Return a column; the values of records are rounded as they are printed."""
-    title, kind, value_of = heading
+    title, kind, value_of, _ = heading
     if kind in ("time", "mean"):
         title += f" ({unit})"
     title += {"percent": " (%)", "size": " (MB)"}.get(kind, "")
@@ -428,6 +444,7 @@ def column_of(heading: Heading, unit: str) -> Column[Any]:
         value,
         lambda row: format_value(value_of(row), kind, unit),
         align="left" if kind == "text" else "right",
+        in_text=in_text,
         rank=rank_of(heading.title),
     )
 

@@ -11,7 +11,7 @@ from lar.profiles.launches import Launch, launches_of
 from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.totals import group_by, totals_of
 from lar.records.profile import Span
-from lar.reports.model import Table
+from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
     LAYOUT,
@@ -41,11 +41,13 @@ COPY_NAMES = ("memcpy", "memorycopy", "memset")
 
 
 class Call(NamedTuple):
-    """A range; the host's time is None if the range is on a device."""
+    """A range; the host's time is None if the range is on a device. It is `disturbed` where it is
+    part of an execution that something else on the machine made longer."""
 
     name: str
     cpu_ns: int | None
     gpu_ns: int
+    disturbed: bool = False
 
 
 def rows_of_calls(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
@@ -56,7 +58,8 @@ def rows_of_calls(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
         host = [call.cpu_ns for call in group if call.cpu_ns is not None]
         cpu = times_of(totals_of(host), run.step_ns) if host else None
         gpu = times_of(totals_of(call.gpu_ns for call in group), run.device_ns)
-        rows.append(TimeRow(name, len(group), cpu, gpu))
+        disturbed = sum(call.disturbed for call in group)
+        rows.append(TimeRow(name, len(group), cpu, gpu, disturbed=disturbed))
     return rows
 
 
@@ -67,8 +70,13 @@ def call_of(run: TimedRun, span: Span) -> Call:
 def copies_of(run: TimedRun) -> list[Call]:
     """Return everything that moved data, in the order of time: copies of the host, of input and
     output, ranges with such a name, and operators that only copy."""
+    disturbed = disturbed_executions(run.profile)
+    steps = {(run.executions[it].operator, run.executions[it].step) for it in disturbed}
     spans = [*run.host_copies, *(span for span in run.user_ranges if is_copy(span))]
-    found = [(span.start_ns, call_of(run, span)) for span in spans]
+    found = [
+        (each.start_ns, call_of(run, each)._replace(disturbed=(each.operator, each.step) in steps))
+        for each in spans
+    ]
     for span in run.profile.spans_of("phase"):
         if span.name in ("input_copy", "output_copy"):
             call = call_of(run, span)
@@ -78,7 +86,8 @@ def copies_of(run: TimedRun) -> list[Call]:
         kind = run.profile.operators[execution.operator].type
         if only_moves(kind) and execution.operator not in copied:
             work = sum(each.duration_ns for each in run.by_execution.get(index, ()))
-            found.append((execution.start_ns, Call(kind, run.profile.host_ns(execution), work)))
+            call = Call(kind, run.profile.host_ns(execution), work, index in disturbed)
+            found.append((execution.start_ns, call))
     return [call for _, call in sorted(found, key=lambda each: each[0])]
 
 
@@ -95,6 +104,10 @@ def copy_section(run: TimedRun, settings: Settings) -> list[Section]:
         [("", rows)],
         settings,
         run.profile.on_device,
+        more=(
+            *median_columns(run.profile, settings.unit),
+            disturbed_column(rows, is_recorded=is_recorded(run.profile)),
+        ),
     )
 
 
@@ -137,8 +150,10 @@ def time_section(
     on_device: bool,
     *,
     closed: bool = True,
+    more: Sequence[Column[TimeRow]] = (),
 ) -> list[Section]:
-    """Return a table as wide as its longest name: blocks of rows, each under its title if any."""
+    """Return a table as wide as its longest name: blocks of rows, each under its title if any, with
+    `more` columns at the end."""
     found, breaks = under_threads(blocks)
     if not found:
         return []
@@ -150,6 +165,7 @@ def time_section(
             name_column(0),
             CALLS,
             *both_times(settings.unit, on_device=on_device),
+            *more,
         ),
         rows=found,
         layout=LAYOUT if closed else OPEN,

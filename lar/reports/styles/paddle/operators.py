@@ -261,7 +261,7 @@ def tally_operators(run: TimedRun, settings: Settings) -> list[ThreadTally]:
             if profile.on_device:
                 add_device_parts(tally, run, execution, calls.get(index, ()), work)
             else:
-                add_host_parts(tally, run, execution, calls.get(index, ()))
+                add_host_parts(tally, run, execution, calls.get(index, ()), index in disturbed)
     return list(threads.values())
 
 
@@ -285,7 +285,11 @@ def calls_by_execution(run: TimedRun) -> dict[int, list[Span]]:
 
 
 def add_host_parts(
-    tally: Tally, run: TimedRun, execution: Execution, calls: Iterable[Span]
+    tally: Tally,
+    run: TimedRun,
+    execution: Execution,
+    calls: Iterable[Span],
+    was_disturbed: bool,
 ) -> None:
     """Count the parts of an execution on the host, whose computation was done by an algorithm."""
     operator = run.profile.operators[execution.operator]
@@ -298,10 +302,13 @@ def add_host_parts(
         part.add(execution.wait_ns, 0)
         holder = tally.part(f"{operator.type} compute")
         holder.add(execution.compute_ns, 0)
+        holder.disturbed += was_disturbed
     for call in calls:
         tally.part(call.name).add(call.duration_ns, 0)
     if operator.algorithm:
-        holder.leaf(operator.algorithm).add(execution.compute_ns, None)
+        leaf = holder.leaf(operator.algorithm)
+        leaf.add(execution.compute_ns, None)
+        leaf.disturbed += was_disturbed
 
 
 def add_device_parts(

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from lar.profiles.activities import HostActivity
 from lar.profiles.differences import Difference
 from lar.records.profile import Profile
-from lar.reports.model import Table
+from lar.reports.model import Cell, Table
 from lar.reports.styles.tensorboard.operators import (
     HostWork,
+    OperatorColumn,
     OperatorTotals,
+    call_columns,
     chosen_sort,
     sort_by_key,
 )
@@ -75,7 +77,11 @@ def diff_view_of(baseline: Side, experiment: Side, sort: str | None, top: int | 
     )
     counts = [len(each.timed_steps()) for each in profiles]
     table = Table(
-        name="diff", title="Diff", columns=columns, rows=tuple(pairs), notes=notes_of(*counts)
+        name="diff",
+        title="Diff",
+        columns=(*columns, *call_columns_of_both(*profiles)),
+        rows=tuple(pairs),
+        notes=notes_of(*counts),
     )
     answer = {
         "metadata": {"sort": key, "baseline_steps": counts[0], "exp_steps": counts[1]},
@@ -86,6 +92,22 @@ def diff_view_of(baseline: Side, experiment: Side, sort: str | None, top: int | 
         "table": {"columns": describe_columns(columns), "rows": rows_of(columns, pairs)},
     }
     return View(answer, (table,))
+
+
+def call_columns_of_both(*profiles: Profile) -> list[ViewColumn[Pair]]:
+    """Return the columns that the plugin has not: the figures of single calls in either run."""
+
+    def column(side: int, own: OperatorColumn) -> ViewColumn[Pair]:
+        def value(pair: Pair) -> Cell:
+            totals = pair[side]
+            return None if totals is None else own.value(totals)
+
+        title = f"{SIDES[side]} {own.title}"
+        return ViewColumn(title, value, key=f"{SIDES[side]} {own.heading}")
+
+    return [
+        column(side, own) for side, profile in enumerate(profiles) for own in call_columns(profile)
+    ]
 
 
 def pairs_of(left: Sequence[OperatorTotals], right: Sequence[OperatorTotals]) -> list[Pair]:

@@ -114,6 +114,11 @@ class KernelTotals:
     name: str
     durations_ns: tuple[int, ...]
 
+    @cached_property
+    def times(self) -> Totals:
+        """The figures of single runs."""
+        return totals_of(self.durations_ns)
+
     @property
     def total_ns(self) -> int:
         return sum(self.durations_ns)
@@ -284,8 +289,7 @@ def call_columns(profile: Profile) -> tuple[OperatorColumn, ...]:
 
     def column(name: str, figure: Callable[[Totals], float | None]) -> OperatorColumn:
         def microseconds_of(row: OperatorTotals) -> float | None:
-            time_ns = figure(row.times)
-            return None if time_ns is None else round(time_ns / 1000, 3)
+            return round_time(figure(row.times))
 
         title = f"{side}_self_{name}"
         return ViewColumn(title, microseconds_of, key=f"{title}_us")
@@ -366,8 +370,17 @@ def kernel_table_of(profile: Profile, kernels: Sequence[KernelTotals]) -> View:
         "metadata": {"sort": "Total Duration (us)"},
         "data": {"columns": describe_columns(columns), "rows": rows_of(columns, kernels)},
     }
-    table = Table(name="kernels", title="Kernels", columns=columns, rows=tuple(kernels))
+    # What the plugin has not stands in the table alone.
+    more = (
+        ViewColumn[KernelTotals]("Median Duration (us)", lambda it: round_time(it.times.median_ns)),
+        ViewColumn[KernelTotals]("P90 Duration (us)", lambda it: round_time(it.times.p90_ns)),
+    )
+    table = Table(name="kernels", title="Kernels", columns=(*columns, *more), rows=tuple(kernels))
     return View(answer, (table,))
+
+
+def round_time(time_ns: float | None) -> float | None:
+    return None if time_ns is None else round(time_ns / 1000, 3)
 
 
 def kernel_pie_of(kernels: Sequence[KernelTotals]) -> dict[str, Any] | None:
