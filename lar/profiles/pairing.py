@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from lar.comparison.graph import Graph, Node, name_of, region_of, results_of, sources_of
@@ -57,10 +58,13 @@ def pair_operators(
     """Join the operators of two runs, in the order of the baseline's; `kinds` are those of their
     engines."""
     sides = baseline.operators, experiment.operators
+    have_graphs = all(any(each.writes for each in side) for side in sides)
+    if not have_graphs:  # where one has none, nothing of the other's can be compared with it
+        sides = without_graph(sides[0]), without_graph(sides[1])
     if fingerprint_of(sides[0]) == fingerprint_of(sides[1]):
         return [OperatorPair((number,), (number,)) for number in range(len(sides[0]))]
     pairs: list[OperatorPair] = []
-    if all(any(each.writes for each in side) for side in sides):
+    if have_graphs:
         pairs = pair_by_graph(*map(make_graph, (baseline, experiment), kinds))
     pairs += pair_by_names(sides, kinds, pairs)
     left = [
@@ -70,6 +74,13 @@ def pair_operators(
     pairs += [OperatorPair(baseline=(number,)) for number in left[0]]
     pairs.sort(key=lambda pair: pair.baseline or (len(sides[0]),))
     return pairs + [OperatorPair(experiment=(number,)) for number in left[1]]
+
+
+def without_graph(operators: Sequence[ProfiledOperator]) -> tuple[ProfiledOperator, ...]:
+    """Return operators as an earlier lar has recorded them, which reports no graph."""
+    return tuple(
+        msgspec.structs.replace(each, reads=(), writes=(), weights=()) for each in operators
+    )
 
 
 def fingerprint_of(operators: Sequence[ProfiledOperator]) -> list[tuple[object, ...]]:

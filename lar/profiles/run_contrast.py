@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from lar.options.command_line import text_of
@@ -39,8 +39,11 @@ class Contrast(NamedTuple):
 
 
 def contrasts_of(baseline: Profile, experiment: Profile) -> list[Contrast]:
-    """Return what differs, in the order: model, engine, options, amounts, machine."""
-    sides = [[*facts_of(profile)] for profile in (baseline, experiment)]
+    """Return what differs, in the order: model, engine, options, amounts, machine. What one of them
+    did not record, as an earlier lar some facts of the machine, is no difference."""
+    both = (baseline, experiment)
+    recorded = frozenset.intersection(*(frozenset(it.facts.machine) for it in both))
+    sides = [[*facts_of(profile, recorded)] for profile in both]
     first, second = (dict(facts) for facts in sides)
     names = dict.fromkeys(name for facts in sides for name, _ in facts)
     return [
@@ -55,8 +58,9 @@ def are_of_one_command(baseline: Profile, experiment: Profile) -> bool:
     return all(each.what in AMOUNTS for each in contrasts_of(baseline, experiment))
 
 
-def facts_of(profile: Profile) -> Iterator[tuple[str, str]]:
-    """Yield the known facts of a run that another run may not share."""
+def facts_of(profile: Profile, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the known facts of a run that another run may not share; of the machine those that
+    both have `recorded`."""
     facts = profile.facts
     yield from known("model", facts.model.path)
     yield from known("content of the model", facts.model.sha256[:12])
@@ -73,9 +77,11 @@ def facts_of(profile: Profile) -> Iterator[tuple[str, str]]:
     yield from known("iterations", facts.iterations)
     yield from known("warm-up iterations", facts.warmup_iterations)
     for name, value in facts.machine.items():
+        if name not in recorded or name in CHANGING:
+            continue
         if name == "variables" and isinstance(value, dict):
             yield from ((f"${variable}", str(text)) for variable, text in value.items())
-        elif name not in CHANGING:
+        else:
             yield from known(f"machine: {name.replace('_', ' ')}", value)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from lar.engines import operator_kinds_of_both
 from lar.profiles.pairing import pair_operators
-from lar.records.profile import Profile, ProfiledOperator, ProfileFacts, TensorFact
+from lar.profiles.run_contrast import contrasts_of
+from lar.records.profile import Machine, Profile, ProfiledOperator, ProfileFacts, TensorFact
 
 Shape = tuple[int, ...]
 
@@ -184,6 +186,28 @@ def test_old_profiles_are_joined_by_names_of_one_type_alone() -> None:
         "- f": "f",
         "- d": "d",
     }
+
+
+def test_an_old_profile_and_a_new_one_of_the_same_run_are_joined_by_names() -> None:
+    new = plain_network()
+    old = profile_of(
+        *(replace(each, reads=(), writes=(), weights=()) for each in new.operators),
+    )
+    names = [each.name for each in new.operators]
+    for first, second in ((old, new), (new, old)):
+        assert titles_of(first, second) == dict(zip(names, names, strict=True))
+    some = profile_of(*new.operators[1:])
+    assert titles_of(old, some) == {**dict(zip(names, names, strict=True)), names[0]: "-"}
+
+
+def test_what_one_of_two_did_not_record_is_no_difference() -> None:
+    machine = Machine(processor="x", cores=2)
+    facts = ProfileFacts(lar_version="1", machine=machine)
+    newer = replace(facts, machine={**machine, "architecture": "x86_64", "variables": {"A": "1"}})
+    assert contrasts_of(Profile(facts=facts), Profile(facts=newer)) == []
+    other = replace(newer, machine={**machine, "architecture": "aarch64", "variables": {}})
+    found = contrasts_of(Profile(facts=newer), Profile(facts=other))
+    assert [it.what for it in found] == ["machine: architecture", "$A"]
 
 
 @pytest.mark.parametrize("count", [0, 1])
