@@ -9,7 +9,7 @@ from lar.comparison.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, s
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
 
 INPUT: Steps = ("input",)
-INPUT_TYPES = ("Host2DeviceCopy", "Input", "Parameter")
+INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 
 
 @dataclass(eq=False)

@@ -3,7 +3,11 @@
 A profile has no values, but all else that `lar compare` aligns dumps by: names, the graph, shapes,
 layers and what operators do. The twins that are found so are the tensors that both runs compute.
 What lies between twins does the same work on both sides, however many operators it is made of:
-each such group is one pair. Two operators that are not certain to be partners are none.
+each such group is one pair. Two operators that are not certain to be partners are none, and neither
+are those whose shapes show other work, as two models may have it under one name.
+
+Of runs with two batch sizes it is the work for one item that is the same. What one model file
+computes of larger inputs is joined too, by names.
 """
 
 from __future__ import annotations
@@ -17,7 +21,15 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from lar.comparison.graph import Graph, Node, name_of, region_of, results_of, sources_of
+from lar.comparison.graph import (
+    INPUT_TYPES,
+    Graph,
+    Node,
+    name_of,
+    region_of,
+    results_of,
+    sources_of,
+)
 from lar.comparison.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair, is_generic
 from lar.comparison.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds
 from lar.comparison.signatures import Signature, Values, family_of, squeezed
@@ -26,6 +38,7 @@ from lar.dumps.layouts import block_of, fits_layout, plain_shape
 from lar.dumps.origins import SEPARATORS
 from lar.dumps.tensor_layouts import layouts_of
 from lar.profiles.operator_graph import COPY, OperatorGraph, graph_of
+from lar.profiles.operator_work import Shape, Work, do_same_work, geometry_of
 from lar.records.profile import Profile, ProfiledOperator
 
 # What speaks for a pair, against 2 for operators that do the same.
@@ -63,10 +76,24 @@ def pair_operators(
         sides = without_graph(sides[0]), without_graph(sides[1])
     if fingerprint_of(sides[0]) == fingerprint_of(sides[1]):
         return [OperatorPair((number,), (number,)) for number in range(len(sides[0]))]
+    items = items_of(baseline, experiment)
+    works = [
+        Work(side, {}, known, count) for side, known, count in zip(sides, kinds, items, strict=True)
+    ]
     pairs: list[OperatorPair] = []
     if have_graphs:
-        pairs = pair_by_graph(*map(make_graph, (baseline, experiment), kinds))
+        graphs = [*map(make_graph, (baseline, experiment), kinds, items)]
+        works = [
+            work._replace(shapes=graph.sizes) for work, graph in zip(works, graphs, strict=True)
+        ]
+        pairs = pair_by_graph(graphs[0], graphs[1])
     pairs += pair_by_names(sides, kinds, pairs)
+    if are_fed_alike(baseline, experiment) or not have_one_model(baseline, experiment):
+        pairs = [
+            pair
+            for pair in pairs
+            if do_same_work(works[0].of(pair.baseline), works[1].of(pair.experiment))
+        ]
     left = [
         [number for number in range(len(side)) if number not in done]
         for side, done in zip(sides, places_in(pairs), strict=True)
@@ -83,13 +110,50 @@ def without_graph(operators: Sequence[ProfiledOperator]) -> tuple[ProfiledOperat
     )
 
 
+def items_of(baseline: Profile, experiment: Profile) -> tuple[int, int]:
+    """Return how many items an iteration of either run computes, by which their shapes differ; 1
+    and 1 where both compute as many."""
+    items = baseline.facts.batch or 1, experiment.facts.batch or 1
+    return (1, 1) if items[0] == items[1] else items
+
+
+def have_one_model(baseline: Profile, experiment: Profile) -> bool:
+    """Return whether both runs are known to be of one model file."""
+    sums = baseline.facts.model.sha256, experiment.facts.model.sha256
+    return bool(sums[0]) and sums[0] == sums[1]
+
+
+def are_fed_alike(baseline: Profile, experiment: Profile) -> bool:
+    """Return whether two runs compute as much of a model: inputs of as many items and, where they
+    are of one model file, of the same shapes."""
+    if items_of(baseline, experiment) != (1, 1):
+        return False
+    if not have_one_model(baseline, experiment):
+        return True
+    shapes = shapes_fed_to(baseline), shapes_fed_to(experiment)
+    return not all(shapes) or shapes[0] == shapes[1]
+
+
+def shapes_fed_to(profile: Profile) -> set[tuple[int, ...]]:
+    """Return the shapes of a run's inputs, as far as its operators show them."""
+    index = graph_of(profile.operators, profile.facts.engine).dump_index
+    tensors = {each.key: each for each in index.tensors}
+    return {
+        tensors[key].shape
+        for each in index.operators
+        for key in each.outputs
+        if each.type in INPUT_TYPES and not each.inputs and key in tensors and tensors[key].shape
+    }
+
+
 def fingerprint_of(operators: Sequence[ProfiledOperator]) -> list[tuple[object, ...]]:
     """Return what another run of the same command has in common: of each operator its type, name,
-    shapes, and where those stand whose results it takes."""
+    shapes, windows, and where those stand whose results it takes."""
     makers = {key: place for place, each in enumerate(operators) for key in each.writes}
     return [
         (
             *(each.type, NUMBER.sub("", each.name), each.inputs, each.outputs),
+            geometry_of(each),
             *(makers.get(key, -1) for key in each.reads),
         )
         for each in operators
@@ -150,10 +214,17 @@ class ProfiledGraph(NamedTuple):
     own: OperatorGraph
     shapes: Mapping[str, tuple[int, ...]]
     blocks: Mapping[str, int]
+    items: int = 1
+
+    @property
+    def sizes(self) -> dict[str, Shape]:
+        """The shapes, with the blocks that may have filled them up."""
+        return {key: Shape(shape, self.blocks[key]) for key, shape in self.shapes.items()}
 
 
-def make_graph(profile: Profile, kinds: OperatorKinds) -> ProfiledGraph:
-    """Return the graph of a profile, with the shapes of its tensors in plain axes."""
+def make_graph(profile: Profile, kinds: OperatorKinds, items: int = 1) -> ProfiledGraph:
+    """Return the graph of a profile, with the shapes of its tensors in plain axes; those of `items`
+    are of one."""
     own = graph_of(profile.operators, profile.facts.engine)
     layouts = {
         key: layout
@@ -164,11 +235,21 @@ def make_graph(profile: Profile, kinds: OperatorKinds) -> ProfiledGraph:
         Graph(Dump("", own.dump_index, refuse_to_read), kinds),
         own,
         {
-            key: plain_shape(fact.shape, layouts[key]) if key in layouts else fact.shape
+            key: of_one_item(
+                plain_shape(fact.shape, layouts[key]) if key in layouts else fact.shape, items
+            )
             for key, fact in own.facts.items()
         },
         {key: block_of(layouts.get(key) or fact.layout.lower()) for key, fact in own.facts.items()},
+        items,
     )
+
+
+def of_one_item(shape: tuple[int, ...], items: int) -> tuple[int, ...]:
+    """Return the shape that a tensor of several items has of one."""
+    if items == 1 or not shape or shape[0] % items:
+        return shape
+    return (shape[0] // items, *shape[1:])
 
 
 def refuse_to_read(tensor: DumpedTensor) -> Any:
@@ -342,9 +423,13 @@ class StructuralMatching(Matching):
         facts = [self.facts.get(node) for node in (one, other)]
         if facts[0] is None or facts[1] is None:
             return False
-        if {*one.steps[:1], *other.steps[:1]} <= {*HEAVY} and not is_similar_work(
-            facts[0].flops, facts[1].flops
-        ):
+        items = [self.sides[node in self.expected_nodes].items for node in (one, other)]
+        flops = [
+            each.flops and each.flops / count
+            for each, count in zip(facts, items, strict=True)
+            if each
+        ]
+        if {*one.steps[:1], *other.steps[:1]} <= {*HEAVY} and not is_similar_work(*flops):
             return True
         modules = [plain_name(each.module) for each in facts if each]
         known = modules[0] in self.modules[1] and modules[1] in self.modules[0]
@@ -450,7 +535,7 @@ def are_nested(one: str, other: str) -> bool:
     return f"{one}_".startswith(f"{other}_") or f"{other}_".startswith(f"{one}_")
 
 
-def is_similar_work(one: int | None, other: int | None) -> bool:
+def is_similar_work(one: float | None, other: float | None) -> bool:
     if not one or not other:
         return True
     return max(one, other) <= MOST_WORK_APART * min(one, other)

@@ -35,6 +35,8 @@ Side = Literal["both", "baseline", "experiment"]
 METRICS: tuple[Metric, ...] = ("calls", "host", "self_host", "device", "self_device")
 CONFIDENCE = 0.95
 MOST_NAMES = 3
+# Runs of which less of the time is in operators that both have look like two models.
+LEAST_JOINED = 0.5
 
 # An operator's part in one run: of each metric a value for each iteration, durations in
 # nanoseconds; None where the run has no such figure. `disturbed` counts executions.
@@ -42,6 +44,9 @@ Sampled = Literal[Metric, "disturbed"]
 SAMPLED: tuple[Sampled, ...] = (*METRICS, "disturbed")
 Samples = Mapping[Sampled, Sequence[float] | None]
 Kinds = tuple["OperatorKinds", "OperatorKinds"]
+
+# Why nothing is judged: the operators that both runs have are few, or one run computes more.
+Unlike = Literal["", "models", "inputs"]
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,22 @@ class DiffRow:
     times: tuple[Totals | None, Totals | None] = (None, None)
     disturbed: tuple[int | None, int | None] = (None, None)
 
+    def without_judgement(self) -> DiffRow:
+        values = {
+            metric: value and Difference(value.baseline, value.experiment)
+            for metric, value in self.values.items()
+        }
+        return replace_in(self, values=values)
+
 
 @dataclass(frozen=True)
 class Diff:
     """The rows in the order of the graphs, their sum, and the iterations' own durations.
 
     `pairs` counts the pairs of runs. `factor` is that of the whole run, which is taken out before
-    operators are judged; None where it is not known, or the runs are not of one command.
+    operators are judged; None where it is not known, or the runs are not of one command. `joined`
+    is the part of the operators' time in those that both have, of the run where it is less. With
+    `unlike` nothing is judged.
     """
 
     rows: tuple[DiffRow, ...]
@@ -77,6 +91,8 @@ class Diff:
     factor: float | None
     of_one_command: bool
     pairs: int = 1
+    joined: float = 1.0
+    unlike: Unlike = ""
 
 
 def check_timed(baseline: Profile, experiment: Profile) -> None:
@@ -106,11 +122,33 @@ def describe_contrasts(baseline: Profile, experiment: Profile) -> list[str]:
     return [f"{each.what}: {each.baseline} -> {each.experiment}" for each in found]
 
 
+def describe_unlike(baseline: Profile, experiment: Profile, diff: Diff) -> str:
+    """Return why nothing is judged, empty where it is."""
+    if diff.unlike == "models":
+        return (
+            f"these look like two different models: {diff.joined:.0%} of the time is in operators "
+            "that do the same work in both, and nothing is judged"
+        )
+    batches = baseline.facts.batch, experiment.facts.batch
+    if diff.unlike and batches[0] and batches[1] and batches[0] != batches[1]:
+        times = diff.iteration.baseline / batches[0], diff.iteration.experiment / batches[1]
+        return (
+            f"one run has a batch of {batches[0]} and the other of {batches[1]}: times of whole "
+            "iterations stand side by side, and nothing is judged; an item takes "
+            f"{times[0] / 1e3:.3f} -> {times[1] / 1e3:.3f} us"
+        )
+    if diff.unlike:
+        return "the runs were fed with inputs of other shapes: nothing is judged"
+    return ""
+
+
 def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
     """Return what the figures leave open, a line each."""
     lines = []
     one, two = baseline.facts.model, experiment.facts.model
-    if one.format == two.format and one.sha256 and two.sha256 and one.sha256 != two.sha256:
+    if diff.unlike == "models":
+        pass
+    elif one.format == two.format and one.sha256 and two.sha256 and one.sha256 != two.sha256:
         lines.append(
             "the model files differ: operators are joined as far as they do the same, and a sum of "
             "several stands beside what may not be the same work"
@@ -122,6 +160,8 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
         )
     if diff.pairs > 1:
         lines.append(f"times are medians of {diff.pairs} runs of each command, made in turns")
+    if diff.unlike:
+        return lines
     if diff.factor is not None:
         lines.append(
             f"what all operators share is the whole run's, as the state of the machine: x"
@@ -173,6 +213,8 @@ def diff_of(
         for pair in pairs_of(baseline, experiment, kinds)
     ]
     joined = [each for each in joined if each.left or each.right]
+    share = joined_share_of(joined, main, runs, kinds)
+    unlike = why_unlike(baseline, experiment, share)
     of_one_command = are_of_one_command(baseline, experiment)
     noise = noise_of(
         [each.times(main, runs) for each in joined if each.side == "both"],
@@ -183,14 +225,57 @@ def diff_of(
     alpha = (1 - CONFIDENCE) / max(1, sum(each.side == "both" for each in chosen))
     rows = tuple(each.row(runs, main, noise, alpha) for each in chosen)
     durations = [(iteration_times_of(one), iteration_times_of(two)) for one, two in runs]
+    iteration = judge_runs(durations, 1 - CONFIDENCE)
+    if unlike:
+        rows = tuple(each.without_judgement() for each in rows)
+        iteration = Difference(iteration.baseline, iteration.experiment)
     return Diff(
         rows,
         total_of(rows),
-        judge_runs(durations, 1 - CONFIDENCE),
+        iteration,
         math.exp(noise.common) if noise.is_measured and of_one_command else None,
         of_one_command,
         len(runs),
+        share,
+        unlike,
     )
+
+
+def joined_share_of(
+    operators: Sequence[JoinedOperators],
+    metric: Metric,
+    runs: Sequence[tuple[Profile, Profile]],
+    kinds: Kinds | None,
+) -> float:
+    """Return the part of the operators' time in those that both runs have, of the run where it is
+    less; 1 where none took any time. What holds, feeds or moves data does not count."""
+    whole, common = [0.0, 0.0], [0.0, 0.0]
+    for each in operators:
+        times = each.times(metric, runs)
+        for side, own in enumerate((each.left, each.right)):
+            if not any(is_computing(it, kinds[side] if kinds else None) for it in own):
+                continue
+            time = median(median(pair[side] or [0.0]) for pair in times)
+            whole[side] += time
+            common[side] += time if each.side == "both" else 0.0
+    return min(part / time if time else 1.0 for part, time in zip(common, whole, strict=True))
+
+
+def is_computing(operator: ProfiledOperator, kinds: OperatorKinds | None) -> bool:
+    is_moving = kinds is not None and kinds.kinds.get(operator.type.lower()) == "move"
+    return bool(operator.reads and operator.writes) and not is_moving
+
+
+def why_unlike(baseline: Profile, experiment: Profile, joined: float) -> Unlike:
+    """Return why the operators of two runs are not judged, `joined` being the part of their time in
+    those that both have."""
+    # Not before: it imports NumPy.
+    from lar.profiles.pairing import are_fed_alike, have_one_model
+
+    recorded = all(any(it.writes for it in each.operators) for each in (baseline, experiment))
+    if recorded and joined < LEAST_JOINED and not have_one_model(baseline, experiment):
+        return "models"
+    return "" if are_fed_alike(baseline, experiment) else "inputs"
 
 
 def samples_like(

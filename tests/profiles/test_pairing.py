@@ -9,9 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from lar.engines import operator_kinds_of_both
-from lar.profiles.pairing import pair_operators
+from lar.profiles.pairing import are_fed_alike, pair_operators
 from lar.profiles.run_contrast import contrasts_of
-from lar.records.profile import Machine, Profile, ProfiledOperator, ProfileFacts, TensorFact
+from lar.records.profile import (
+    Machine,
+    ModelFacts,
+    Profile,
+    ProfiledOperator,
+    ProfileFacts,
+    TensorFact,
+)
 
 Shape = tuple[int, ...]
 
@@ -231,3 +238,119 @@ def test_names_that_are_numbered_in_each_session_join_nothing() -> None:
     assert [(each.baseline, each.experiment) for each in pairs] == [
         ((place,), (place,)) for place in range(4)
     ]
+
+
+def convolution(
+    name: str, reads: str, shape: Shape, window: int, **fields: Any
+) -> ProfiledOperator:
+    """A convolution of as many channels as it gives, without a count of its operations."""
+    weight = (shape[1], shape[1], window, window)
+    facts = tuple(TensorFact(each, "float32") for each in (shape, weight))
+    weights = [f"{name}.weight"]
+    return operator_of("Conv", [reads], name, shape, weights=weights, inputs=facts, **fields)
+
+
+def network_of(*windows: int, shape: Shape = IMAGE, **facts: Any) -> Profile:
+    """Convolutions with activations, one behind the other, with the model's own names."""
+    operators, given = [], "data"
+    for place, window in enumerate(windows):
+        operators.append(convolution(f"conv{place}", given, shape, window))
+        operators.append(operator_of("Relu", [f"conv{place}"], f"relu{place}", shape))
+        given = f"relu{place}"
+    operators.append(operator_of("Softmax", [given], "scores", shape))
+    facts = {"engine": "onnxruntime", **facts}
+    return Profile(facts=ProfileFacts(**facts), operators=tuple(operators))
+
+
+def test_one_name_joins_no_operators_of_other_work() -> None:
+    found = titles_of(network_of(3, 3, 3), network_of(3, 5, 3))
+    assert found == {
+        "conv0": "conv0",
+        "relu0": "relu0",
+        "conv1": "-",
+        "relu1": "relu1",
+        "conv2": "conv2",
+        "relu2": "relu2",
+        "scores": "scores",
+        "- conv1": "conv1",
+    }
+
+
+def test_what_lies_between_an_input_and_an_output_of_one_name_may_be_another_model() -> None:
+    one, two = network_of(3), network_of(5, 5, 5, 5)
+    hidden = [
+        [
+            replace(
+                each,
+                name=f"{side}{each.name}",
+                reads=tuple(f"{side}{key}" if key[:4] in HIDDEN else key for key in each.reads),
+                writes=tuple(f"{side}{key}" if key[:4] in HIDDEN else key for key in each.writes),
+            )
+            for each in run.operators
+        ]
+        for side, run in (("a", one), ("b", two))
+    ]
+    found = titles_of(*(profile_of(*side, engine="onnxruntime") for side in hidden))
+    assert found["aconv0"] == "-"
+
+
+HIDDEN = ("conv", "relu")
+
+
+@pytest.mark.parametrize("name", ["strides", "kernel_shape", "pads", "window_w"])
+def test_operators_of_one_type_with_another_window_are_two(name: str) -> None:
+    sides = [
+        profile_of(
+            operator_of("MaxPool", ["data"], "pool", IMAGE, parameters={name: size}),
+            engine="onnxruntime",
+        )
+        for size in (2, 3)
+    ]
+    assert titles_of(*sides) == {"pool": "-", "- pool": "pool"}
+    assert titles_of(sides[0], sides[0]) == {"pool": "pool"}
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_channels_that_fill_up_blocks_are_no_more_work(depthwise: bool) -> None:
+    """Ten channels are sixteen in blocks of sixteen; the engine counts the operations otherwise."""
+
+    def run(channels: int, layout: str, flops: int) -> Profile:
+        shape, taken = (1, channels, 8, 8), 1 if depthwise else channels
+        data = TensorFact(shape, "float32", layout)
+        weight = TensorFact((channels, taken, 3, 3), "float32")
+        operators = [
+            operator_of("Relu", ["data"], "relu", shape, outputs=(data,)),
+            operator_of(
+                "Conv",
+                ["relu"],
+                "conv",
+                shape,
+                weights=["w"],
+                inputs=(data, weight),
+                outputs=(data,),
+                flops=flops,
+            ),
+        ]
+        return profile_of(*operators, engine="onnxruntime")
+
+    found = titles_of(run(10, "", 20_000), run(16, "NCHW16c", 51_200))
+    assert found["conv"] == "conv"
+
+
+def test_two_batches_are_joined_by_what_they_compute_of_an_item() -> None:
+    one = network_of(3, 3, batch=1)
+    two = network_of(3, 3, shape=(4, *IMAGE[1:]), batch=4)
+    assert all(left == right for left, right in titles_of(one, two).items())
+    assert not are_fed_alike(one, two)
+    assert are_fed_alike(one, network_of(3, 5, batch=1))
+
+
+def test_one_model_file_fed_with_larger_images_is_joined_by_names() -> None:
+    model = ModelFacts("m.onnx", "00", "onnx")
+    one = network_of(3, 3, batch=1, model=model)
+    two = network_of(3, 3, shape=(1, 16, 32, 32), batch=1, model=model)
+    assert all(left == right for left, right in titles_of(one, two).items())
+    assert not are_fed_alike(one, two)
+    other = ModelFacts("n.onnx", "11", "onnx")
+    found = titles_of(one, network_of(3, 3, shape=(1, 16, 32, 32), batch=1, model=other))
+    assert {found[name] for name in ("conv0", "relu0", "conv1", "relu1", "scores")} == {"-"}

@@ -17,8 +17,9 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, diff_of
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import ModelFacts, Profile
+from lar.records.profile import ModelFacts, Profile, TensorFact
 from lar.reports.csv import format_csv
+from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.diff import build, metric_columns
 from tests.profiles.synthetic import operator_of, profile_of_times
@@ -361,3 +362,61 @@ def test_profiles_of_two_model_files_are_said_to_be_so(other: str, is_said: bool
         for it, sha256 in ((one, "a"), (two, other))
     )
     assert ("the model files differ" in build(two, {}, one).text) == is_said
+
+
+def with_graph(profile: Profile, scale: int = 1, **facts: Any) -> Profile:
+    """A profile whose operators read each other, in tensors of so many items."""
+    operators, given = [], "data"
+    for each in profile.operators:
+        fact = TensorFact((scale, 16, 8, 8), "float32")
+        operators.append(
+            structs.replace(
+                each,
+                reads=(given,),
+                writes=(each.name,),
+                inputs=(fact,),
+                outputs=(fact,),
+                flops=scale * 1000 * len(profile.operators) ** 2,
+            )
+        )
+        given = each.name
+    return replace(
+        profile, operators=tuple(operators), facts=structs.replace(profile.facts, **facts)
+    )
+
+
+def judgements_of(report: Report) -> set[object]:
+    return {
+        row[place]
+        for table in report.tables[:2]
+        for place, column in enumerate(table.columns)
+        if column.title in ("Noise", "Exceeds noise")
+        for row in [[each.value(row) for each in table.columns] for row in table.rows]
+    }
+
+
+def test_two_models_are_said_to_be_so_first_and_nothing_is_judged() -> None:
+    one = with_graph(run_of({"a": "Conv"}, [{"a": 60}] * 6), model=ModelFacts("m.mge", "a", "mge"))
+    two = with_graph(many_operators(), model=ModelFacts("n.mge", "b", "mge"))
+    report = build(two, {}, one)
+    assert report.text.startswith(
+        "these look like two different models: 0% of the time is in operators that do the same "
+        "work in both, and nothing is judged\n"
+    )
+    assert judgements_of(report) == {None}
+    assert "noise" not in report.text.lower().replace("noise\n", "")
+    assert "the model files differ" not in report.text
+    assert "a (removed)" in report.text
+
+
+def test_two_batches_stand_side_by_side_and_nothing_is_judged() -> None:
+    one = with_graph(many_operators(), 2, batch=2)
+    two = with_graph(many_operators(factor=3), 8, batch=8)
+    report = build(two, {}, one)
+    assert report.text.startswith(
+        "one run has a batch of 2 and the other of 8: times of whole iterations stand side by "
+        "side, and nothing is judged; an item takes 5000.000 -> 1250.000 us\n"
+    )
+    assert "(added)" not in report.text
+    assert judgements_of(report) == {None}
+    assert "look like two" not in report.text

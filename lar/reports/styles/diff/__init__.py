@@ -26,6 +26,7 @@ from lar.profiles.run_differences import (
     caveats_of,
     check_timed,
     describe_contrasts,
+    describe_unlike,
     diff_of,
     main_metric_of,
 )
@@ -121,36 +122,40 @@ def body_of(
 ) -> tuple[str | AnyTable, ...]:
     """Return the text: the two runs, the difference of their iterations, the table, and how certain
     it is."""
+    unlike = describe_unlike(baseline, experiment, diff)
     lines: list[str | AnyTable] = [
+        *([unlike, ""] if unlike else []),
         "baseline -> exp",
         *(f"  {line}" for line in describe_contrasts(baseline, experiment)),
-        f"iteration: {format_change(diff.iteration, unit)}",
+        f"iteration: {format_change(diff.iteration, unit, judged=not unlike)}",
         "",
         table,
-        "",
     ]
+    after = []
     known = [row.values[main] for row in diff.rows]
     judged = [each.exceeds_noise for each in known if each and each.exceeds_noise is not None]
     if judged:
-        lines.append(
+        after.append(
             f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} are more "
             "than operators differ by between runs: +- is how far that goes, for all rows "
             f"together with {CONFIDENCE:.0%} confidence"
         )
-    else:
-        lines.append(
+    elif not unlike:
+        after.append(
             f"noise: not known, which takes {FEWEST_ITERATIONS} timed iterations of each run"
         )
-    lines += caveats_of(baseline, experiment, diff)
-    return tuple(lines)
+    after += caveats_of(baseline, experiment, diff)
+    return (*lines, *(["", *after] if after else []))
 
 
-def format_change(change: Difference, unit: str) -> str:
-    """Return one difference as words."""
+def format_change(change: Difference, unit: str, *, judged: bool = True) -> str:
+    """Return one difference as words; one that is not judged has no noise."""
     scale = UNITS_NS[unit]
     percent = "" if change.percent is None else f" ({change.percent:+.2f}%)"
     words = f"{change.baseline / scale:.3f} -> {change.experiment / scale:.3f} {unit}, "
     words += f"{change.delta / scale:+.3f} {unit}{percent}"
+    if not judged:
+        return words
     if change.error is None:
         return words + "; noise not known"
     judgement = "more than noise" if change.exceeds_noise else "within noise"

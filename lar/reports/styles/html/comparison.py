@@ -17,6 +17,7 @@ from lar.profiles.run_differences import (
     Metric,
     caveats_of,
     check_timed,
+    describe_unlike,
     diff_of,
     main_metric_of,
 )
@@ -136,6 +137,8 @@ def comparison_of(baseline: Profile, experiment: Profile, top: int) -> Compariso
     ]
     contrasts = contrasts_of(baseline, experiment)
     about = [] if contrasts else ["Model, options, versions and machine are the same."]
+    if unlike := describe_unlike(baseline, experiment, diff):
+        about.append(f"{unlike[0].upper()}{unlike[1:]}.")
     return Comparison(
         tables={
             "what differs": page_table("what differs", CONTRAST_COLUMNS, contrasts, order="place"),
