@@ -151,3 +151,11 @@ def test_what_differs_does_so_by_more_than_the_noise_to_its_side() -> None:
         assert found.exceeds_noise
         assert found.error is not None
         assert found.error < abs(found.delta)
+
+
+def test_what_is_supposed_to_differ_by_a_tenth_shows_large_differences_alone() -> None:
+    """As the manual has it, for 60 operators: +68 % and -40 %."""
+    noise = RunNoise((0.0,), (([0.0] * 9, [0.0] * 9),))
+    for factor, exceeds in ((1.6, False), (1.75, True), (0.63, False), (0.57, True)):
+        times = ([100_000.0] * 9, [100_000.0 * factor] * 9)
+        assert noise.difference_of([times], 0.05 / 60).exceeds_noise is exceeds
