@@ -44,15 +44,17 @@ def describe_best(bench: BenchResult) -> str:
         outputs = best.output_difference
         checked = f", outputs {describe_outputs(outputs)}" if outputs else ""
         return f"best: {best.name}, {1 / difference.ratio:.2f} times as fast{checked}"
+    more = f"--budget {3 * bench.budget_seconds:g}"
+    unjudged = [it for it in bench.variants if it.baseline and is_right(it) and not it.difference]
+    if bench.stopped == "budget" and unjudged and not right:
+        return f"best: not known, since none was measured often enough; {more} may show it"
     text = "best: none of them is shown to be faster than the run as it was profiled"
     open_ones = [each for each in right if each[0].verdict == "no difference shown"]
     seen = min(open_ones, key=lambda each: each[0].ratio, default=None)
     if bench.stopped != "budget" or seen is None or seen[0].ratio >= 1:
         return text
-    return (
-        f"{text}; {seen[1].name} seems {1 / seen[0].ratio:.2f} times as fast, and --budget "
-        f"{3 * bench.budget_seconds:g} may show it"
-    )
+    seems = f"{seen[1].name} seems {1 / seen[0].ratio:.2f} times as fast"
+    return f"{text}; {seems}, and {more} may show it"
 
 
 def is_right(variant: VariantResult) -> bool:

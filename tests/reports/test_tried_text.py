@@ -13,6 +13,11 @@ from lar.reports.tried_text import describe_best
 NOTHING = "best: none of them is shown to be faster than the run as it was profiled"
 
 
+def seldom(agreement: Any) -> VariantResult:
+    outputs = OutputDifference(agreement=agreement)
+    return VariantResult(name="--seldom", baseline="as profiled", output_difference=outputs)
+
+
 def tried(ratio: float, verdict: Verdict, agreement: Any = "equal") -> VariantResult:
     difference = Difference(
         ratio=ratio, interval=None, verdict=verdict, smallest_detectable=None, processes=5, pairs=5
@@ -42,6 +47,13 @@ def tried(ratio: float, verdict: Verdict, agreement: Any = "equal") -> VariantRe
         ),
         ([tried(1.1, "no difference shown")], "budget", NOTHING),
         ([tried(0.99, "no difference shown")], "precise", NOTHING),
+        (
+            [seldom("equal"), seldom("different")],
+            "budget",
+            "best: not known, since none was measured often enough; --budget 60 may show it",
+        ),
+        ([seldom("different")], "budget", NOTHING),
+        ([seldom("equal")], "interrupted", NOTHING),
     ],
 )
 def test_the_best_is_right_and_shown(
