@@ -97,6 +97,14 @@ SCALED = """[...document.querySelectorAll("svg")].filter((svg) => svg.getClientR
 CUT = """[...document.querySelectorAll(".scroll, .few")].filter((it) =>
   it.scrollWidth > it.clientWidth + 1).map((it) => it.getAttribute("aria-label"))"""
 
+# The lines of lists whose name and figures stand one upon the other.
+COVERED = """[...document.querySelectorAll(".legend li")].filter((it) => {
+  const [name, value] = [".name > :last-child", ".value"].map((each) => it.querySelector(each));
+  if (!name || !value) return false;
+  const [one, two] = [name, value].map((each) => each.getBoundingClientRect());
+  return one.right > two.left + 1 && one.bottom > two.top + 1 && two.bottom > one.top + 1;
+}).map((it) => it.textContent)"""
+
 
 class Browser:
     """A browser without a window."""
@@ -273,6 +281,7 @@ def unreadable(page: Page) -> list[str]:
     found = [f"leaves its place: {each}" for each in page.value(LEAVING)]
     found += [f"faint: {each}" for each in page.value(FAINT)]
     found += [f"a table that is cut: {each}" for each in page.value(CUT)]
+    found += [f"covered: {each}" for each in page.value(COVERED)]
     if scaled := page.value(SCALED):
         found.append(f"{scaled} pictures have another size than they were drawn for")
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

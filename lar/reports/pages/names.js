@@ -35,18 +35,22 @@ function groupBy(names, key) {
 // The pieces [from, to] of each name that are always shown: its head, its tail, and where it begins
 // to differ from others with that head, so that no two names read alike.
 function piecesOf(names, { head, tail, piece } = pageWidth() < NARROW ? SHORT : LONG) {
-  const pieces = new Map();
+  const differs = new Map(); // where each name begins to differ from one like it
+  const pieces = Object.assign(new Map(), { differs });
   for (const name of names)
     pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
       : [[0, head], [name.length - tail, name.length]]));
   const long = [...pieces.keys()].filter((name) => pieces.get(name).length > 1);
   const add = (group) => {
     const from = Math.max(0, commonLength(group) - 1);
-    for (const name of group)
+    for (const name of group) {
+      differs.set(name, from);
       pieces.set(name, joinPieces([...pieces.get(name),
                                    [from, Math.min(from + piece, name.length)]]));
+    }
   };
-  groupBy(long, (name) => name.slice(0, head)).forEach(add);
+  // Where there is little room, as few letters as distinguish them.
+  if (head === LONG.head) groupBy(long, (name) => name.slice(0, head)).forEach(add);
   for (let round = 0; round < 8; round++) {
     const alike = groupBy(pieces.keys(), (name) => shownOf(name, pieces.get(name)));
     if (!alike.length) break;
@@ -68,11 +72,17 @@ function makeName(name, pieces) {
   return element;
 }
 
-// A name as a text of at most so many letters, for pictures: its pieces if they have room.
+// A name as a text of at most so many letters, for pictures: its pieces if they have room, else what
+// distinguishes it from other names.
 function shortenName(name, length, pieces) {
   if (name.length <= length) return name;
   const sizeOf = (parts) => parts.reduce((sum, [from, to]) => sum + to - from + 1, -1);
   let own = joinPieces((pieces && pieces.get(name) || []).map((piece) => [...piece]));
+  if (sizeOf(own) > length && length > 4) {
+    const start = pieces.differs.get(name);
+    if (start <= 1) return `${name.slice(0, length - 1)}…`;
+    if (start < name.length - length) return `…${name.slice(start, start + length - 2)}…`;
+  }
   if (!own.length || sizeOf(own) > length) {
     const tail = Math.floor((length - 1) / 2);
     own = [[0, length - 1 - tail], [name.length - tail, name.length]];

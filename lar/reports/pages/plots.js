@@ -51,13 +51,14 @@ function makeFrame(width, height, label, x, y, beside = 24) {
   const most = Math.max(2, Math.floor((right - left) / 55));
   if (ticks.length > most)
     ticks = ticks.filter((_, place) => place % Math.ceil(ticks.length / most) === 0);
+  if (x.whole) ticks = ticks.filter(Number.isInteger);
+  const step = x.whole ? 1 : ticks[1] - ticks[0];
   for (const tick of ticks) {
-    if (x.whole && !Number.isInteger(tick)) continue;
     svg.append(
       makeShape("line", { x1: atX(tick), x2: atX(tick), y1: bottom, y2: bottom + 5,
                           stroke: "var(--axis)" }),
       makeShape("text", { x: atX(tick), y: bottom + 19, "text-anchor": "middle" },
-                formatFor(x)(tick, ticks[1] - ticks[0])));
+                formatFor(x)(tick, step)));
   }
   const middle = (top + bottom) / 2;
   svg.append(
@@ -251,7 +252,7 @@ function makeMark(place, radius) {
 
 
 // Draws the roof and returns its labels, which come above all points.
-function drawRoof({ svg, atX, atY, right }, peak, x, y) {
+function drawRoof({ svg, atX, atY, left, right }, peak, x, y) {
   const ridge = peak.gflops / peak.gbytes;
   const roof = (intensity) => Math.min(peak.gflops, intensity * peak.gbytes);
   const start = Math.max(x.from, y.from / peak.gbytes), middle = Math.sqrt(start * ridge);
@@ -266,8 +267,9 @@ function drawRoof({ svg, atX, atY, right }, peak, x, y) {
   const at = atX(ridge), sizeOf = (text) => 6.8 * text.length + 12;
   const texts = [`memory binds below ${formatNumber(ridge)} FLOP/byte`,
                  `${formatNumber(ridge)} FLOP/byte`];
-  const isLeft = sizeOf(texts[0]) < at || at > right / 2;
-  const binds = texts.find((text) => sizeOf(text) < (isLeft ? at : right - at)) ?? texts[1];
+  const isLeft = sizeOf(texts[0]) < at - left || at > (left + right) / 2;
+  const room = isLeft ? at - left : right - at;
+  const binds = texts.find((text) => sizeOf(text) < room) ?? texts[1];
   return [
     label(`${formatNumber(peak.gflops)} GFLOP/s`,
           { x: right - 4, y: atY(peak.gflops) - 6, "text-anchor": "end" }),
@@ -342,7 +344,8 @@ function drawCurve(curve, width) {
       makeShape("rect", { x: left, y: top, width: stripe - 6, height: bottom - top,
                           fill: "var(--folded)" },
         makeShape("title", {}, `the warm-up, ${formatTime((from - began) * 1e9)}, folded`)),
-      makeShape("text", { x: left + 3, y: top + 12 }, stripe > 60 ? "warm-up" : "warm…"),
+      makeShape("text", { x: left + 3, y: top + 12, class: "halo" },
+                stripe > 60 ? "warm-up" : "warm…"),
       makeShape("path", { d: `M${left + stripe - 6} ${top}V${bottom}M${left + stripe} ${top}V${bottom}`,
                           stroke: "var(--axis)", "stroke-dasharray": "2 3", fill: "none" }));
   }

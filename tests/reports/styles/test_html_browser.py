@@ -76,6 +76,23 @@ def test_nothing_leaves_the_page_and_all_of_it_can_be_read(
     assert page.console() == []
 
 
+def test_iterations_have_whole_numbers_however_wide_the_page_is(page: Page) -> None:
+    page.resize(2000)
+    texts = page.value('[...document.querySelectorAll("#latency text")].map((it) => it.innerHTML)')
+    assert {"0", "1", "2", "3", "4"} <= set(texts)
+
+
+@pytest.mark.parametrize("form", ["features.module.{}.with.a.name.conv", "block{}.depthwise_relu"])
+def test_bars_of_few_letters_have_those_that_distinguish_them(page: Page, form: str) -> None:
+    names = [form.format(number) for number in (1, 2)]
+    call = f"(() => {{ const names = {names}, pieces = piecesOf(new Set(names), SHORT);"
+    call += "return names.map((name) => shortenName(name, 8, pieces)); })()"
+    one, two = page.value(call)
+    assert "1" in one
+    assert "2" in two
+    assert len(one) == len(two) == 8
+
+
 def paper(page: Page) -> Any:
     return page.value("getComputedStyle(document.body).backgroundColor")
 

@@ -42,7 +42,7 @@ function drawDifferences(bars, width) {
                    shortenName(name, Math.floor((width - value.length * 7) / 7.5), pieces)),
          makeShape("text", { x: right, y: y - 2, "text-anchor": "end", class: "halo" }, value)]
       : [makeShape("text", { x: left - 8, y: center + 4, "text-anchor": "end" },
-                   shortenName(name, Math.floor((left - 8) / 7), pieces)),
+                   shortenName(name, Math.floor((left - 8) / 7.4), pieces)),
          makeShape("text", { x: right + 8, y: center + 4 }, value)];
     svg.append(makeShape("g", { class: "difference" },
       makeShape("title", {}, title),

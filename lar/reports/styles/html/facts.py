@@ -55,6 +55,8 @@ def text_of(value: object) -> str:
         return " ".join(f"{name}={text}" for name, text in value.items())
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return "" if value is None else str(value)
 
 
@@ -146,7 +148,7 @@ def format_cards(profile: Profile) -> str:
 
 def format_overview(profile: Profile) -> str:
     """Return the facts, and what the engine could not report."""
-    facts = format_facts((name, printable(text)) for name, text in facts_of(profile))
+    facts = keep_flags(format_facts((name, printable(text)) for name, text in facts_of(profile)))
     missing = format_list(map(printable, profile.facts.dropped))
     missing = missing or "<p>Nothing that it was asked for.</p>"
     return f"{facts}<h3>What the engine could not report</h3>{missing}"

@@ -69,7 +69,7 @@ def number_column(
 def times_columns(times: Callable[[Row], Times]) -> tuple[Column[Row], ...]:
     """Return the columns of durations."""
     return (
-        number_column("calls", "", 0, lambda row: times(row).totals.calls, rank=4),
+        number_column("calls", "", 0, lambda row: times(row).totals.calls, rank=2),
         number_column("median", "µs", 2, lambda row: scaled(times(row).median_ns, 1e3), 2),
         number_column("p90", "µs", 2, lambda row: scaled(times(row).totals.p90_ns, 1e3), 6),
         number_column("mean", "µs", 2, lambda row: scaled(times(row).totals.average_ns, 1e3), 6),

@@ -32,6 +32,7 @@ function drawTimeline(timeline) {
   const view = { from: 0, to: 1, width: 0 };
   let iteration, bars, tops, height, chosen = -1;
   let svg, content, choice, fills;
+  const pieces = piecesOf(new Set(timeline.names), SHORT);
   const status = makeElement("span", { class: "note", role: "status" });
   const legend = makeElement("ul", { class: "legend beside" });
   const which = makeElement("p", { class: "note" });
@@ -132,7 +133,7 @@ function drawTimeline(timeline) {
         makeShape("rect", { x: left, y, width: length, height: ROW - 2, fill: fills[kind],
                             stroke: length > 3 ? "var(--paper)" : null, "stroke-width": 0.8 }),
         letters < 3 ? null : makeShape("text", { x: left + 3, y: y + 12 },
-                                       shortenName(timeline.names[name], letters)),
+                                       shortenName(timeline.names[name], letters, pieces)),
         makeShape("title", {}, describeBar(bar))));
     });
     content.replaceChildren(...nodes);
