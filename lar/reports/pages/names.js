@@ -78,14 +78,12 @@ function shortenName(name, length, pieces) {
   if (name.length <= length) return name;
   const sizeOf = (parts) => parts.reduce((sum, [from, to]) => sum + to - from + 1, -1);
   let own = joinPieces((pieces && pieces.get(name) || []).map((piece) => [...piece]));
-  if (sizeOf(own) > length && length > 4) {
-    const start = pieces.differs.get(name);
-    if (start <= 1) return `${name.slice(0, length - 1)}…`;
-    if (start < name.length - length) return `…${name.slice(start, start + length - 2)}…`;
-  }
   if (!own.length || sizeOf(own) > length) {
-    const tail = Math.floor((length - 1) / 2);
-    own = [[0, length - 1 - tail], [name.length - tail, name.length]];
+    const tail = Math.floor((length - 1) / 2), head = length - 1 - tail;
+    const start = pieces && pieces.differs.get(name);
+    if (length > 3 && start + 1 >= head && start + 1 < name.length - tail)
+      return `…${name.slice(start, start + length - 2)}…`;
+    own = [[0, head], [name.length - tail, name.length]];
   }
   own[0][1] += Math.max(0, length - sizeOf(own));
   return joinPieces(own).map(([from, to]) => name.slice(from, to)).join("…");
