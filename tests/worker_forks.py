@@ -69,7 +69,9 @@ LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
         "lar.engines.onnxruntime.options",
         "lar.engines.onnxruntime.model_file",
         "lar.engines.onnxruntime.session:import_onnxruntime",
+        "tests.worker_forks:let_threads_sleep",
     ),
+    ("fake", "script"): ("tests.worker_forks:decode_script",),
     ("reference", "evaluator"): (
         "lar.engines.reference.options",
         "lar.engines.reference.dumps",
@@ -254,17 +256,47 @@ def imported(name: str) -> Any:
     return getattr(found, function) if function else found
 
 
+def decode_script() -> None:
+    """Have msgspec, which only this engine needs, look at all that a script may hold."""
+    from lar.engines.fake.script import Script
+    from lar.records.run import record_from_json
+
+    record_from_json(b"{}", Script)
+
+
+def let_threads_sleep() -> None:
+    """Have ONNX Runtime's threads wait without asking all the time: see `MGB_WORKER_MAX_SPIN` in
+    `tests/conftest.py`."""
+    import onnxruntime
+
+    class Options(onnxruntime.SessionOptions):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            super().add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+        def add_session_config_entry(self, key: str, value: str) -> None:
+            if key != "session.intra_op.allow_spinning":
+                super().add_session_config_entry(key, value)
+
+    onnxruntime.SessionOptions = Options
+
+
 def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
     """Fork a worker by way of a process that ends at once, and return its number."""
     read_end, write_end = os.pipe()
+    life, life_of_between = os.pipe()
     between = os.fork()
     if not between:
         pid = os.fork()
         if not pid:
+            os.close(life_of_between)
+            os.read(life, 1)  # until the process between them has ended, or nearly so
             be_worker(request, files)
         os.setpgid(pid, pid)
         os.write(write_end, str(pid).encode())
         os._exit(0)
+    os.close(life)
+    os.close(life_of_between)
     os.waitpid(between, 0)
     number = os.read(read_end, 100)
     os.close(read_end)
