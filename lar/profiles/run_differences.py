@@ -553,6 +553,8 @@ def sum_of_samples(parts: Sequence[Samples], profile: Profile) -> Samples:
     return {metric: add_samples([part[metric] for part in parts]) for metric in SAMPLED}
 
 
-def add_samples(parts: Iterable[Sequence[float] | None]) -> list[float] | None:
+def add_samples(parts: Iterable[Sequence[float] | None]) -> Sequence[float] | None:
     known = [part for part in parts if part is not None]
+    if len(known) == 1:
+        return known[0]
     return [math.fsum(values) for values in zip(*known, strict=True)] if known else None
