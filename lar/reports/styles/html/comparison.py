@@ -79,7 +79,8 @@ def figure_column(side: int, run: str, name: str) -> Column[tuple[DiffRow, Diffe
         return None if found is None else found / 1e3
 
     unit, digits = ("µs", 3) if name in FIGURES else ("", ANY_DIGITS)
-    return Column(f"{name}, {run}", value, unit=unit, digits=digits, rank=9)
+    rank = 6 if name == "disturbed" else 9
+    return Column(f"{name}, {run}", value, unit=unit, digits=digits, rank=rank)
 
 
 OF_OPERATOR: tuple[Column[tuple[DiffRow, Difference]], ...] = difference_columns(

@@ -100,7 +100,8 @@ def describe_figures(rows: Sequence[Row], peak: Peak | None) -> list[str]:
         notes.append("Views, constants and pointers that are handed on move nothing: no GB/s.")
     if peak is not None and not all(row.work.is_float32 for row in rows):
         notes.append("The peak is one of float32; that of other types is not known, hence n/a.")
-    if peak is not None and any(row.work.has_wrong_time(peak) for row in rows):
+    wrong = [row.work for row in rows if peak is not None and row.work.has_wrong_time(peak)]
+    if not all(work.is_too_short for work in wrong):
         notes.append("Percentages are n/a where the time is too short to be right.")
     if any(row.work.is_too_short for row in rows):
         notes.append(
