@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -68,10 +68,6 @@ WITHOUT_WAITING = (
 OF_COPIES = (
     "Copies of the model ran at once: times are summed up over them, and ratios are those to the "
     "sum of their steps."
-)
-OF_COPIES_MERGED = (
-    f"Copies of the model ran at once: phases and {WAITING} are summed up over them, with ratios "
-    "to the sum of their steps. All else is merged, with ratios to the time in which any copy ran."
 )
 NAME_WIDTH = 15
 
@@ -270,32 +266,32 @@ def device_section(run: TimedRun, settings: Settings) -> list[Section]:
 
 
 def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
-    """Return the time of each kind of event, what overlaps counted once.
+    """Return the time of each kind of event; what overlaps in a copy of the model counts once.
 
     The phases of the iteration are plain sums, as in the table of phases, and so is waiting, which
     is no part of them.
     """
     unit = settings.unit
     waiting = waiting_row(run)
-    host = [(*each, run.elapsed_ns) for each in host_events(run)]
+    host = events_of_copies(run, host_events)
     host += [
-        (row.name, row.calls or 0, row.cpu.total_ns, run.step_ns)
+        (row.name, row.calls or 0, row.cpu.total_ns)
         for row in (*phase_rows(run), *waiting)
         if row.cpu is not None and row.cpu.total_ns is not None
     ]
     host.sort(key=lambda row: -row[2])
 
     rows = [EventKind("CPU", "  " if number else "", *row) for number, row in enumerate(host)]
-    rows += [EventKind("GPU", "  ", *row, run.elapsed_ns) for row in device_events(run)]
+    rows += [EventKind("GPU", "  ", *row) for row in events_of_copies(run, device_events)]
     notes = (
         *OVERVIEW_NOTES,
         *((WITHOUT_WAITING,) if waiting else ()),
-        *((OF_COPIES_MERGED,) if run.has_copies else ()),
+        *((OF_COPIES,) if run.has_copies else ()),
     )
     table = Table(
         name="overview",
         title="Overview Summary",
-        columns=kind_columns(unit),
+        columns=kind_columns(unit, run.step_ns),
         rows=tuple(rows),
         notes=notes,
         layout=SPACED,
@@ -306,18 +302,17 @@ def overview_section(run: TimedRun, settings: Settings) -> list[Section]:
 
 
 class EventKind(NamedTuple):
-    """A kind of events, which stands `indent` from the left; its ratio is that to `whole_ns`."""
+    """A kind of events, which stands `indent` from the left."""
 
     where: str
     indent: str
     name: str
     calls: int
     time_ns: float
-    whole_ns: int
 
 
-def kind_columns(unit: str) -> tuple[Column[EventKind], ...]:
-    """Return the columns of the overview."""
+def kind_columns(unit: str, step_ns: int) -> tuple[Column[EventKind], ...]:
+    """Return the columns of the overview; the ratio is that to the steps."""
     return (
         Column("Where", lambda row: row.where, in_text=False),
         Column(
@@ -340,8 +335,8 @@ def kind_columns(unit: str) -> tuple[Column[EventKind], ...]:
         ),
         Column(
             "Ratio (%)",
-            lambda row: 100 * row.time_ns / row.whole_ns,
-            lambda row: format_ratio(row.time_ns / row.whole_ns),
+            lambda row: 100 * row.time_ns / step_ns,
+            lambda row: format_ratio(row.time_ns / step_ns),
             width=25,
             is_fixed=True,
             may_cut=False,
@@ -350,7 +345,20 @@ def kind_columns(unit: str) -> tuple[Column[EventKind], ...]:
     )
 
 
-def host_events(run: TimedRun) -> list[tuple[str, int, float]]:
+Events = list[tuple[str, int, float]]  # name, calls, time
+
+
+def events_of_copies(run: TimedRun, events_of: Callable[[TimedRun], Events]) -> Events:
+    """Return the kinds of events of each copy of the model, summed up over these."""
+    sums: dict[str, tuple[int, float]] = {}
+    for copy in run.copies:
+        for name, calls, time_ns in events_of(copy):
+            before = sums.get(name, (0, 0.0))
+            sums[name] = before[0] + calls, before[1] + time_ns
+    return [(name, *sum_of_kind) for name, sum_of_kind in sums.items()]
+
+
+def host_events(run: TimedRun) -> Events:
     """Return the kinds of events on the host without the phases: name, calls, merged time. Calls
     that only wait take no CPU time."""
     steps = merge_intervals(step.interval for step in run.steps)
@@ -403,7 +411,7 @@ def inner_intervals(run: TimedRun) -> list[Interval]:
     return intervals
 
 
-def device_events(run: TimedRun) -> list[tuple[str, int, float]]:
+def device_events(run: TimedRun) -> Events:
     """Return the kinds of events on the devices in the order they are first seen."""
     return [
         (kind, len(own), total_of(merge_intervals((each.start_ns, each.end_ns) for each in own)))

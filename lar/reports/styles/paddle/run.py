@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lar.profiles.activities import execution_of, places_of
 from lar.profiles.breakdown import WAITING, breakdown_of
+from lar.profiles.copies import split_copies
 from lar.profiles.devices import device_number, is_of_device, kernel_name_of, streams_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.range_members import Begun, Starts, members_of_ranges, starts_of
@@ -53,10 +54,16 @@ class TimedRun:
         """The time in which any step ran."""
         return total_of(merge_intervals(step.interval for step in self.steps))
 
+    @cached_property
+    def copies(self) -> list[TimedRun]:
+        """Each copy of the model that ran, of several at once."""
+        profiles = split_copies(self.profile)
+        return [TimedRun(each) for each in profiles] if len(profiles) > 1 else [self]
+
     @property
     def has_copies(self) -> bool:
         """True if copies of the model ran at once."""
-        return len({step.copy for step in self.steps}) > 1
+        return len(self.copies) > 1
 
     @cached_property
     def waits_ns(self) -> Mapping[int, int]:
