@@ -49,6 +49,8 @@ class Column(Generic[AnyRow]):
     shortest: int = 18  # a cell of text may be cut to that on a narrow terminal
     # Whether cells may lose their middle there: where it is None, those that stand at the left.
     may_cut: bool | None = None
+    # The text before its style cuts it, which a narrow screen cuts so that rows stay apart.
+    whole: Callable[[AnyRow], str] | None = None
     rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
     narrow: Column[AnyRow] | None = None  # in its place, before columns with values are left out
 

@@ -79,6 +79,7 @@ def draw(table: AnyTable, columns: Sequence[Column[Any]], screen: Screen) -> Dra
         table.layout,
         screen,
         lambda column: bool(table.rows) and all(map(column.is_empty, table.rows)),
+        {n: [*map(it.whole, table.rows)] for n, it in enumerate(columns) if it.whole is not None},
     )
 
 
@@ -121,6 +122,7 @@ class Drawing:
         layout: Layout,
         screen: Screen,
         is_empty: Callable[[Column[Any]], bool],
+        whole: Mapping[int, Sequence[str]],
     ) -> None:
         self.layout, self.screen, self.given = layout, screen, columns
         self.is_crowded = False
@@ -146,8 +148,14 @@ class Drawing:
                 measure_column(column, width, cells, align, layout)
                 for column, width, (cells, align) in zip(columns, widths, aligned, strict=True)
             ]
+            uncut = {place: [*map(printable_text, cells)] for place, cells in whole.items()}
+            for place, cells in uncut.items():
+                measures[place] = replace(measures[place], texts=cells)
             fitted = fit_columns(columns, measures, is_empty, room, len(layout.gap))
-            shown, widths, self.is_crowded = fitted
+            shown, widths, as_on_paper, self.is_crowded = fitted
+            if not as_on_paper:
+                for place, cells in uncut.items():
+                    aligned[place] = cells, aligned[place][1]
             if layout.is_wrapped:
                 parts = [wrap_cells(row, widths) for row in rows]
                 lines = [line for part in parts for line in part]
@@ -219,7 +227,8 @@ class Drawing:
         pairs = zip(self.columns, self.widths, strict=True)
         for group, members in itertools.groupby(pairs, key=lambda pair: pair[0].group):
             widths = [width for _, width in members]
-            yield group.center(sum(widths) + len(self.layout.gap) * (len(widths) - 1))
+            width = sum(widths) + len(self.layout.gap) * (len(widths) - 1)
+            yield (group if self.screen.width is None else shorten(group, width)).center(width)
 
     def body(
         self, breaks: Mapping[int, str | tuple[str, ...]], colors: Sequence[str]
@@ -309,11 +318,13 @@ def measure_column(
 
 
 class Fitted(NamedTuple):
-    """The places of the columns that are shown, the widths of all, and whether columns with values
-    were left out or texts cut further than to their shortest."""
+    """The places of the columns that are shown, the widths of all, whether there was room for all
+    as it is, and whether columns with values were left out or texts cut further than to their
+    shortest."""
 
     shown: Sequence[int]
     widths: Sequence[int]
+    as_on_paper: bool
     is_crowded: bool
 
 
@@ -337,7 +348,7 @@ def fit_columns(
         widths = [it.padded for it in measures]
         excess = sum(widths[place] for place in shown) + gap * (len(shown) - 1) - room
         if excess <= 0:
-            return Fitted(shown, widths, is_crowded)
+            return Fitted(shown, widths, len(shown) == len(columns), is_crowded)
         able = [place for place in shown[1:] if columns[place].rank]
         if empty is None:
             empty = {place for place in able if is_empty(columns[place])}
@@ -348,11 +359,11 @@ def fit_columns(
         if excess > 0:
             excess = narrow_widths(widths, [it.least for it in measures], shown, excess)
         if excess <= 0:
-            return Fitted(shown, widths, is_crowded)
+            return Fitted(shown, widths, False, is_crowded)
         is_crowded = True
         if not able:
             narrow_widths(widths, [it.last for it in measures], shown, excess)
-            return Fitted(shown, widths, is_crowded)
+            return Fitted(shown, widths, False, is_crowded)
         shown.remove(max(able, key=lambda place: (columns[place].rank, place)))
 
 
@@ -379,6 +390,11 @@ def shorten(text: str, width: int) -> str:
         return text[:width]
     head = (width - len(CUT) + 1) // 2
     return text[:head] + CUT + text[len(text) - (width - len(CUT) - head) :]
+
+
+def cut_end(text: str, width: int) -> str:
+    """Return a text without its end if it is longer than `width`."""
+    return text if len(text) <= width else text[: width - len(CUT)] + CUT
 
 
 def shorten_all(

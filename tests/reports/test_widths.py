@@ -82,7 +82,8 @@ def test_what_matters_has_room_on_every_screen(
 def test_rows_that_differ_stay_apart(reports: dict[str, Report], style: str, width: int) -> None:
     for table, drawing in drawings_of(reports[style], width):
         for shown, place in enumerate(drawing.shown):
-            whole = {drawing.given[place].cell(row) for row in table.rows}
+            column = drawing.given[place]
+            whole = {*map(column.whole or column.cell, table.rows)}
             seen = {"\n".join(line[shown] for line in row) for row in drawing.rows}
             if drawing.given[place].may_cut is not False:
                 assert len(seen) == len(whole), (table.name, drawing.given[place].title)
@@ -140,7 +141,36 @@ def test_the_letters_that_names_differ_by_stay(width: int) -> None:
     assert short[-1].count(CUT) == 1
 
 
-def test_names_that_are_cut_at_their_ends_stay_apart() -> None:
-    (table,) = (it for it in tables_of(STYLES["ncu"].build(PROFILE, {})) if it.name == "roofline")
-    names = [table.text_columns[1].cell(row) for row in table.rows]
-    assert len({*names}) == len(names)
+@pytest.mark.parametrize(
+    ("style", "options", "length"),
+    [
+        ("paddle", {"view": ["operator"]}, 30),
+        ("paddle", {"view": ["kernel"]}, 70),
+        ("torch", {"group_by": "instance"}, 60),
+        ("nsys", {"view": ["algorithm_sum"]}, 80),
+        ("ncu", {"group_by": "kernel"}, 30),
+    ],
+)
+def test_names_that_a_style_cuts_at_their_ends_stay_apart(
+    style: str, options: dict[str, Any], length: int
+) -> None:
+    """On paper they are cut as other tools do."""
+    end = "_OF_A_KERNEL" * (length // 12)
+    operators = tuple(
+        msgspec.structs.replace(
+            each,
+            name=f"net.{'module.' * (length // 7)}conv{place}",
+            algorithm=each.algorithm and f"{ALIKE.format('X' * length)}_{place // 4 % 2}{end}",
+        )
+        for place, each in enumerate(PROFILE.operators)
+    )
+    report = STYLES[style].build(replace(PROFILE, operators=operators), options)
+    (table, *_) = tables_of(report)
+    place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
+    assert any(
+        text.endswith((CUT, "…")) for text in map(table.text_columns[place].cell, table.rows)
+    )
+    for width in WIDTHS:
+        drawing = draw(table, table.text_columns, Screen(width))
+        seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
+        assert len(seen) == len(table.rows)

@@ -22,7 +22,7 @@ from lar.reports.styles.ncu.metrics import (
     scale_time,
 )
 from lar.reports.styles.ncu.rows import Row, first_rows, section_of
-from lar.reports.text import CUT, shorten_all
+from lar.reports.text import cut_end, shorten_all
 
 # How many rows are printed unless it is said; CSV and JSON have all.
 PRINTED_ROWS = 10
@@ -169,8 +169,15 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
         layout=ROOFLINE,
         columns=(
             right("ID", lambda it: str(it.number), 0),
-            Column("Name", text=lambda it: names[it.number], rank=0),
-            Column("Of", text=lambda it: details[it.number], shortest=12),
+            Column(
+                "Name", text=lambda it: names[it.number], whole=lambda it: name_of(it.row), rank=0
+            ),
+            Column(
+                "Of",
+                text=lambda it: details[it.number],
+                whole=lambda it: it.row.detail,
+                shortest=12,
+            ),
             right("Calls", lambda it: str(it.row.work.calls), 0),
             *((disturbed,) if any(row.disturbed for row in rows) else ()),
             right("Duration", duration, 0),
@@ -194,10 +201,6 @@ def roofline_of(rows: Sequence[Row], peak: Peak | None, unit: str) -> Table[Numb
 
 def name_of(row: Row) -> str:
     return f"range {row.name}" if row.kind == "range" else row.name
-
-
-def cut_end(text: str, length: int) -> str:
-    return text[: length - len(CUT)] + CUT
 
 
 def format_cell(value: float | None, is_part: bool = False) -> str:

@@ -144,7 +144,10 @@ def build_sections(
 
 def name_column(label: str) -> Column[Group]:
     return Column(
-        label, lambda it: it.name, lambda it: it.name[:NAME_LIMIT], width=NAME_WIDTH, rank=0
+        *(label, lambda it: it.name, lambda it: it.name[:NAME_LIMIT]),
+        width=NAME_WIDTH,
+        whole=lambda it: it.name,
+        rank=0,
     )
 
 

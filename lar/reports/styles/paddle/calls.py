@@ -35,6 +35,7 @@ from lar.reports.styles.paddle.operators import (
 )
 from lar.reports.styles.paddle.overview import camel_case
 from lar.reports.styles.paddle.run import Settings, TimedRun
+from lar.reports.text import cut_end
 
 NAME_WIDTH = 90  # of kernels
 COPY_NAMES = ("memcpy", "memorycopy", "memset")
@@ -199,7 +200,11 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
                 name="kernel",
                 title="Kernel Summary",
                 columns=(
-                    name_column(NAME_WIDTH, lambda row: format_kernel(row.name)),
+                    name_column(
+                        NAME_WIDTH,
+                        lambda row: cut_end(without_arguments(row.name), NAME_WIDTH),
+                        lambda row: without_arguments(row.name),
+                    ),
                     CALLS,
                     both_times(unit, on_device=on_device)[on_device],
                     median_columns(run.profile, unit)[on_device],
@@ -241,9 +246,7 @@ def kernel_notes(run: TimedRun) -> tuple[str, ...]:
     return (STAND_IN_NOTE,) if run.profile.on_device else (STAND_IN_NOTE, HOST_NOTE)
 
 
-def format_kernel(name: str) -> str:
-    """Return a kernel's name without its arguments, cut to the width of its column."""
-    templated = re.match(r"(.+?)(<.*>)(\(.*\))", name)
-    if templated:
-        name = templated[1] + templated[2]
-    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 3] + "..."
+def without_arguments(kernel: str) -> str:
+    """Return a kernel's name without its arguments."""
+    templated = re.match(r"(.+?)(<.*>)(\(.*\))", kernel)
+    return templated[1] + templated[2] if templated else kernel

@@ -96,9 +96,19 @@ def format_unit(unit: str) -> str:
     return f"Time unit: {unit}"
 
 
-def name_column(width: int, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
+def name_column(
+    width: int,
+    text: Callable[[TimeRow], str] | None = None,
+    whole: Callable[[TimeRow], str] | None = None,
+) -> Column[TimeRow]:
     """Return the column of names; without a width it is as wide as the longest."""
-    return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=width > 0, rank=0)
+    return Column(
+        *("Name", lambda row: row.name, text),
+        width=width or 4,
+        is_fixed=width > 0,
+        whole=whole,
+        rank=0,
+    )
 
 
 CALLS = Column[TimeRow](

@@ -143,7 +143,11 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
         columns=(
             THREAD,
             Column("Level", lambda row: row.level, in_text=False),
-            name_column(NAME_WIDTH, lambda row: truncate_name(row.name, row.level, NAME_WIDTH)),
+            name_column(
+                NAME_WIDTH,
+                lambda row: truncate_name(row.name, row.level, NAME_WIDTH),
+                lambda row: "  " * row.level + row.name,
+            ),
             CALLS,
             *both_times(unit, on_device=run.profile.on_device),
             FLOPS,

@@ -334,7 +334,8 @@ def name_column(rows: Sequence[KeyAverage]) -> KeyColumn:
 
     longest = max((len(row.name) for row in rows), default=0)
     width = min(longest + 4, NAME_WIDTH)
-    return plain_column("Name", lambda row: row.name, cell, width=width, rank=0, may_cut=True)
+    column = plain_column("Name", lambda row: row.name, cell, width=width, rank=0, may_cut=True)
+    return replace(column, whole=lambda row: row.name)
 
 
 def time_column(
