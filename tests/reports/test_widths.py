@@ -167,9 +167,8 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     report = STYLES[style].build(replace(PROFILE, operators=operators), options)
     (table, *_) = tables_of(report)
     place = next(n for n, it in enumerate(table.text_columns) if it.title == "Name")
-    assert any(
-        text.endswith((CUT, "…")) for text in map(table.text_columns[place].cell, table.rows)
-    )
+    cells = " ".join(map(table.text_columns[place].cell, table.rows))
+    assert CUT in cells or "…" in cells
     for width in WIDTHS:
         drawing = draw(table, table.text_columns, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
