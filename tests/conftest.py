@@ -60,6 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.pycache_prefix = folder
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = folder
+    # NumPy's own threads wait for each other in the same way.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        import_module("numpy")
     # Nothing that is collected becomes garbage.
     gc.disable()
     modules = [

@@ -189,7 +189,12 @@ class WorkerForks:
             words = [str(there.fileno()), loaded.engine, loaded.driver]
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", code, *words],
-                env={**engine_named(loaded.engine).environment, **os.environ},
+                env={
+                    **engine_named(loaded.engine).environment,
+                    **os.environ,
+                    # While NumPy is loaded: the workers have the environment that they are given.
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
