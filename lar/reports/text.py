@@ -412,8 +412,11 @@ def shorten_all(
         for text, seen in short.items():
             groups.setdefault(seen, []).append(text)
         alike = [group for group in groups.values() if len(group) > 1]
+        places = [common_length(group) for group in alike]
         changed = {
-            text: cut_around(text, common_length(group), width) for group in alike for text in group
+            text: cut_around(text, place, width)
+            for group, place in zip(alike, places, strict=True)
+            for text in group
         }
         if changed.items() <= short.items():
             break
