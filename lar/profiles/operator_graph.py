@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import CONSTANT
@@ -46,6 +48,8 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> OperatorGrap
         for each, fact in zip(operator.reads, operator.inputs, strict=False):
             if each not in makers and each not in operator.weights:
                 facts.setdefault(each, fact)
+    for key, dtype in find_missing_types(known.values(), facts).items():
+        facts[key] = msgspec.structs.replace(facts[key], dtype=dtype)
     fed = [key for key in facts if key not in makers]
     makers |= {key: (f"{INPUT} {key}", 0) for key in fed}
     tensors = tuple(
@@ -78,3 +82,17 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> OperatorGrap
     # Of an engine without a name it is not known what the graph lacks.
     index = DumpIndex(tensors=tensors, operators=(*inputs, *made), engine=engine or "unknown")
     return OperatorGraph(index, places, known, facts)
+
+
+def find_missing_types(
+    operators: Collection[ProfiledOperator], facts: Mapping[str, TensorFact]
+) -> dict[str, str]:
+    """Return the types of tensors that are not recorded, as those that callbacks take or give:
+    those of what is computed from them or they are computed from."""
+    found: dict[str, str] = {}
+    for operator in operators:
+        keys = [key for key in (*operator.reads, *operator.writes) if key in facts]
+        types = [facts[key].dtype for key in keys if facts[key].dtype]
+        if types:
+            found |= {key: types[0] for key in keys if not facts[key].dtype}
+    return found

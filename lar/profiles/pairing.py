@@ -31,7 +31,7 @@ from lar.comparison.graph import (
     sources_of,
 )
 from lar.comparison.matching import SAME_GENERIC_NAME, SAME_NAME, Matching, Pair, is_generic
-from lar.comparison.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds
+from lar.comparison.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
 from lar.comparison.signatures import Signature, Values, family_of, squeezed
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.layouts import block_of, fits_layout, plain_shape
@@ -43,8 +43,12 @@ from lar.records.profile import Profile, ProfiledOperator
 
 # What speaks for a pair, against 2 for operators that do the same.
 SAME_MODULE = 1.0
+SAME_WAY = 0.5
 # Engines count what is fused into a product, or not; two products that differ by more are two.
 MOST_WORK_APART = 1.34
+MOVED: Steps = ("move",)
+LONGEST_WAY = 8
+ADDING = frozenset({"add", "sum", "norm", "scale"})
 
 # What engines number anew in each session.
 NUMBER = re.compile(r"\[\d+\]|_token_\d+")
@@ -361,6 +365,17 @@ class StructuralMatching(Matching):
             {plain_name(each.module) for each in side.own.operators.values() if each.module}
             for side in self.sides
         ]
+        self.ways: dict[Node, Steps] = {}
+        self.without_bias = {
+            node
+            for side in self.sides
+            for node in side.graph.nodes_by_key.values()
+            if has_no_bias(node)
+        }
+        # They count as adding nothing.
+        self.kinds |= {
+            node: (*node.steps, "add") for node in self.without_bias if len(node.steps) == 1
+        }
         self.claims = self.find_claims()
         self.expected_nodes = frozenset(self.expected)
 
@@ -411,8 +426,9 @@ class StructuralMatching(Matching):
             if kind and not self.is_contradicted(node, other):
                 named = SAME_GENERIC_NAME if node.name == other.name else 0.0
                 named = SAME_NAME if other in self.claims[node] else named
+                ways = SAME_WAY if self.way_to(node) == self.way_to(other) else 0.0
                 places.append(self.places[other])
-                scores.append(kind + named + self.module_score(node, other))
+                scores.append(kind + named + ways + self.module_score(node, other))
         return np.array(places, int), np.array(scores)
 
     def is_contradicted(self, one: Node, other: Node) -> bool:
@@ -435,6 +451,18 @@ class StructuralMatching(Matching):
         known = modules[0] in self.modules[1] and modules[1] in self.modules[0]
         return known and not are_nested(*modules)
 
+    def way_to(self, node: Node) -> Steps:
+        """Return what has been done since the last convolution or product, as far as one tensor
+        leads to the next: what one engine has fused, the other does in several steps."""
+        if node not in self.ways:
+            steps, each = node.steps, node
+            while steps[0] not in HEAVY and len(each.parents) == 1 and len(steps) < LONGEST_WAY:
+                (each,) = each.parents
+                if each.steps != MOVED:
+                    steps = each.steps + steps
+            self.ways[node] = steps
+        return self.ways[node]
+
     def module_score(self, one: Node, other: Node) -> float:
         modules = [
             plain_name(self.facts[node].module) if node in self.facts else ""
@@ -452,14 +480,16 @@ class StructuralMatching(Matching):
             if not pair.apart_by_bias and pair.actual not in self.originals
         }
         self.add_composites(pairs)
+        there = {pair.actual: pair.expected for pair in pairs.values()}
         while True:
-            stops = {node for pair in pairs.values() for node in pair[:2]}
-            there = {pair.actual: pair.expected for pair in pairs.values()}
-            wrong = [node for node, pair in pairs.items() if not self.is_proven(pair, stops, there)]
-            if not wrong:
+            count = len(there)
+            stops = {node for pair in there.items() for node in pair}
+            # What is computed from a wrong twin may be right with the one before it.
+            for node in self.actual:
+                if node in there and not self.is_proven(pairs[node], stops, there):
+                    stops -= {node, there.pop(node)}
+            if len(there) == count:
                 return there
-            for node in wrong:
-                del pairs[node]
 
     def add_composites(self, pairs: dict[Node, Pair]) -> None:
         """Add tensors of one name of which one side computes with one operator what the other has
@@ -492,7 +522,11 @@ class StructuralMatching(Matching):
         if self.are_ambiguous(one, other, stops, there):
             return False
         steps = [
-            Counter(step for it in region_of(node, stops) for step in it.steps)
+            Counter(
+                step
+                for it in region_of(node, stops)
+                for step in (*it.steps, *(["add"] if it in self.without_bias else []))
+            )
             for node in (one, other)
         ]
         # A bias may be added before something else or behind it, unless it was folded.
@@ -524,6 +558,15 @@ class StructuralMatching(Matching):
             for it in side.nodes
             if it is not node and it.steps == node.steps and sources_of(it, stops) == sources
         ]
+
+
+def has_no_bias(node: Node) -> bool:
+    """Return whether a convolution or product adds nothing, then or in what follows: engines fold
+    the bias of one into that of the next."""
+    if node.steps[0] not in HEAVY or not ADDING.isdisjoint(node.steps):
+        return False
+    following = {step for child in node.children for step in child.steps[:1]}
+    return len(node.steps) > 1 or ADDING.isdisjoint(following)
 
 
 def plain_name(name: str) -> str:

@@ -354,3 +354,89 @@ def test_one_model_file_fed_with_larger_images_is_joined_by_names() -> None:
     other = ModelFacts("n.onnx", "11", "onnx")
     found = titles_of(one, network_of(3, 3, shape=(1, 16, 32, 32), batch=1, model=other))
     assert {found[name] for name in ("conv0", "relu0", "conv1", "relu1", "scores")} == {"-"}
+
+
+def encoder_of(engine: str, layers: int) -> Profile:
+    """Equal blocks, whose operators have names that say nothing: two products with biases, Gelu
+    between them, a shortcut and a norm."""
+    narrow, wide = (8, 16), (8, 64)
+    shapes: dict[str, Shape] = {"data": narrow}
+    operators: list[ProfiledOperator] = []
+    add: dict[str, Any] = {"parameters": {"mode": "ADD"}}
+
+    def put(type: str, reads: Sequence[str], shape: Shape, **fields: Any) -> str:
+        name = f"var_{len(operators)}"
+        taken = tuple(TensorFact(shapes[key], "float32") for key in reads)
+        operators.append(operator_of(type, reads, name, shape, **{"inputs": taken, **fields}))
+        shapes[name] = shape
+        return name
+
+    def put_product(x: str, shape: Shape) -> str:
+        flops = 2 * 8 * 16 * 64
+        if engine == "onnxruntime":
+            return put("Gemm", [x], shape, weights=["w", "b"], flops=flops)
+        x = put("MatrixMul", [x], shape, weights=["w"], flops=flops)
+        return put("Elemwise", [x], shape, weights=["b"], **add)
+
+    def put_gelu(x: str) -> str:
+        if engine != "onnxruntime":
+            return put("Elemwise", [x], wide, parameters={"mode": "GELU"})
+        y = put("Div", [x], wide, weights=["root"])
+        y = put("Add", [put("Erf", [y], wide)], wide, weights=["one"])
+        return put("Mul", [put("Mul", [x, y], wide)], wide, weights=["half"])
+
+    given = "data"
+    if engine == "megengine":
+        given = put("InputCallback", (), narrow, outputs=(TensorFact(narrow),))
+    for _ in range(layers):
+        x = put_product(put_gelu(put_product(given, wide)), narrow)
+        x = (
+            put("Add", [x, given], narrow)
+            if engine == "onnxruntime"
+            else put("Elemwise", [x, given], narrow, **add)
+        )
+        norm = "LayerNormalization" if engine == "onnxruntime" else "LayerNorm"
+        given = put(norm, [x], narrow, weights=["scale", "shift"])
+    return profile_of(*operators, engine=engine)
+
+
+def test_equal_blocks_without_names_are_joined_in_the_order_of_the_graph() -> None:
+    sides = encoder_of("megengine", 4), encoder_of("onnxruntime", 4)
+    kinds = operator_kinds_of_both(*sides)
+    pairs = [each for each in pair_operators(*sides, kinds) if each.is_joined]
+    layers = [
+        {
+            (place - (side == 0)) // ((len(run.operators) - (side == 0)) // 4)
+            for place in (pair.baseline, pair.experiment)[side]
+        }
+        for pair in pairs
+        for side, run in enumerate(sides)
+    ]
+    assert all(len(each) == 1 for each in layers)
+    assert layers[::2] == layers[1::2]
+    joined = [
+        {it for pair in pairs for it in (pair.baseline, pair.experiment)[side]} for side in (0, 1)
+    ]
+    assert [len(side) for side in joined] == [
+        len(sides[0].operators) - 1,
+        len(sides[1].operators),
+    ]
+
+
+def test_a_bias_that_was_folded_into_the_next_convolution_hides_nothing() -> None:
+    def chain(*, folded: bool) -> Profile:
+        operators, given = [], "data"
+        for number in range(6):
+            name = f"var_{number}" if folded else f"conv{number}"
+            weights = ["w"] if folded and number % 2 == 0 else ["w", "b"]
+            operators.append(operator_of("Conv", [given], name, IMAGE, weights=weights, flops=900))
+            given = name
+            if number % 2:
+                given = f"{name}_end"
+                operators.append(operator_of("Relu", [name], given, IMAGE))
+        return profile_of(*operators, engine="onnxruntime")
+
+    pairs = pair_operators(chain(folded=False), chain(folded=True))
+    assert [(each.baseline, each.experiment) for each in pairs] == [
+        ((place,), (place,)) for place in range(9)
+    ]
