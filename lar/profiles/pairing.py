@@ -529,9 +529,15 @@ class StructuralMatching(Matching):
             )
             for node in (one, other)
         ]
+        if any(steps[0][kind] != steps[1][kind] for kind in HEAVY):
+            return False
         # A bias may be added before something else or behind it, unless it was folded.
-        counted = HEAVY if any(each["norm"] or each["scale"] for each in steps) else (*HEAVY, "add")
-        return all(steps[0][kind] == steps[1][kind] for kind in counted)
+        if any(each["norm"] or each["scale"] for each in steps):
+            return True
+        short, long = sorted(zip(steps, (one, other), strict=True), key=lambda each: each[0]["add"])
+        missing = long[0]["add"] - short[0]["add"]
+        # Behind a sum of two, one addition does for the biases of both.
+        return not missing or ("add" in short[1].steps and missing <= short[0]["sum"])
 
     def are_ambiguous(
         self, one: Node, other: Node, stops: Collection[Node], there: Mapping[Node, Node]

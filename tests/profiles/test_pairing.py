@@ -440,3 +440,29 @@ def test_a_bias_that_was_folded_into_the_next_convolution_hides_nothing() -> Non
     assert [(each.baseline, each.experiment) for each in pairs] == [
         ((place,), (place,)) for place in range(9)
     ]
+
+
+def test_biases_of_two_branches_may_be_added_as_one_behind_their_sum() -> None:
+    add: dict[str, Any] = {"parameters": {"mode": "ADD"}}
+    fused = {"parameters": {"mode": "FUSE_ADD_RELU"}}
+    one, two = [], []
+    given = "data", "data"
+    for n in range(3):
+        x, y = given
+        one += [
+            operator_of("ConvolutionForward", [x], f"(a)[{n}]", IMAGE, weights=["w"], flops=900),
+            operator_of("ConvolutionForward", [x], f"(b)[{n}]", IMAGE, weights=["w"], flops=500),
+            operator_of("Elemwise", [f"(a)[{n}]", f"(b)[{n}]"], f"(s)[{n}]", IMAGE, **add),
+            operator_of("Elemwise", [f"(s)[{n}]"], f"(r)[{n}]", IMAGE, weights=["c"], **fused),
+        ]
+        two += [
+            operator_of("Conv", [y], f"a{n}", IMAGE, weights=["w", "b"], flops=900),
+            operator_of("Conv", [y], f"b{n}", IMAGE, weights=["w", "b"], flops=500),
+            operator_of("Add", [f"a{n}", f"b{n}"], f"s{n}", IMAGE),
+            operator_of("Relu", [f"s{n}"], f"r{n}", IMAGE),
+        ]
+        given = f"(r)[{n}]", f"r{n}"
+    found = titles_of(profile_of(*one), profile_of(*two, engine="onnxruntime"))
+    assert found == {
+        f"(a)[{n}] + (b)[{n}] + (s)[{n}] + (r)[{n}]": f"a{n} + b{n} + s{n} + r{n}" for n in range(3)
+    }
