@@ -241,8 +241,11 @@ def judge_runs(runs: Sequence[tuple[Times, Times]], alpha: float) -> Difference:
         (0.0,) * len(runs), tuple(([0.0] * len(one), [0.0] * len(two)) for one, two in runs)
     )
     found = noise.difference_of(runs, alpha)
-    if not found.exceeds_noise:
+    if not found.exceeds_noise or found.error is None:
         return found
+    # Of fast iterations and slow ones the median may lie near the other run's all the same.
+    if abs(found.delta) <= found.error:
+        return Difference(found.baseline, found.experiment, found.error, False)
     # Iterations resemble their neighbours: what seems to differ is looked at again.
     fewest = min(effective_count(times) for pair in runs for times in pair)
     return found if fewest >= FEWEST_ITERATIONS else Difference(found.baseline, found.experiment)

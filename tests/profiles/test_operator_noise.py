@@ -99,6 +99,18 @@ def test_iterations_of_one_process_say_little_of_another() -> None:
     assert judge_runs([(steady, twice)], 0.05).exceeds_noise is True
 
 
+def test_medians_within_what_chance_may_give_are_not_called_different() -> None:
+    """Half of the iterations of one run waited for a CPU, and few of the other's."""
+    waiting = [1.12, 8.21, 1.61, 1.71, 9.24, 1.81, 10.32, 1.81, 10.5, 1.82]
+    waiting += [10.58, 1.94, 10.97, 1.95, 13.59, 1.96, 2.43, 13.9, 3.38, 22.11]
+    calm = [1.74, 1.79, 3.36, 1.8, 1.88, 1.92, 9.34, 1.93, 1.95, 1.96]
+    calm += [1.97, 3.54, 2.02, 2.03, 2.04, 10.43, 2.05, 2.09, 2.11, 2.12]
+    found = judge_runs([([it * 1e6 for it in waiting], [it * 1e6 for it in calm])], 0.05)
+    assert found.error is not None
+    assert abs(found.delta) < found.error
+    assert found.exceeds_noise is False
+
+
 @pytest.mark.parametrize("times", [[5000.0] * 4, [0.0] * 50])
 def test_what_is_too_short_or_too_few_is_not_judged(times: list[float]) -> None:
     noise = RunNoise((0.0,), (([0.0] * len(times), [0.0] * len(times)),))

@@ -136,9 +136,9 @@ def body_of(
     judged = [each.exceeds_noise for each in known if each and each.exceeds_noise is not None]
     if judged:
         after.append(
-            f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} are more "
-            "than operators differ by between runs: +- is how far that goes, for all rows "
-            f"together with {CONFIDENCE:.0%} confidence"
+            f"{sum(judged)} of {len(judged)} differences of the {TITLES[main].lower()} "
+            f"{'is' if sum(judged) == 1 else 'are'} more than operators differ by between runs: "
+            f"+- is how far that goes, for all rows together with {CONFIDENCE:.0%} confidence"
         )
     elif not unlike:
         after.append(
