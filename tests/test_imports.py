@@ -23,70 +23,82 @@ LIBRARIES = (
 )
 
 
-def modules_after(*arguments: str) -> set[str]:
-    """The modules that a command line has imported when it is done."""
-    code = (
-        "import sys, json, io, contextlib\n"
-        "from lar.cli.main import main\n"
-        "with contextlib.redirect_stdout(io.StringIO()), "
-        "contextlib.redirect_stderr(io.StringIO()):\n"
-        "    try: main(sys.argv[1:])\n"
-        "    except SystemExit: pass\n"
-        "print(json.dumps(sorted(sys.modules)))\n"
-    )
+MAIN = """
+import sys, json, io, contextlib
+from lar.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try: main(arguments)
+        except SystemExit: pass
+    print(json.dumps(sorted(sys.modules)))
+"""
+# Help, and usage errors.
+NEEDLESS = [
+    [],
+    ["--help"],
+    ["--version"],
+    ["run", "--help"],
+    ["info", "--help"],
+    ["compare", "--help"],
+    ["report", "--help"],
+    ["compare", "one", "--rtol", "x"],
+    ["models/digits_cnn.onnx", "--itre", "3"],
+    ["models/digits_cnn.onnx", "--iter", "x"],
+    ["models/digits_cnn.onnx", "--cuda", "--cpu"],
+    ["models/no_such_model.onnx"],
+    ["run"],
+    ["info", "models/digits_cnn.onnx", "--foo"],
+    ["info", "models/no_such_model.onnx"],
+    ["info", "models/digits_cnn.onnx", "--json", "no/such/folder"],
+    ["engines", "--foo"],
+    ["pack", "models/digits_cnn.onnx", "--foo"],
+    ["cache", "show", "--foo"],
+    ["cache", "show", "tests/data/digits_cnn.cache"],
+    ["cache", "pick", "--help"],
+    ["report", "no/such/profile.json"],
+    ["models/digits_cnn.onnx", "--json", "no/such/folder"],
+    ["models/digits_cnn.onnx", "--csv", "models"],
+    ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],
+    ["models/digits_cnn.onnx", "--json", "x", "--csv", "x"],
+    ["models/digits_cnn.onnx", "--enable-nchw88", "--graph-optimization-level", "basic"],
+    ["models/digits_cnn.onnx", "--multithread", "2", "--multi-thread-core-ids", "0"],
+    ["models/digits_cnn.mge", "--fast-run-shared-batch-size", "3"],
+    ["models/digits_cnn.mge", "--enable-nchw44", "--fake-first", "--record-comp-seq"],
+    ["models/digits_cnn.mge", "--pack-cache", "gone", "--packed-model-dump", "x"],
+]
+
+
+def modules_after_each(*commands: list[str]) -> list[set[str]]:
+    """The modules that one process has imported after each of some command lines."""
     output = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", MAIN, json.dumps(commands)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     ).stdout
-    return set(json.loads(output))
+    return [set(json.loads(line)) for line in output.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["--help"],
-        ["--version"],
-        ["run", "--help"],
-        ["info", "--help"],
-        ["compare", "--help"],
-        ["report", "--help"],
-        ["compare", "one", "--rtol", "x"],
-        ["models/digits_cnn.onnx", "--itre", "3"],
-        ["models/digits_cnn.onnx", "--iter", "x"],
-        ["models/digits_cnn.onnx", "--cuda", "--cpu"],
-        ["models/no_such_model.onnx"],
-        ["run"],
-        ["info", "models/digits_cnn.onnx", "--foo"],
-        ["info", "models/no_such_model.onnx"],
-        ["info", "models/digits_cnn.onnx", "--json", "no/such/folder"],
-        ["engines", "--foo"],
-        ["pack", "models/digits_cnn.onnx", "--foo"],
-        ["cache", "show", "--foo"],
-        ["cache", "show", "tests/data/digits_cnn.cache"],
-        ["cache", "pick", "--help"],
-        ["report", "no/such/profile.json"],
-        ["models/digits_cnn.onnx", "--json", "no/such/folder"],
-        ["models/digits_cnn.onnx", "--csv", "models"],
-        ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],
-        ["models/digits_cnn.onnx", "--json", "x", "--csv", "x"],
-        ["models/digits_cnn.onnx", "--enable-nchw88", "--graph-optimization-level", "basic"],
-        ["models/digits_cnn.onnx", "--multithread", "2", "--multi-thread-core-ids", "0"],
-        ["models/digits_cnn.mge", "--fast-run-shared-batch-size", "3"],
-        ["models/digits_cnn.mge", "--enable-nchw44", "--fake-first", "--record-comp-seq"],
-        ["models/digits_cnn.mge", "--pack-cache", "gone", "--packed-model-dump", "x"],
-    ],
-    ids=" ".join,
-)
-def test_help_and_usage_errors_import_no_library(arguments: list[str]) -> None:
-    modules = modules_after(*arguments)
-    assert "lar.cli.main" in modules
+def modules_after(*arguments: str) -> set[str]:
+    """The modules that a command line has imported when it is done."""
+    (modules,) = modules_after_each([*arguments])
+    return modules
+
+
+@pytest.fixture(scope="module")
+def needless() -> list[set[str]]:
+    """What all of `NEEDLESS` import, one after the other: what one has imported is there after
+    those that follow it too."""
+    return modules_after_each(*NEEDLESS)
+
+
+@pytest.mark.parametrize("number", range(len(NEEDLESS)), ids=[" ".join(each) for each in NEEDLESS])
+def test_help_and_usage_errors_import_no_library(needless: list[set[str]], number: int) -> None:
+    assert "lar.cli.main" in needless[number]
     # Of lar itself, what runs models is the slowest to import.
-    assert not modules & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
+    assert not needless[number] & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
 
 
 def test_ctrl_c_is_heeded_before_slow_imports() -> None:

@@ -155,7 +155,8 @@ def kill_when_there(arguments: list[str], file: Path) -> None:
 def test_what_is_done_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:
     count, out = 200, tmp_path / "out"
     (tmp_path / "set.txt").write_text(f"{REPOSITORY / 'inputs' / 'cat.npy'}\n" * count)
-    arguments = [MOBILENET, "--input", str(tmp_path / "set.txt"), "--bin-out-dump", str(out)]
+    arguments = [MOBILENET, "--multithread", "1", "--input", str(tmp_path / "set.txt")]
+    arguments += ["--bin-out-dump", str(out)]
     kill_when_there(arguments, out / "run2-var0")
     dump = lar.open_dump(out)
     assert not dump.index.complete
@@ -192,7 +193,8 @@ def test_the_accuracy_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> Non
     count, out = 200, tmp_path / "out"
     (tmp_path / "set.txt").write_text(f"{REPOSITORY / 'inputs' / 'cat.npy'}\n" * count)
     (tmp_path / "labels.txt").write_text("5\n" * count)
-    arguments = [MOBILENET, "--input", str(tmp_path / "set.txt"), "--bin-out-dump", str(out)]
+    arguments = [MOBILENET, "--multithread", "1", "--input", str(tmp_path / "set.txt")]
+    arguments += ["--bin-out-dump", str(out)]
     arguments += ["--labels", str(tmp_path / "labels.txt")]
     kill_when_there(arguments, out / "run2-var0")
     done = run_lar(*arguments, "--resume")
