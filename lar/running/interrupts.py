@@ -15,7 +15,8 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Interrupts that follow one by less count as the same one.
 IMPATIENCE_SECONDS = 2.0
 # Python drops an exception that is raised while it frees an object, and libraries in C drop one
-# that comes while they import others, or take it for a missing library: it is raised after that.
+# that comes while they import others, or take it for a missing library, and msgspec one that comes
+# while it looks a type up: it is raised after that.
 AGAIN_SECONDS = 0.01
 
 
@@ -35,7 +36,7 @@ def heed_interrupts() -> None:
             last = now if is_first else last
             if not is_first:
                 return
-        if is_importing(frame) and now - last < IMPATIENCE_SECONDS:
+        if would_be_dropped(frame) and now - last < IMPATIENCE_SECONDS:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
             raise KeyboardInterrupt
@@ -53,10 +54,12 @@ def heed_interrupts() -> None:
     sys.unraisablehook = raise_again
 
 
-def is_importing(frame: FrameType | None) -> bool:
-    """Return whether a module is being imported where a process stands."""
+def would_be_dropped(frame: FrameType | None) -> bool:
+    """Return whether an exception may be dropped where a process stands: a module is imported
+    there, or a type of `typing` is compared with others."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        is_import = frame.f_code.co_filename.startswith("<frozen importlib")
+        if is_import or frame.f_globals.get("__name__") == "typing":
             return True
         frame = frame.f_back
     return False

@@ -147,7 +147,15 @@ def test_an_interrupt_is_heeded_before_the_slow_imports() -> None:
     assert loaded == {"lar", "lar.__main__"}
 
 
-@pytest.mark.parametrize("where", ["import", "free"])
+DROPPING = {
+    "import": "import dropping",
+    "free": "Freed()",
+    # In C, while it looks up what it knows of the type.
+    "types": "armed = True; msgspec.json.decode(b'{}', type=known); armed = False",
+}
+
+
+@pytest.mark.parametrize("where", DROPPING)
 def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path, where: str) -> None:
     (tmp_path / "dropping.py").write_text(
         "import os, signal\n"
@@ -156,12 +164,21 @@ def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path, where: st
     )
     code = (
         "import os, signal, time\n"
+        "from typing import Dict, List\n"
+        "import msgspec\n"
         "from lar.running.interrupts import heed_interrupts\n"
+        "armed = False\n"
+        "class Compared(type):\n"
+        "    def __hash__(cls):\n"
+        "        if armed: os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return 1\n"
+        "class Value(metaclass=Compared): pass\n"
+        "known = Dict[str, List[Value]]\n"
         "class Freed:\n"
         "    def __del__(self): os.kill(os.getpid(), signal.SIGINT)\n"
         "heed_interrupts()\n"
         "try:\n"
-        f"    {'Freed()' if where == 'free' else 'import dropping'}\n"
+        f"    {DROPPING[where]}\n"
         "    time.sleep(20)\n"
         "except KeyboardInterrupt: print('interrupted')\n"
     )

@@ -88,8 +88,8 @@ def test_worker_that_hangs(
 def test_the_time_limit_is_for_the_information_about_the_model_too(
     run_lar: RunLar, write_script: WriteScript
 ) -> None:
-    done = run_lar(write_script(), "--model-info", "--timeout", "0.01")
-    check_error(done, 124, "timed out after 0.01 s")
+    done = run_lar(write_script(), "--model-info", "--timeout", "0.0001")
+    check_error(done, 124, "timed out after 0.0001 s")
     assert done.stdout == ""
 
 
