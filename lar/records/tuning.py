@@ -238,7 +238,8 @@ class NotTried:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult(Encodable):
-    """Everything that a search found; the ranking has the winner first."""
+    """Everything that a search found; the ranking has the winner first, and `wall_seconds` are
+    those of all sittings."""
 
     request: TuneRequest
     ending: Ending

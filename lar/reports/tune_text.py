@@ -36,6 +36,10 @@ ENDS: Mapping[Ending, str] = {
     "interrupted": "interrupted",
     "failed": "the plain run cannot be measured",
 }
+TOO_LITTLE_LEFT = (
+    "what is left of the budget of {budget:g} s is too short for another trial and its proof; "
+    "--budget S gives more"
+)
 # The figure of each objective in the table, and its unit.
 FIGURES: Mapping[Objective, str] = {
     "latency": "median ms",
@@ -302,12 +306,13 @@ def range_of(contribution: Contribution) -> str:
 
 
 def describe_effect(contribution: Contribution) -> str:
-    """Return what a choice does in words, as far as several pairs say the same."""
+    """Return what a choice does in words, as far as several pairs say the same. Where they do not,
+    noise may be why as well as what it is combined with."""
     if contribution.pairs < 2:
         return "one pair alone"
     if contribution.high < 1:
         return "helps"
-    return "harms" if contribution.low > 1 else "helps or harms, by what it is combined with"
+    return "harms" if contribution.low > 1 else "helps in some pairs, harms in others"
 
 
 def notes_of(result: TuneResult) -> Iterator[str]:
@@ -322,11 +327,17 @@ def notes_of(result: TuneResult) -> Iterator[str]:
         if each.allow:
             yield describe_not_tried(each, result)
     request = result.request
-    end = ENDS[result.ending].format(margin=f"{request.margin:.1%}", budget=request.budget_seconds)
-    yield f"ended: {end}"
+    end = TOO_LITTLE_LEFT if has_time_left(result) else ENDS[result.ending]
+    text = end.format(margin=f"{request.margin:.1%}", budget=request.budget_seconds)
+    yield f"ended: {text}"
     warnings = (text for trial in result.trials for row in trial.rows for text in row.warnings)
     for text in dict.fromkeys(warnings):
         yield printable(f"warning: {text}")
+
+
+def has_time_left(result: TuneResult) -> bool:
+    """Return whether a search for want of time left more than a tenth of its budget."""
+    return result.ending == "budget" and result.wall_seconds < 0.9 * result.request.budget_seconds
 
 
 def describe_not_tried(each: NotTried, result: TuneResult) -> str:

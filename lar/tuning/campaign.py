@@ -172,7 +172,8 @@ class Campaign:
 
     def run(self) -> TuneResult:
         """Search until the end, and return what was found; an interrupt ends it too."""
-        began = time.monotonic()
+        # Of all sittings: the budget is theirs together.
+        began = self.session.spent_seconds - time.monotonic()
         try:
             ending = self.search()
         except KeyboardInterrupt:
@@ -191,7 +192,7 @@ class Campaign:
             # What this machine cannot do says nothing of another one.
             not_tried=() if self.player.make_on else tuple(find_not_tried(self.request)),
             machine=self.session.facts.machine,
-            wall_seconds=time.monotonic() - began,
+            wall_seconds=began + time.monotonic(),
             failure=self.failure,
         )
 

@@ -11,6 +11,7 @@ the engine itself has in that dimension.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,8 @@ def read_space_file(path: str) -> Listed:
     Raises:
         UsageError: it cannot be read, or is no such file.
     """
+    if not os.path.exists(path):
+        raise UsageError("no such file", "give quick, full or a file", flag=FLAG, subject=path)
     data = read_input(path, FLAG, what="file of a space", limit=MOST_BYTES)
     try:
         content = json.loads(data, object_pairs_hook=unique_names)

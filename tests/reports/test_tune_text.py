@@ -18,7 +18,7 @@ from lar.cli.parser import parser_of
 from lar.options.command_line import format_command
 from lar.records.bench import OutputDifference
 from lar.records.run import Failure
-from lar.records.tuning import Candidate, Objective, OptionValue, TuneResult
+from lar.records.tuning import Candidate, Contribution, Objective, OptionValue, TuneResult
 from lar.reports.text import Screen
 from lar.reports.tune_text import command_of, format_csv, format_markdown, format_tune, verdict_of
 from lar.running.plan import parse_values
@@ -108,6 +108,20 @@ def test_each_objective_has_its_words(objective: Objective, said: str) -> None:
     result = made_tune()
     result = replace(result, request=replace(result.request, objective=objective))
     assert verdict_of(result).startswith(said)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(60.0, "too short for another"), (115.0, "spent")])
+def test_a_budget_that_is_not_used_up_is_not_called_spent(seconds: float, said: str) -> None:
+    result = replace(made_tune(), ending="budget", wall_seconds=seconds)
+    (line,) = (it for it in format_tune(result) if it.startswith("ended:"))
+    assert said in line
+    assert line.endswith("--budget S gives more")
+
+
+def test_pairs_that_disagree_prove_no_combination_guilty() -> None:
+    mixed = Contribution(model=0, choice="x", ratio=1.0, low=0.998, high=1.02, pairs=2)
+    lines = format_tune(replace(made_tune(), contributions=(mixed,)))
+    assert any(line.endswith("helps in some pairs, harms in others") for line in lines)
 
 
 def test_of_two_engines_each_is_named() -> None:

@@ -83,6 +83,8 @@ def test_an_interrupted_search_goes_on_where_it_stood(
     monkeypatch.undo()
     found = lar.tune(model, budget_seconds=60, session=session)
     assert [each.name for each in found.ranking] == [each.name for each in whole.ranking]
+    # The budget is that of all sittings, and so is the time.
+    assert found.wall_seconds >= found.trials[-1].began + found.trials[-1].seconds
     # What was interrupted is measured again, and nothing else.
     numbers = [order.number for order in played[::2]]
     assert numbers == [*range(len(numbers))]
