@@ -14,6 +14,7 @@ from lar.dumps.graph import CONSTANT
 from lar.records.profile import ProfiledOperator, TensorFact
 
 COPY = re.compile(r"#\d+$")  # behind a name that several tensors of a graph have
+USUAL_TYPE = "float32"
 INPUT = "Input"  # the type of what stands for a tensor that is fed
 
 
@@ -88,11 +89,14 @@ def find_missing_types(
     operators: Collection[ProfiledOperator], facts: Mapping[str, TensorFact]
 ) -> dict[str, str]:
     """Return the types of tensors that are not recorded, as those that callbacks take or give:
-    those of what is computed from them or they are computed from."""
+    those of what is computed from them or they are computed from, else the usual one."""
     found: dict[str, str] = {}
     for operator in operators:
         keys = [key for key in (*operator.reads, *operator.writes) if key in facts]
         types = [facts[key].dtype for key in keys if facts[key].dtype]
+        missing = [key for key in keys if not facts[key].dtype]
         if types:
-            found |= {key: types[0] for key in keys if not facts[key].dtype}
+            found |= dict.fromkeys(missing, types[0])
+        for key in missing:
+            found.setdefault(key, USUAL_TYPE)
     return found

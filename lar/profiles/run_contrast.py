@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lar.options.command_line import text_of
@@ -23,6 +23,7 @@ CHANGING = frozenset({"load"})
 # What may differ between runs of one command: how much of it there is.
 AMOUNTS = frozenset({"iterations", "warm-up iterations", "lar"})
 NOTHING = "-"
+MOST_WORDS = 12
 
 # These are known of each run, or change nothing of it.
 LEFT_OUT = frozenset(
@@ -47,10 +48,26 @@ def contrasts_of(baseline: Profile, experiment: Profile) -> list[Contrast]:
     first, second = (dict(facts) for facts in sides)
     names = dict.fromkeys(name for facts in sides for name, _ in facts)
     return [
-        Contrast(name, first.get(name, NOTHING), second.get(name, NOTHING))
+        Contrast(name, *shorten(first.get(name, NOTHING), second.get(name, NOTHING)))
         for name in names
         if first.get(name, NOTHING) != second.get(name, NOTHING)
     ]
+
+
+def shorten(one: str, other: str) -> tuple[str, str]:
+    """Return two texts, of long lists of words, as of instruction sets, those that the other has
+    not."""
+    words = one.split(), other.split()
+    if min(map(len, words)) <= MOST_WORDS:
+        return one, other
+    own = [word for word in words[0] if word not in {*words[1]}]
+    theirs = [word for word in words[1] if word not in {*words[0]}]
+    return shorten_words(own), shorten_words(theirs)
+
+
+def shorten_words(words: Sequence[str]) -> str:
+    left = len(words) - MOST_WORDS
+    return " ".join([*words[:MOST_WORDS], *([f"and {left} more"] if left > 0 else [])]) or NOTHING
 
 
 def are_of_one_command(baseline: Profile, experiment: Profile) -> bool:

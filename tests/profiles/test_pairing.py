@@ -217,6 +217,17 @@ def test_what_one_of_two_did_not_record_is_no_difference() -> None:
     assert [it.what for it in found] == ["machine: architecture", "$A"]
 
 
+def test_of_long_lists_of_instruction_sets_those_that_differ_are_shown() -> None:
+    common = [f"set{number}" for number in range(40)]
+    sides = [
+        Profile(facts=ProfileFacts(machine=Machine(instruction_sets=" ".join([*common, *own]))))
+        for own in (["avx512f", "avx512bw"], [f"sve{number}" for number in range(14)])
+    ]
+    (found,) = contrasts_of(*sides)
+    shown = " ".join(f"sve{number}" for number in range(12))
+    assert found[1:] == ("avx512f avx512bw", f"{shown} and 2 more")
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_profiles_without_operators(count: int) -> None:
     one = profile_of(*[operator_of("Relu", ["x"], "y", (4,))] * count)
