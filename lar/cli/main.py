@@ -220,10 +220,11 @@ def replace_streams() -> None:
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
     replace_streams()
-    heed_interrupts()
     try:
+        heed_interrupts()
         code = main()
-    except KeyboardInterrupt:  # while it printed an error
+    except KeyboardInterrupt:  # before the command began, or while it printed an error
+        print_error("interrupted", "")
         code = EXIT_CODES["interrupted"]
     # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
     # as parsing the command line did.

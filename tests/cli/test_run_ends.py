@@ -191,6 +191,21 @@ def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path, where: st
     assert done.stdout == "interrupted\n", done.stderr
 
 
+def test_an_interrupt_before_the_command_begins_is_one_line() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from lar.cli import main\n"
+        "heed = main.heed_interrupts\n"
+        "def be_interrupted(): heed(); os.kill(os.getpid(), signal.SIGINT)\n"
+        "main.heed_interrupts = be_interrupted\n"
+        "sys.argv = ['lar', '--version']\n"
+        "main.run_from_shell()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "lar: error: interrupted\n"
+
+
 @pytest.mark.parametrize("limit", ["ulimit -t 1", "ulimit -St 1"])
 def test_a_limit_of_cpu_time_is_named(write_script: WriteScript, limit: str) -> None:
     script = write_script(faults=[{"at": "start", "do": "spin", "index": 1}])
