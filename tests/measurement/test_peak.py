@@ -136,15 +136,26 @@ def test_the_largest_cache_counts(
 
 
 @pytest.mark.parametrize(
-    ("cache", "copied"), [(0, 1 << 26), (48 << 20, 96 << 20), (1 << 40, 1 << 28)]
+    ("cache", "copied"), [(0, 1 << 25), (48 << 20, 72 << 20), (1 << 40, 1 << 28)]
 )
-def test_a_copy_is_well_beyond_the_cache(
+def test_a_copy_and_its_source_are_well_beyond_the_cache(
     cache: int, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peak, "cache_bytes", lambda: cache)
-    monkeypatch.setattr("numpy.ones", lambda size, kind: range(size))
-    monkeypatch.setattr("numpy.array_split", lambda array, parts: [array] * parts)
-    assert peak.choose_copy(2).amount == 2 * copied
+    assert peak.choose_copy_bytes() == copied
+
+
+def test_all_threads_copy_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[tuple[int, int]] = []
+    monkeypatch.setattr(peak, "choose_copy_bytes", lambda: 1000)
+    monkeypatch.setattr(
+        "ctypes.memmove", lambda target, source, size: moved.append((target - source, size))
+    )
+    task = peak.choose_copy(3)
+    assert moved == []
+    task.run()
+    assert task.amount == 2 * 999
+    assert moved == [(1000, 333)] * 3
 
 
 @pytest.mark.parametrize(
