@@ -63,7 +63,7 @@ from lar.records.profile import (
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
-EVENTS_AT_ONCE = 1000
+EVENTS_AT_ONCE = 250
 # Where the events begin, and where one ends and the next begins: a quotation mark within a text
 # has a backslash before it, so that neither is part of one.
 EVENTS_BEGIN = b'"traceEvents":['

@@ -1,39 +1,44 @@
-"""Executions and spans as columns of integers: thousands of iterations have very many of them.
+"""Records of a profile as columns of integers: thousands of iterations have very many of them.
 
-An execution takes 57 bytes here, a span 24, and either some 250 as a record: a record is made when
-one is asked for.
+An execution takes some 35 bytes here, a span 24, and either some 250 as a record: a record is made
+when one is asked for.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import le
 from threading import Lock
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from lar.records.profile import Execution, Span
+from lar.records.profile import CounterSample, Execution, Span, Step
 
-# The fields of an execution in their order, and the type of each column: times are 64 bits.
+R = TypeVar("R")
+
+# The types of integers, the shorter ones first: a column has the next one when a value needs it.
+WIDTHS = "bhiq"
+
+# The columns of executions and the type that each begins with. A duration and the offsets of a
+# dispatch are counted from the start: 32 bits are enough for 2 seconds.
 COLUMN_TYPES = {
-    "operator": "i",
-    "step": "i",
-    "thread": "i",
+    "operator": "h",
+    "step": "h",
+    "thread": "b",
     "start_ns": "q",
-    "end_ns": "q",
-    "wait_ns": "q",
-    "dispatch_start_ns": "q",
-    "dispatch_end_ns": "q",
-    "dispatch_thread": "i",
+    "duration_ns": "i",
+    "wait_ns": "i",
+    "dispatch_start_offset_ns": "i",
+    "dispatch_end_offset_ns": "i",
+    "dispatch_thread": "b",
     "warmup": "b",
 }
-assert tuple(COLUMN_TYPES) == Execution.__struct_fields__
 
-# What stands for None: no clock shows it, and no thread or step has the number.
-NO_TIME = -(1 << 63)
+# What stands for None in a span: no step has the number.
 NO_NUMBER = -(1 << 31)
 
 
@@ -42,12 +47,14 @@ class ExecutionColumns(Sequence[Execution]):
 
     def __init__(self, executions: Iterable[Execution] = ()) -> None:
         self._columns = [array(kind) for kind in COLUMN_TYPES.values()]
+        # What each column's values are nearer to 0 than; its negative stands for None.
+        self._limits = [limit_of(column) for column in self._columns]
         self.extend(executions)
 
     def append(self, each: Execution) -> None:
         """Add an execution."""
-        for column, value in zip(self._columns, values_of(each), strict=True):
-            column.append(value)
+        for number, value in enumerate(self._values_of(each)):
+            self._columns[number].append(value)
 
     def extend(self, executions: Iterable[Execution]) -> None:
         """Add executions."""
@@ -59,8 +66,8 @@ class ExecutionColumns(Sequence[Execution]):
         stands no earlier."""
         count = 0
         for count, each in enumerate(executions, start=1):
-            for column, value in zip(self._columns, values_of(each), strict=True):
-                column[count - 1] = value
+            for number, value in enumerate(self._values_of(each)):
+                self._columns[number][count - 1] = value
         for column in self._columns:
             del column[count:]
 
@@ -71,22 +78,36 @@ class ExecutionColumns(Sequence[Execution]):
     def sort_by_start(self) -> None:
         """Put them in the order in which they began."""
         starts = self._columns[tuple(COLUMN_TYPES).index("start_ns")]
-        if all(map(le, starts, islice(starts, 1, None))):
-            return
-        places = sorted(range(len(starts)), key=starts.__getitem__)
-        self._columns = [
-            array(column.typecode, map(column.__getitem__, places)) for column in self._columns
-        ]
+        if not all(map(le, starts, islice(starts, 1, None))):
+            reorder(self._columns, sorted(range(len(starts)), key=starts.__getitem__))
 
     def iterate(self, first: int, last: int) -> Iterator[Execution]:
         """Yield those from one place up to another."""
-        return map(made_of, *(column[first:last] for column in self._columns))
+        parts = [column[first:last] for column in self._columns]
+        return map(Maker(self._limits).make, *parts)
+
+    def _values_of(self, each: Execution) -> Iterator[int]:
+        """Yield the values that stand for an execution, each when its column has room for it."""
+        for number, (value, limit) in enumerate(zip(values_of(each), self._limits, strict=True)):
+            if value is not None and not -limit < value < limit:
+                self._widen(number, value)
+            yield -self._limits[number] if value is None else value
+
+    def _widen(self, number: int, value: int) -> None:
+        """Make a column's integers longer, so that a value is one of them."""
+        column, limit = self._columns[number], self._limits[number]
+        wider = array(WIDTHS[WIDTHS.index(column.typecode) + 1])
+        wide = limit_of(wider)
+        wider.extend(-wide if old == -limit else old for old in column)
+        self._columns[number], self._limits[number] = wider, wide
+        if not -wide < value < wide:
+            self._widen(number, value)
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def __iter__(self) -> Iterator[Execution]:
-        return map(made_of, *self._columns)
+        return map(Maker(self._limits).make, *self._columns)
 
     @overload
     def __getitem__(self, place: int) -> Execution: ...
@@ -95,7 +116,7 @@ class ExecutionColumns(Sequence[Execution]):
     def __getitem__(self, place: int | slice) -> Execution | list[Execution]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
-        return made_of(*(column[place] for column in self._columns))
+        return Maker(self._limits).make(*(column[place] for column in self._columns))
 
 
 class ExecutionPart(Sequence[Execution]):
@@ -122,48 +143,114 @@ class ExecutionPart(Sequence[Execution]):
         return self._whole[self._places[place]]
 
 
-def values_of(each: Execution) -> tuple[int, ...]:
+class RecordColumns(Sequence[R], Generic[R]):
+    """Records of a few integers each, of which more can be added at the end, by several threads
+    too: `make` makes one of its values, and `kinds` has the type of each column."""
+
+    def __init__(self, make: Callable[..., R], kinds: str) -> None:
+        self._make = make
+        self._columns = [array(kind) for kind in kinds]
+        self._lock = Lock()
+
+    def add(self, *values: int) -> None:
+        """Add a record."""
+        with self._lock:
+            for column, value in zip(self._columns, values, strict=True):
+                column.append(value)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[R]:
+        return map(self._make, *self._columns)
+
+    @overload
+    def __getitem__(self, place: int) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[R]: ...
+    def __getitem__(self, place: int | slice) -> R | list[R]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return self._make(*(column[place] for column in self._columns))
+
+
+def step_columns() -> RecordColumns[Step]:
+    """Return columns of steps, without any yet."""
+    return RecordColumns(step_of, "qqqbi")
+
+
+def step_of(number: int, start_ns: int, end_ns: int, warmup: int, copy: int) -> Step:
+    """Return the step that values of columns stand for."""
+    return Step(number, start_ns, end_ns, warmup != 0, copy)
+
+
+def counter_columns(name: str) -> RecordColumns[CounterSample]:
+    """Return columns of the readings of a counter, times and whole numbers, without any yet."""
+    return RecordColumns(partial(CounterSample, name), "qq")
+
+
+def limit_of(column: array[int]) -> int:
+    """Return the power of 2 that a column's values are nearer to 0 than."""
+    return 1 << (8 * column.itemsize - 1)
+
+
+def reorder(columns: list[array[int]], places: Sequence[int]) -> None:
+    """Put the values of columns into the order of their places, one column after the other."""
+    for number, column in enumerate(columns):
+        columns[number] = array(column.typecode, map(column.__getitem__, places))
+
+
+def values_of(each: Execution) -> tuple[int | None, ...]:
     """Return the values of columns that stand for an execution."""
-    wait, begin, done = each.wait_ns, each.dispatch_start_ns, each.dispatch_end_ns
+    start, begin, done = each.start_ns, each.dispatch_start_ns, each.dispatch_end_ns
     return (
         each.operator,
         each.step,
         each.thread,
-        each.start_ns,
-        each.end_ns,
-        NO_TIME if wait is None else wait,
-        NO_TIME if begin is None else begin,
-        NO_TIME if done is None else done,
-        NO_NUMBER if each.dispatch_thread is None else each.dispatch_thread,
+        start,
+        each.end_ns - start,
+        each.wait_ns,
+        None if begin is None else begin - start,
+        None if done is None else done - start,
+        each.dispatch_thread,
         each.warmup,
     )
 
 
-def made_of(
-    operator: int,
-    step: int,
-    thread: int,
-    start_ns: int,
-    end_ns: int,
-    wait_ns: int,
-    dispatch_start_ns: int,
-    dispatch_end_ns: int,
-    dispatch_thread: int,
-    warmup: int,
-) -> Execution:
-    """Return the execution that values of columns stand for."""
-    return Execution(
-        operator,
-        step,
-        thread,
-        start_ns,
-        end_ns,
-        None if wait_ns == NO_TIME else wait_ns,
-        None if dispatch_start_ns == NO_TIME else dispatch_start_ns,
-        None if dispatch_end_ns == NO_TIME else dispatch_end_ns,
-        None if dispatch_thread == NO_NUMBER else dispatch_thread,
-        warmup != 0,
-    )
+class Maker:
+    """Makes executions of the values of columns, which have these limits."""
+
+    __slots__ = ("no_begin", "no_done", "no_thread", "no_wait")
+
+    def __init__(self, limits: Sequence[int]) -> None:
+        self.no_wait, self.no_begin, self.no_done, self.no_thread = (-it for it in limits[5:9])
+
+    def make(
+        self,
+        operator: int,
+        step: int,
+        thread: int,
+        start_ns: int,
+        duration_ns: int,
+        wait_ns: int,
+        begin_ns: int,
+        done_ns: int,
+        dispatch_thread: int,
+        warmup: int,
+    ) -> Execution:
+        """Return the execution that values of columns stand for."""
+        return Execution(
+            operator,
+            step,
+            thread,
+            start_ns,
+            start_ns + duration_ns,
+            None if wait_ns == self.no_wait else wait_ns,
+            None if begin_ns == self.no_begin else start_ns + begin_ns,
+            None if done_ns == self.no_done else start_ns + done_ns,
+            None if dispatch_thread == self.no_thread else dispatch_thread,
+            warmup != 0,
+        )
 
 
 class SpanColumns(Sequence[Span]):
@@ -205,10 +292,10 @@ class SpanColumns(Sequence[Span]):
         """Put them in the order in which they began, and of those that began at once the longer
         first."""
         _, starts, ends, _ = self._columns
-        places = sorted(range(len(starts)), key=lambda place: (starts[place], -ends[place]))
-        self._columns = [
-            array(column.typecode, map(column.__getitem__, places)) for column in self._columns
-        ]
+        # Twice, as pairs would take much more memory than the spans.
+        places = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)
+        places.sort(key=starts.__getitem__)
+        reorder(self._columns, places)
 
     def _append(self, *values: int) -> None:
         for column, value in zip(self._columns, values, strict=True):

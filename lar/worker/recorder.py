@@ -21,7 +21,7 @@ from lar.options.table import PROFILE_COUNTERS, PROFILE_RAW, PROFILE_SYSCALLS, P
 if TYPE_CHECKING:
     from lar.measurement.hardware_counters import HardwareCounters, ThreadSample
     from lar.measurement.syscalls import SyscallTrace, TracedCalls
-    from lar.records.profile import Category, CounterSample, Hardware, Profile, Step
+    from lar.records.profile import Category, Hardware, Profile
     from lar.records.run import RunSpec
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ class Recorder(Silent):
 
     def __init__(self, copies: int = 1) -> None:
         from lar.records import profile
-        from lar.records.columns import SpanColumns
+        from lar.records.columns import SpanColumns, counter_columns, step_columns
 
         self.types = profile
         self.t0_ns = time.perf_counter_ns()
         self.unix_ns = time.time_ns()
         self.spans = SpanColumns()
-        self.steps: list[Step] = []
-        self.counters: list[CounterSample] = []
+        self.steps = step_columns()
+        self.memory = counter_columns("rss")
         self.warmup = False
         self.copies, self.runner, self.recorded = copies, 0, 0
         self.thread = HOST_THREAD
@@ -159,9 +159,10 @@ class Recorder(Silent):
         if not self.runner:  # the process has one CPU time
             self._cpu.end_iteration(timed=not self.warmup)
         first = start if self._step_began is None else self._step_began
-        step = self.types.Step(self.next_step, first, end, self.warmup, self.runner)
+        values = self.next_step, first, end, self.warmup, self.runner
+        step = self.types.Step(*values)
         self.recorded += 1
-        self.steps.append(step)
+        self.steps.add(*values)
         place = {"step": step.number, "warmup": self.warmup}
         copied, waited = driver.copied_at, end
         if copied is not None:
@@ -176,7 +177,7 @@ class Recorder(Silent):
             if name := driver.calls.get("outputs"):
                 self.add("runtime", name, waited, end, **place)
         if (held := read_resident_bytes()) is not None:
-            self.counters.append(self.types.CounterSample("rss", end, held))
+            self.memory.add(end, held)
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         self._step_began = None
@@ -297,7 +298,7 @@ class Recorder(Silent):
             steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),
             executions=trace.executions,
             spans=spans,
-            counters=tuple(sorted(self.counters, key=lambda sample: sample.at_ns)),
+            counters=tuple(sorted(self.memory, key=lambda sample: sample.at_ns)),
             allocations=trace.allocations,
             memory_plan=trace.memory_plan or types.MemoryPlan(),
             threads=names_of_threads(self.copies, trace.threads),

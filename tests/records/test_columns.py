@@ -8,8 +8,21 @@ from hypothesis import strategies as st
 from lar.records.columns import ExecutionColumns, SpanColumns
 from lar.records.profile import Execution, Span
 
-times = st.integers(-(1 << 62), 1 << 62)
-numbers = st.integers(0, 1 << 20)
+# Of one run: no two times are further apart than 64 bits count. Most are near to each other, and
+# some at the limits of shorter integers.
+LIMITS = sorted(
+    {
+        0,
+        *(
+            sign * (1 << bits) + by
+            for bits in (7, 15, 31, 61)
+            for sign in (1, -1)
+            for by in (-1, 0, 1)
+        ),
+    }
+)
+times = st.integers(-(1 << 61), 1 << 61) | st.sampled_from(LIMITS)
+numbers = st.integers(0, 1 << 20) | st.sampled_from([it for it in LIMITS if 0 <= it < 1 << 20])
 executions = st.builds(
     Execution,
     numbers,

@@ -8,9 +8,12 @@ sides; iterations with the same zero bound it together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+from msgspec.structs import astuple
 
 from lar.engines.driver import HOST_THREAD
+from lar.records.columns import ExecutionColumns, RecordColumns, step_columns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
@@ -28,6 +31,51 @@ class Iteration(NamedTuple):
     dispatched_ns: int
     waited_ns: int
     executions: Sequence[Execution]
+
+
+class Iterations(Sequence[Iteration]):
+    """What the engine has reported of iterations, of which more can be added at the end."""
+
+    def __init__(self) -> None:
+        self.executions = ExecutionColumns()  # on the engine's clocks
+        self._steps = step_columns()
+        # The three times of each, and from where to where its executions stand.
+        self._rest = RecordColumns(self._timed, "qqqqq")
+
+    def add(
+        self,
+        step: Step,
+        forward_ns: int,
+        dispatched_ns: int,
+        waited_ns: int,
+        executions: Iterable[Execution],
+    ) -> None:
+        """Add an iteration."""
+        first = len(self.executions)
+        self.executions.extend(executions)
+        self._steps.add(*astuple(step))
+        self._rest.add(forward_ns, dispatched_ns, waited_ns, first, len(self.executions))
+
+    def _timed(
+        self, forward_ns: int, dispatched_ns: int, waited_ns: int, first: int, last: int
+    ) -> tuple[int, int, int, Sequence[Execution]]:
+        return forward_ns, dispatched_ns, waited_ns, self.executions.part(first, last)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[Iteration]:
+        for step, rest in zip(self._steps, self._rest, strict=True):
+            yield Iteration(step, *rest)
+
+    @overload
+    def __getitem__(self, place: int) -> Iteration: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Iteration]: ...
+    def __getitem__(self, place: int | slice) -> Iteration | list[Iteration]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        return Iteration(self._steps[place], *self._rest[place])
 
 
 class Window(NamedTuple):
@@ -48,7 +96,7 @@ class Fit(NamedTuple):
     error_ns: int
 
 
-def fit_offsets(windows: Sequence[Window | None]) -> list[Fit]:
+def fit_offsets(windows: Iterable[Window | None]) -> list[Fit]:
     """Return the offsets of a clock, one for each zero that it has had, in the order of time.
 
     The zero has changed where the bounds exclude each other by more than the resolution. An
@@ -73,9 +121,9 @@ def fit_offsets(windows: Sequence[Window | None]) -> list[Fit]:
 
 def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
     """Return the offsets of the clock of dispatches and of that of executions."""
-    hosts = fit_offsets([host_window(each) for each in iterations])
+    hosts = fit_offsets(host_window(each) for each in iterations)
     devices = fit_offsets(
-        [device_window(each, fit_at(hosts, number)) for number, each in enumerate(iterations)]
+        device_window(each, fit_at(hosts, number)) for number, each in enumerate(iterations)
     )
     return hosts, devices
 

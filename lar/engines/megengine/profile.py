@@ -23,7 +23,7 @@ from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Operation, flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
+from lar.engines.megengine.clocks import Iterations, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import KINDS, taps_of
 from lar.errors import count_of
 from lar.options.option import Option
@@ -38,7 +38,7 @@ from lar.profiles.megengine_file import (
     RawVariable,
     decode_raw,
 )
-from lar.records.columns import ExecutionColumns
+from lar.records.columns import SpanColumns
 from lar.records.profile import (
     Allocation,
     Execution,
@@ -585,10 +585,10 @@ def bytes_of(tensors: tuple[TensorFact, ...]) -> int | None:
 PLAN = "static plan"
 
 
-def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: str) -> list[Span]:
+def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: str) -> SpanColumns:
     """Return a span for each execution that copies a tensor or converts its layout."""
     on_host = device.startswith("cpu")
-    spans = []
+    spans = SpanColumns()
     for each in executions:
         if each.operator not in graphs.moved_bytes:
             continue
@@ -597,25 +597,21 @@ def move_spans(graphs: ProfiledGraphs, executions: Iterable[Execution], device: 
         source = "host" if on_host or operator.type == "Host2DeviceCopy" else "device"
         target = "host" if on_host else "device"
         direction = f"{source[0].upper()}to{target[0].upper()}"
-        spans.append(
-            Span(
-                category="memcpy" if copies else "relayout",
-                name=f"[{'CPU' if on_host else 'CUDA'} memcpy {direction}]"
-                if copies
-                else "[relayout]",
-                start_ns=each.start_ns + (each.wait_ns or 0),
-                end_ns=each.end_ns,
-                thread=each.thread,
-                step=each.step,
-                warmup=each.warmup,
-                operator=each.operator,
-                size_bytes=graphs.moved_bytes[each.operator],
-                tensor=operator.name,
-                device=None if on_host else device,
-                stream=None if on_host else each.thread,
-                source_kind=source if copies else None,
-                destination_kind=target if copies else None,
-            )
+        spans.add(
+            each.start_ns + (each.wait_ns or 0),
+            each.end_ns,
+            each.step,
+            category="memcpy" if copies else "relayout",
+            name=f"[{'CPU' if on_host else 'CUDA'} memcpy {direction}]" if copies else "[relayout]",
+            thread=each.thread,
+            warmup=each.warmup,
+            operator=each.operator,
+            size_bytes=graphs.moved_bytes[each.operator],
+            tensor=operator.name,
+            device=None if on_host else device,
+            stream=None if on_host else each.thread,
+            source_kind=source if copies else None,
+            destination_kind=target if copies else None,
         )
     return spans
 
@@ -759,8 +755,7 @@ class MegEngineProfiler:
         self.driver = driver
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
-        self._iterations: list[Iteration] = []
-        self._executions = ExecutionColumns()  # on the engine's clocks until all have ended
+        self._iterations = Iterations()
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
         # That of each iteration, where its memory is asked for; most have one and the same.
@@ -784,10 +779,8 @@ class MegEngineProfiler:
             return  # nothing was computed: the first execution of --fake-first
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
-        first = len(self._executions)
-        self._executions.extend(executions_of(raw, places, step=step.number, warmup=step.warmup))
-        own = self._executions.part(first, len(self._executions))
-        self._iterations.append(Iteration(step, forward_ns, dispatched_ns, waited_ns, own))
+        own = executions_of(raw, places, step=step.number, warmup=step.warmup)
+        self._iterations.add(step, forward_ns, dispatched_ns, waited_ns, own)
         plan = placed_plan(memory_plan_of(raw), [*places.values()])
         self._plan = max(self._plan, plan, key=lambda each: each.static_bytes or 0)
         if PROFILE_MEMORY.is_given(self.driver.spec.settings):
@@ -796,7 +789,7 @@ class MegEngineProfiler:
     def finish(self) -> EngineTrace:
         """Return all that was kept, on the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
-        executions = self._executions
+        executions = self._iterations.executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
         choices = b"\n".join(self._choices).decode(errors="replace")
         algorithms = algorithms_in(choices)
@@ -804,7 +797,7 @@ class MegEngineProfiler:
         device = self.driver.spec.device
         spans = move_spans(self._graphs, executions, device)
         if not device.startswith("cpu"):
-            spans += kernel_spans(operators, self._graphs, executions, device)
+            spans.add_all(kernel_spans(operators, self._graphs, executions, device))
         allocations: list[Allocation] = []
         by_step = groupby(executions if self._plans else (), key=lambda each: each.step)
         for number, group in by_step:
@@ -815,7 +808,7 @@ class MegEngineProfiler:
         return EngineTrace(
             operators=operators,
             executions=executions,
-            spans=tuple(spans),
+            spans=spans,
             allocations=tuple(allocations),
             memory_plan=self._plan,
             threads={

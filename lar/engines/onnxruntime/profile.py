@@ -45,7 +45,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.thread_use import ThreadUses
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
-from lar.records.columns import ExecutionColumns, SpanColumns
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_columns
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -1004,11 +1004,13 @@ class SessionProfiler:
 
     def __init__(self, driver: SessionDriver) -> None:
         self.driver = driver
-        self.calls: list[Call] = []
+        self._steps = step_columns()
+        self._times = RecordColumns(lambda *times_ns: times_ns, "qq")
         self._graph: tuple[OptimizedGraph | None, list[str]] | None = None
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        self.calls.append(Call(step, forward_ns, dispatched_ns))
+        self._steps.add(*msgspec.structs.astuple(step))
+        self._times.add(forward_ns, dispatched_ns)
 
     def read_graph(self) -> tuple[OptimizedGraph | None, list[str]]:
         """Return the graph that the driver runs, or None and the reason; copies share that of the
@@ -1038,17 +1040,18 @@ class SessionProfiler:
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
         on_host = driver.facts().device.startswith("cpu")
+        steps = [*self._steps]
+        calls = [Call(step, *times) for step, times in zip(steps, self._times, strict=True)]
         raw = read_raw(file) if on_host else decode_raw(Path(file).read_bytes(), file)
         graph, unknown = self.read_graph()
-        dropped = [*unknown, *cut_of(raw, len(self.calls))]
-        offset, error = align_runs(raw.runs, self.calls, began_ns - driver.recorder.unix_ns)
+        dropped = [*unknown, *cut_of(raw, len(calls))]
+        offset, error = align_runs(raw.runs, calls, began_ns - driver.recorder.unix_ns)
         table = OperatorTable(raw, graph)
         events = RunEvents(table, driver.facts().device)
-        runs = place_runs(raw.runs, self.calls, offset)
+        runs = place_runs(raw.runs, calls, offset)
         events.add_runs(runs, nodes_by_run(file) if on_host else None)
         others = events.add_busy_threads()
         executions = events.executions
-        steps = [call.step for call in self.calls]
         with_memory = PROFILE_MEMORY.is_given(settings) and not events.on_device
         events.spans.add_all(load_spans(raw.load, offset))
         return EngineTrace(
