@@ -29,7 +29,7 @@ from lar import __version__
 from lar.comparison.outputs import compare_outputs
 from lar.engines import engine_named
 from lar.engines.engine import CachedOperator, CacheFiles
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import compare_pairs
 from lar.measurement.machine import read_machine, read_model_file
@@ -332,8 +332,7 @@ class Timing:
             return
         self.confirm(variant)
         if self.ending != "interrupted" and self.is_better():
-            self.files.write_choices([self.joined], self.choices, output)
-            self.written = True
+            self.written = self.write_cache(self.choices, output)
 
     # Processes
 
@@ -616,8 +615,19 @@ class Timing:
 
     def keep_searches(self, output: str) -> None:
         """Write what a search has found, where there is nothing better."""
-        if self.is_searched and not self.written and self.first is not None:
-            self.files.write_choices([self.joined], {}, output)
+        is_open = not self.written and (self.failure is None or self.ending == "failed")
+        if self.is_searched and is_open and self.first is not None:
+            self.write_cache({}, output)
+
+    def write_cache(self, choices: Choices, output: str) -> bool:
+        """Write the cache and return whether that was possible: what was timed is shown also where
+        the disk is full."""
+        try:
+            self.files.write_choices([self.joined], choices, output)
+        except LarError as error:
+            self.failure, self.reason = Failure.of(error), "it cannot be written"
+            return False
+        return True
 
     def is_better(self) -> bool:
         """Return whether the new cache is to be written, and keep the reason where it is not."""

@@ -18,7 +18,7 @@ from lar.engines.engine import CachedAlgorithm, CachedOperator
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache
 from lar.engines.megengine.cache_choices import operators_of
 from lar.engines.megengine.cache_files import CACHES
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.records.algorithms import AlgorithmsResult
 from lar.records.bench import Turn
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
@@ -80,7 +80,7 @@ class Simulated(Timing):
     def __init__(self, folder: Path, faults: Mapping[tuple[str, str], str], **settings: Any):
         self.faults, self.noise = faults, random.Random(2)
         self.tried: list[dict[str, str]] = []
-        self.failed_once = False
+        self.failed_once = self.is_full = False
         self.found = FASTER
         files = SimpleNamespace(write_choices=self.write)
         self.files_written: list[tuple[Mapping[str, str], str]] = []
@@ -98,6 +98,8 @@ class Simulated(Timing):
         )
 
     def write(self, paths: Sequence[str], choices: Mapping[str, str], output: str) -> None:
+        if output == "out.cache" and self.is_full:
+            raise LarError("no space left on device", subject=output)
         self.files_written.append((choices, output))
 
     def run_with(self, choices: Mapping[str, str]) -> Played:
@@ -198,6 +200,17 @@ def test_an_interrupt_writes_nothing(tmp_path: Path) -> None:
     result, timing = simulate(tmp_path, conv1_C="interrupt")
     assert (result.ending, result.written) == ("interrupted", False)
     assert not [path for _, path in timing.files_written if path == "out.cache"]
+
+
+@pytest.mark.parametrize("is_searched", [False, True])
+def test_a_full_disk_loses_no_row(tmp_path: Path, is_searched: bool) -> None:
+    timing = Simulated(tmp_path, {}, is_searched=is_searched)
+    timing.is_full = True
+    result = timing.outcome()
+    timing.keep_searches("out.cache")
+    assert (result.ending, result.written, len(result.changed)) == ("settled", False, 3)
+    assert result.failure == Failure("no space left on device", subject="out.cache")
+    assert result.reason == "it cannot be written"
 
 
 def test_a_cache_that_is_slower_is_not_written(tmp_path: Path) -> None:
