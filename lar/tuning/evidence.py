@@ -136,6 +136,11 @@ class Evidence:
         Each next one has half of the probability of error of the one before, so that all have no
         more than one alone.
         """
+        return {each: self.confirmation_of(found) for each, found in self.proofs.items()}
+
+    @cached_property
+    def proofs(self) -> dict[Candidate, Difference | None]:
+        """How fresh processes of those that were to win differ from the plain run's."""
         tried = dict.fromkeys(
             row.candidate
             for trial in self.trials
@@ -143,11 +148,13 @@ class Evidence:
             for row in trial.rows
             if row.candidate != BASELINE
         )
-        return {each: self.confirmation_of(each, 2**n) for n, each in enumerate(tried, start=1)}
+        return {
+            each: self.compare(BASELINE, each, kinds=("confirm",), comparisons=2**number)
+            for number, each in enumerate(tried, start=1)
+        }
 
-    def confirmation_of(self, candidate: Candidate, comparisons: int) -> Confirmation:
-        """Return what its trials against the plain run show; "open": they are too few."""
-        found = self.compare(BASELINE, candidate, kinds=("confirm",), comparisons=comparisons)
+    def confirmation_of(self, found: Difference | None) -> Confirmation:
+        """Return what trials against the plain run show; "open": they are too few."""
         if found is None or found.processes < FIRST_LOOK:
             return "open"
         is_look = alpha_of_look(found.processes) is not None
