@@ -36,7 +36,7 @@ class DatabaseKind:
         title: the same, for a file that is none: "store of lar".
         application_id: in the file's head.
         steps: a new database goes all of them.
-        room_hint: what to do where the disk is full.
+        room_hint: what to do where the disk is full; `{place}` is the file.
         flag: the one that names the file.
         wait_seconds: how long a writer waits for others.
     """
@@ -122,7 +122,9 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         problem = f"another program has held the {kind.name} for {kind.wait_seconds:g} s"
         return LarError(problem, "try again when it has ended", subject=place)
     if "full" in text or "disk I/O" in text:
-        return LarError(f"cannot be written: {text}", kind.room_hint, subject=place)
+        return LarError(
+            f"cannot be written: {text}", kind.room_hint.format(place=place), subject=place
+        )
     return LarError(f"the {kind.name} cannot be used: {text}", subject=place)
 
 

@@ -31,6 +31,8 @@ def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
             suffixes = [Path(each).suffix for each in twins]
             if Path(model).suffix in suffixes:
                 other = twins[suffixes.index(Path(model).suffix)]
+                if os.path.samefile(other, model):
+                    raise UsageError("is given twice", "give it once", subject=model)
                 raise UsageError(
                     f"has the same name as {other}", "tune them one after the other", subject=model
                 )

@@ -859,6 +859,6 @@ KIND = DatabaseKind(
     title="session of lar tune",
     application_id=SESSION_ID,
     steps=STEPS,
-    room_hint="make room on the disk, then go on with `lar tune --resume FILE`",
+    room_hint="make room on the disk, then go on with `lar tune --resume {place}`",
     flag=FLAG,
 )

@@ -91,7 +91,7 @@ def test_the_fastest_with_right_numbers_wins(run_lar: RunLar, model: str, tmp_pa
         (("--resume", "x.tune", "--list-space"), "--resume: goes on with a search, and measures"),
         (("script_0.fake", "--engines", "megengine"), "--engines megengine: none of these"),
         (("script_0.fake", "-o", "-"), "--output: settings go to a file"),
-        (("script_0.fake", "script_0.fake"), "has the same name as script_0.fake"),
+        (("script_0.fake", "script_0.fake"), "script_0.fake: is given twice"),
         (("script_0.fake", "--json", "script_0.fake"), "script_0.fake"),
     ],
 )

@@ -289,7 +289,7 @@ def test_a_full_disk_loses_nothing_that_was_recorded(place: str, tmp_path: Path)
         assert error.value.exit_code == 4
         assert error.value.message.startswith(f"{place}: cannot be written: ")
         assert error.value.hint == (
-            "make room on the disk, then go on with `lar tune --resume FILE`"
+            f"make room on the disk, then go on with `lar tune --resume {place}`"
         )
         assert session.trials == trials
         assert not session.cache_names
