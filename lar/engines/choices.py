@@ -30,7 +30,7 @@ def thread_choices(
     """Yield numbers of threads for each of some options, the most first, whose names end as given;
     then all threads bound to their cores.
 
-    The quick space has as many threads as cores and half as many.
+    The quick space has as many threads as cores, bound and not, and half as many.
     """
     most = len(cores)
     quick = {most, most // 2}
@@ -43,7 +43,6 @@ def thread_choices(
         yield Choice(
             name=f"{most} bound threads",
             options={MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids},
-            for_full=True,
         )
 
 

@@ -204,7 +204,9 @@ class Watch:
         if task == "run":
             self.context = with_model(self.spec, self.context)
             self.result = with_facts(self.result, self.context)
-        self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
+        with self.ending():
+            self.check_deadline()  # or a quick worker would answer although its time is over
+            self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
 
     def begin_turn(self, idle_seconds: float) -> None:
         """Have the worker's time run again, which stood still while it waited for its turn."""

@@ -158,7 +158,7 @@ class TestThreads:
         }
         bound = choices["2 bound threads"]
         assert bound.options == {"multithread": 2, "multi_thread_core_ids": "3,5"}
-        assert bound.for_full
+        assert not bound.for_full
 
     def test_copies_are_for_the_throughput(self) -> None:
         for model in (MOBILENET, ONNX):

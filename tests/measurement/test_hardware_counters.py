@@ -102,8 +102,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-def test_samples_of_each_thread_are_on_the_clock_of_the_run() -> None:
-    """By a counter that the kernel makes itself, as few machines that run tests have others."""
+def sample_two_threads() -> list[ThreadSample]:
     ready, go, done = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -114,17 +113,26 @@ def test_samples_of_each_thread_are_on_the_clock_of_the_run() -> None:
 
     threading.Thread(target=work).start()
     ready.wait()
-    began = time.perf_counter_ns()
     try:
         counters = HardwareCounters(SOFTWARE, period=500_000)
     except CountersMissing as missing:
-        go.set()
         pytest.skip(str(missing))
-    go.set()
+    finally:
+        go.set()
     compute(0.005)
     counters.take()
     done.wait()
-    found = counters.stop()
+    return counters.stop()
+
+
+def test_samples_of_each_thread_are_on_the_clock_of_the_run() -> None:
+    """By a counter that the kernel makes itself, as few machines that run tests have others."""
+    began = time.perf_counter_ns()
+    # A busy host may hold up the kernel's own timer for as long as a thread computes.
+    for _ in range(20):
+        found = sample_two_threads()
+        if len({each.thread for each in found}) >= 2:
+            break
     ended = time.perf_counter_ns()
     assert all(began <= each.at_ns <= ended for each in found)
     assert threading.get_native_id() in {each.thread for each in found}

@@ -262,6 +262,7 @@ class TestRealEngines:
         models = [str(root / "models" / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx")]
         quick = {"1 thread with caller", "2 threads", "2 threads with caller", "weight-preprocess"}
         quick |= {"nchw44", "fast-run", "binary-equal", "record-comp-seq", "no-spinning"}
+        quick |= {"2 bound threads"}
         self.on(AMD, monkeypatch)
         assert set(names_in(models[0])) == quick
         allowed: tuple[Allowed, ...] = ("engine-env", "engine-fixes")
@@ -269,7 +270,8 @@ class TestRealEngines:
         assert set(names_in(models[0], allowed=allowed)) == quick | ways_round
         self.on(INTEL, monkeypatch)
         assert set(names_in(models[0], allowed=allowed)) == quick | {"nchw88"}
-        of_onnx = {"no-blocked-layout", "basic", "1 thread", "2 threads", "no-spinning", "no-arena"}
+        of_onnx = {"no-blocked-layout", "basic", "1 thread", "no-spinning", "no-arena"}
+        of_onnx |= {"2 threads", "2 bound threads"}
         assert set(names_in(models[1])) == of_onnx
 
     @with_megengine
