@@ -32,6 +32,7 @@ from figures import Figure, Outcome, Settings, measure_figures, note, repeat, ru
 import lar
 from lar.records.bench import BenchResult
 from lar.records.tuning import RankedCandidate, TuneResult
+from lar.results.regressions import GAP_SECONDS
 
 ALLOWED = "engine-fixes,engine-env"
 SMALL = tuple(
@@ -45,6 +46,8 @@ COMPARE_SECONDS = 20.0
 # An exhaustive search has so many budgets.
 EXHAUSTIVE_BUDGETS = 2.0
 KILLS = 20
+# Tuned settings are run again after so many sittings, which show how much sittings differ.
+SITTINGS = 4
 WORKERS = 4
 # A session of the scripted engine takes about so long.
 LANDSCAPE_SECONDS = 120.0
@@ -220,24 +223,38 @@ def measure_wrong_numbers(settings: Settings) -> Outcome:
 
 
 def measure_reproduced(settings: Settings) -> Outcome:
-    """Run tuned settings again in fresh processes, and check them against the search's samples."""
-    held = judged = 0
-    for at in repeat(settings):
-        model = SMALL[at % len(SMALL)]
-        with tempfile.TemporaryDirectory() as place:
-            store = ["--store", str(Path(place, "history.sqlite"))]
-            saved = ["--save", *store, "--tag", "tuned"]
-            _, tuned = tune(model, Path(place), settings.budget_seconds / 4, *saved)
-            for _ in range(5):
-                run = [LAR, model, "--settings", tuned, "--target-ci", "1%", "--max-time", "3"]
-                run_quietly([*run, "--save", *store, "--tag", "again"])
-            words = [LAR, "history", "check", *store, "--tag", "again", "--baseline", "tuned"]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            held += done.returncode == 0
-            judged += "not judged" not in done.stdout
+    """Run tuned settings again in fresh processes, and check them against the search's samples.
+
+    A shared machine is of another speed every few minutes. How much that is, sittings in between
+    show: without them nothing could be judged.
+    """
+    verdicts = []
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place, str(at)) for at in range(settings.repetitions)]
+        commands, stores = [], []
+        for at, folder in zip(repeat(settings), folders, strict=True):
+            model = SMALL[at % len(SMALL)]
+            stores.append(["--store", f"{folder}.sqlite"])
+            saved = ["--save", *stores[-1], "--tag", "tuned"]
+            found, tuned = tune(model, folder, settings.budget_seconds / 4, *saved)
+            note(f"{Path(model).name}: {winner_of(found).name}")
+            commands.append([LAR, model, "--settings", tuned, "--target-ci", "1%"])
+        for sitting in range(SITTINGS + 1):
+            tag = "again" if sitting == SITTINGS else "between"
+            for command, store in zip(commands, stores, strict=True):
+                for _ in range(5):
+                    run_quietly([*command, "--max-time", "3", "--save", *store, "--tag", tag])
+            if sitting < SITTINGS:
+                time.sleep(1.1 * GAP_SECONDS)
+        for store in stores:
+            check = [LAR, "history", "check", *store, "--tag", "again", "--baseline", "tuned"]
+            done = subprocess.run(check, capture_output=True, text=True, check=False)
             note(done.stdout + done.stderr)
+            verdicts.append((done.returncode == 0, "not judged" not in done.stdout))
+    held, judged = (sum(column) for column in zip(*verdicts, strict=True))
     return Outcome(
-        f"{held} of {settings.repetitions}, {judged} could be judged", held == settings.repetitions
+        f"{held} of {settings.repetitions}, {judged} could be judged",
+        held == judged == settings.repetitions,
     )
 
 
