@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from lar.errors import count_of, printable
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.records.summary import Difference, Interval, Summary
+from lar.records.tuning import RankedCandidate
 from lar.reports.csv import format_table as format_csv_table
 from lar.reports.model import Cell, Column, Table
 from lar.reports.text import PAPER, Screen, format_table
@@ -72,10 +73,11 @@ def table_of(bench: BenchResult) -> Table[VariantResult]:
     )
 
 
-def color_of(variant: VariantResult) -> str:
-    if variant.status != "ok":
+def color_of(measured: VariantResult | RankedCandidate) -> str:
+    """Return the color of what was measured: that of its failure, or of its difference."""
+    if measured.status != "ok":
         return "red"
-    verdict = variant.difference.verdict if variant.difference else ""
+    verdict = measured.difference.verdict if measured.difference else ""
     return {"faster": "green", "slower": "red"}.get(verdict, "")
 
 

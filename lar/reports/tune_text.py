@@ -22,7 +22,7 @@ from lar.records.tuning import (
     choices_by_name,
     options_of,
 )
-from lar.reports.bench_text import describe_difference, format_interval
+from lar.reports.bench_text import color_of, describe_difference, format_interval
 from lar.reports.csv import format_table as format_csv_table
 from lar.reports.markdown import format_markdown as format_report
 from lar.reports.model import INDENTED, Cell, Column, Table
@@ -155,13 +155,6 @@ def ranking_of(result: TuneResult) -> Table[RankedCandidate]:
         rows=result.ranking,
         color=color_of,
     )
-
-
-def color_of(ranked: RankedCandidate) -> str:
-    if ranked.status != "ok":
-        return "red"
-    verdict = ranked.difference.verdict if ranked.difference else ""
-    return {"faster": "green", "slower": "red"}.get(verdict, "")
 
 
 def columns_of(result: TuneResult) -> Iterator[Column[RankedCandidate]]:
