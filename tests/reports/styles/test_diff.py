@@ -22,6 +22,7 @@ from lar.reports.csv import format_csv
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.styles.diff import build, metric_columns
+from lar.reports.text import Screen
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import execution_of, profile_of, step_of
 
@@ -179,7 +180,8 @@ def test_the_text() -> None:
         run_of({"a": "Conv", "x": "Relu"}, [{"a": 60, "x": 5}] * 2),
         run_of({"a": "Conv"}, [{"a": 45}] * 3, step_us=80),
     )
-    assert build(two, {}, one).text.splitlines()[:11] == [
+    lines = [line[:94].rstrip() for line in build(two, {}, one).text.splitlines()]
+    assert lines[:11] == [
         "baseline -> exp",
         "  iterations: 2 -> 3",
         "iteration: 100.000 -> 80.000 us, -20.000 us (-20.00%); noise not known",
@@ -196,6 +198,24 @@ def test_the_text() -> None:
         "Total               2    1     -1   -50.00%    65.000  45.000  -20.000   -30.77%"
         "    N/A    N/A",
     ]
+
+
+def test_text_of_any_width_has_all_figures_of_either_run() -> None:
+    times = [{"a": 60}, {"a": 50}, *[{"a": 40}] * 8]
+    text = build(run_of({"a": "Conv"}, times), {}, run_of({"a": "Conv"}, [{"a": 30}] * 2)).text
+    row = next(line for line in text.splitlines() if line.startswith("a "))
+    # p90, mean, min, max and sum of iterations: two are too few for a p90.
+    assert row.split()[-10:] == [
+        *("N/A", "30.000", "30.000", "30.000", "60.000"),
+        *("51.000", "43.000", "40.000", "60.000", "430.000"),
+    ]
+
+
+def test_a_narrow_screen_names_the_figures_that_it_leaves_out() -> None:
+    lines = build(run_of(TYPES, FIRST), {}, run_of(TYPES, FIRST)).lines_for(Screen(80))
+    left_out = " ".join(lines).partition("(too narrow to show: ")[2].partition(")")[0]
+    assert {"Baseline P90", "Exp P90", "Exp Total"} <= {*left_out.split(", ")}
+    assert any("Baseline" in line and "Delta%" in line for line in lines)
 
 
 def test_what_is_new_has_no_percentage() -> None:
@@ -342,7 +362,7 @@ def test_more_pairs_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["report", *places, "--top", "2"]) == 0
     out = capsys.readouterr().out
     assert "times are medians of 3 runs of each command, made in turns" in out
-    assert re.search(r"\nop7 .* exceeds\n", out)
+    assert re.search(r"\nop7 .* exceeds ", out)
     assert "\n1 of 20 differences of the host duration is more" in out
     assert main(["report", *places[:5]]) == 2
     assert f"{places[4]}: has no partner" in capsys.readouterr().err
@@ -404,7 +424,7 @@ def test_two_models_are_said_to_be_so_first_and_nothing_is_judged() -> None:
         "work in both, and nothing is judged\n"
     )
     assert judgements_of(report) == {None}
-    assert "noise" not in report.text.lower().replace("noise\n", "")
+    assert "noise" not in report.text.replace("+- us  Noise", "")
     assert "the model files differ" not in report.text
     assert "a (removed)" in report.text
 

@@ -4,7 +4,7 @@ differ by more than operators of two runs of one command do.
 Operators of both runs are joined by what they compute (`lar.profiles.pairing`); one without a
 partner was added or removed, and is not judged. Calls are means, durations medians of the
 iterations. The text shows the calls and the durations that matter, those of the device where both
-runs have one; CSV, JSON and HTML have all.
+runs have one, with all their figures as far as there is room; CSV, JSON and HTML have all.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ TITLES: dict[Metric, str] = {
 HEADS = ("Baseline", "Exp")
 SIDES = {"both": "", "baseline": "removed", "experiment": "added"}
 JUDGED = {True: "yes", False: "no", None: None}
+# On a narrow screen the figures beside the medians go before all else, the sum of iterations first.
+LEAST_FIGURE_RANK = 8
 RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
 
@@ -174,6 +176,7 @@ def operator_table(
     operator: Column[DiffRow] = Column("Operator", lambda row: row.name, name, rank=0)
     columns = {metric: metric_columns(metric, unit) for metric in METRICS}
     noise = noise_columns(main, unit)
+    figures = figure_columns(main, unit)
     disturbed = [disturbed_column(side, head) for side, head in enumerate(HEADS)]
     return Table(
         name="operators",
@@ -184,13 +187,14 @@ def operator_table(
             Column("In", lambda row: SIDES[row.side] or "both"),
             *(column for each in columns.values() for column in each),
             *noise,
-            *figure_columns(main, unit),
+            *figures,
             *disturbed,
         ),
         shown=(
             operator,
             *(column for metric in shown for column in columns[metric]),
             *noise,
+            *(figures if any(any(row.times) for row in rows) else ()),
             *(disturbed if any(any(row.disturbed) for row in rows) else ()),
         ),
         rows=(*rows, diff.total),
@@ -283,20 +287,31 @@ def noise_columns(main: Metric, unit: str) -> tuple[Column[DiffRow], ...]:
 
 
 def figure_columns(main: Metric, unit: str) -> list[Column[DiffRow]]:
-    """Return the figures of the iterations of either run, beside their medians; text has no room
-    for them."""
+    """Return the figures of the iterations of either run, beside their medians. Where text has no
+    room they go first, in pairs."""
 
-    def column(side: int, name: str, figure: Callable[[Totals], float | None]) -> Column[DiffRow]:
+    def column(
+        side: int, name: str, figure: Callable[[Totals], float | None], rank: int
+    ) -> Column[DiffRow]:
         def value(row: DiffRow) -> float | None:
             own = row.times[side]
             found = None if own is None else figure(own)
             return None if found is None else round(scaled(found, main, unit), 6)
 
+        def text(row: DiffRow) -> str:
+            found = value(row)
+            return "N/A" if found is None else f"{found:.3f}"
+
         head = f"{HEADS[side]} {name.capitalize()}"
-        return Column(head, value, key=f"{head} {title_of(main, unit)}")
+        title = title_of(main, unit)
+        group = f"{title} of iterations"
+        key = f"{head} {title}"
+        return Column(head, value, text, key=key, align="right", group=group, rank=rank)
 
     return [
-        column(side, name, figure) for side in range(len(HEADS)) for name, figure in FIGURES.items()
+        column(side, name, figure, LEAST_FIGURE_RANK + place)
+        for side in range(len(HEADS))
+        for place, (name, figure) in enumerate(FIGURES.items())
     ]
 
 
