@@ -23,7 +23,7 @@ from lar.records.run import (
 )
 from lar.records.tuning import Trial, TrialRow
 from lar.running.compared_dumps import MakeOn
-from lar.tuning.player import Entrant, Show, TrialOrder
+from lar.tuning.player import Entrant, Keep, Show, TrialOrder, keep_nothing
 
 
 class FarmPlayer:
@@ -49,8 +49,8 @@ class FarmPlayer:
 
         return make
 
-    def play(self, order: TrialOrder, show: Show) -> Trial:
-        """Play a trial.
+    def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
+        """Play a trial; it comes whole from the worker, and nothing of it before.
 
         Raises:
             UsageError: a file cannot be read, or no worker has the label.

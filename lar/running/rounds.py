@@ -128,10 +128,12 @@ class Rounds:
         most_seconds: float = MOST_ROUND_SECONDS,
         slowest: float = math.inf,
         keep: Callable[[Samples], Samples] = kept_of,
+        on_ended: Callable[[Member], None] = lambda member: None,
     ) -> None:
         """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
         `slowest` times as long as those of the first member makes no turns. `keep` takes what is
-        kept of the samples of a turn."""
+        kept of the samples of a turn. `on_ended` is called with each member whose process in a
+        round has ended, with the first one before others that have ended well."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -141,6 +143,8 @@ class Rounds:
         self.most_seconds = most_seconds
         self.slowest = slowest
         self.keep = keep
+        self.on_ended = on_ended
+        self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
 
     def is_late(self) -> bool:
         """Return whether the time is spent."""
@@ -162,9 +166,10 @@ class Rounds:
                     outputs_folder="" if member.result else os.path.join(place, "outputs"),
                 )
                 takers[member] = TurnTaker(stack, member.spec, context)
+            self.alive = dict(takers)
             began = time.monotonic()
             try:
-                await_all(takers.values())
+                await_all(takers.values(), lambda taker: self.settle(number))
                 slow = self.leave_out_slow(number, members[0], takers)
                 able = {each: taker for each, taker in takers.items() if each not in slow}
                 self.play_turns(number, able, time.monotonic() - began)
@@ -173,15 +178,28 @@ class Rounds:
                     known = replace(taker.watch.result, status="interrupted")
                     member.result = member.result or known
                 raise
-            for member, taker in takers.items():
-                if member.result is None or taker.ended:
-                    ended = taker.finish()
-                    if member.result is None or ended.status != "ok":
-                        place = f"{member.number}-{number}"
-                        member.outputs = os.path.join(self.folder, place, "outputs")
-                        member.result = merge_results(member.result, ended)
-                else:
-                    taker.end()
+            for member in sorted(takers, key=lambda each: each is not members[0]):
+                self.end(number, member)
+
+    def settle(self, number: int) -> None:
+        """End the members whose processes have ended by themselves."""
+        for member in [each for each, taker in self.alive.items() if taker.ended]:
+            self.end(number, member)
+
+    def end(self, number: int, member: Member) -> None:
+        """End the process of a member, and keep what became of it, unless that was done."""
+        taker = self.alive.pop(member, None)
+        if taker is None:
+            return
+        if member.result is None or taker.ended:
+            ended = taker.finish()
+            if member.result is None or ended.status != "ok":
+                place = f"{member.number}-{number}"
+                member.outputs = os.path.join(self.folder, place, "outputs")
+                member.result = merge_results(member.result, ended)
+        else:
+            taker.end()
+        self.on_ended(member)
 
     def leave_out_slow(
         self, number: int, first: Member, takers: Mapping[Member, TurnTaker]
@@ -213,6 +231,7 @@ class Rounds:
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
             self.show()
+            self.settle(number)
             able = [member for member, taker in takers.items() if taker.is_able]
             if len(able) < len(takers) and len(able) < 2:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from lar.errors import OutOfTime
@@ -111,13 +111,18 @@ class TurnTaker(Listener):
         self._worker.end()
 
 
-def await_all(takers: Iterable[TurnTaker]) -> None:
-    """Wait until each is warmed up and waits for its turn, or has ended."""
+def await_all(
+    takers: Iterable[TurnTaker], on_ended: Callable[[TurnTaker], None] = lambda taker: None
+) -> None:
+    """Wait until each is warmed up and waits for its turn, or has ended; `on_ended` is called with
+    those as soon as they have."""
     starting = [taker for taker in takers if not taker.is_ready]
     while starting:
         for taker in starting:
             taker.attend(START_LOOK_SECONDS)
         for taker in starting:
-            if taker.is_ready and not taker.ended:
+            if taker.ended:
+                on_ended(taker)
+            elif taker.is_ready:
                 taker.pause()
         starting = [taker for taker in starting if not taker.is_ready]

@@ -32,6 +32,7 @@ from lar.running.variants import Variant
 from lar.tuning.numbers import judge_by_layers
 from lar.tuning.player import (
     Entrant,
+    Keep,
     Player,
     Show,
     TrialOrder,
@@ -40,7 +41,7 @@ from lar.tuning.player import (
 )
 from lar.tuning.ranking import contributions_of, rank_candidates
 from lar.tuning.search import Ended, Step, next_step
-from lar.tuning.session import TuningSession
+from lar.tuning.session import EndedRow, TuningSession
 from lar.tuning.space import cache_name, plan_candidate, survey_space
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class Campaign:
     def search(self) -> Ending:
         """Measure what the search asks for; return why it ended."""
         ended = time.monotonic()
+        self.record_cut()
         while True:
             left = self.request.budget_seconds - self.session.spent_seconds
             left -= time.monotonic() - ended
@@ -228,14 +230,27 @@ class Campaign:
             order = self.order_of(step)
             self.show(names_of_candidates(order.entrants), left)
             played = time.monotonic()
-            trial = self.player.play(order, self.shower(left))
+            trial = self.player.play(order, self.shower(left), self.keeper(order))
             besides = played - ended - time.monotonic()
-            trial = self.judge_numbers(trial, order)
+            trial = self.judge_numbers(trial)
             # What is done between two trials takes time of the budget too.
             ended = time.monotonic()
             trial = replace(trial, seconds=trial.seconds + besides + ended)
             self.session.record(trial, caches_filled(order, self.caches))
             self.best = best_of(self.request, self.session.trials)
+
+    def record_cut(self) -> None:
+        """Record what had ended of a trial in which the search was killed, as a trial."""
+        trial = self.session.take_cut()
+        if trial is not None:
+            self.session.record(self.judge_numbers(trial))
+            self.best = best_of(self.request, self.session.trials)
+
+    def keeper(self, order: TrialOrder) -> Keep:
+        """Return what keeps each row of a trial as soon as its process has ended."""
+        return lambda place, row, seconds: self.session.keep(
+            EndedRow(order.number, order.kind, order.began, seconds, place, row)
+        )
 
     def shower(self, left_seconds: float) -> Show:
         """Return what shows how far a trial is."""
@@ -339,16 +354,16 @@ class Campaign:
         rows = [row for trial in self.session.trials for row in trial.rows]
         return any(row.output_difference for row in rows if row.candidate == candidate)
 
-    def judge_numbers(self, trial: Trial, order: TrialOrder) -> Trial:
+    def judge_numbers(self, trial: Trial) -> Trial:
         """Return a trial with what `lar compare` says of outputs that are past the tolerance."""
         if self.request.tolerance is not None:
             return trial
         rows = []
-        for row, entrant in zip(trial.rows, order.entrants, strict=True):
+        spaces, make_on = self.request.spaces, self.player.make_on
+        for row in trial.rows:
             found = row.output_difference
             if found is not None and found.agreement == "different":
-                files = self.files_of(row.candidate, entrant.cache)
-                spaces, make_on = self.request.spaces, self.player.make_on
+                files = self.files_of(row.candidate, cache_name(row.candidate, spaces))
                 found = judge_by_layers(found, row.candidate, spaces, files, make_on)
             rows.append(replace(row, output_difference=found))
         return replace(trial, rows=tuple(rows))

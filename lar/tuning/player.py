@@ -37,6 +37,14 @@ ROUNDS_PER_TRIAL = 1000
 Show = Callable[[str, float], None]
 """Shows what is being done, and how many seconds that has taken."""
 
+Keep = Callable[[int, TrialRow, float], None]
+"""Keeps the row of a candidate whose process has ended, by its place in the trial, with the seconds
+since the trial began: the trial may be cut short."""
+
+
+def keep_nothing(place: int, row: TrialRow, seconds: float) -> None:
+    """Keep nothing of a trial but its end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
@@ -81,7 +89,7 @@ class Player(Protocol):
     def make_on(self) -> MakeOn | None:
         """What makes a run where the trials are played; None for this machine."""
 
-    def play(self, order: TrialOrder, show: Show) -> Trial:
+    def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
         """Play a trial. A search writes its cache where its spec names it."""
 
 
@@ -94,11 +102,11 @@ class LocalPlayer:
         self.folder = folder
         self.models: dict[str, ModelFile] = {}
 
-    def play(self, order: TrialOrder, show: Show) -> Trial:
+    def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
         """Play a trial."""
         began = time.monotonic()
-        play = self.search if order.kind == "search" else self.measure
-        rows = play(order, show)
+        is_search = order.kind == "search"
+        rows = self.search(order, show) if is_search else self.measure(order, show, keep)
         return Trial(
             number=order.number,
             kind=order.kind,
@@ -124,9 +132,18 @@ class LocalPlayer:
                 raise KeyboardInterrupt
             yield replace(row_of(entrant, result), seconds=time.monotonic() - began)
 
-    def measure(self, order: TrialOrder, show: Show) -> Iterator[TrialRow]:
+    def measure(self, order: TrialOrder, show: Show, keep: Keep) -> Iterator[TrialRow]:
         """Measure candidates in turns, as many at once as memory has room for."""
         began = time.monotonic()
+        members: list[Member] = []
+        rows: dict[int, TrialRow] = {}
+
+        def keep_row(member: Member) -> None:
+            place, first = member.number, members[0]
+            row = measured_row(member, order.entrants[place], first, order.tolerance)
+            rows[place] = row
+            keep(place, row, time.monotonic() - began)
+
         place = self.folder / str(order.number)
         place.mkdir()
         rounds = Rounds(
@@ -139,9 +156,10 @@ class LocalPlayer:
             most_seconds=MOST_STRETCH * order.seconds,
             slowest=SLOWEST,
             keep=partial(kept_for, order.objective),
+            on_ended=keep_row,
         )
         with contextlib.ExitStack() as stack:
-            members = [self.member_of(each, order, stack) for each in enumerate(order.entrants)]
+            members += [self.member_of(each, order, stack) for each in enumerate(order.entrants)]
             first, others = members[0], members[1:]
             size = max(1, places_in_memory(members) - 1)
             chunks = [others[at : at + size] for at in range(0, len(others), size)] or [[]]
@@ -152,7 +170,8 @@ class LocalPlayer:
                 rounds.most_seconds = part * MOST_STRETCH * order.seconds
                 rounds.play(number, [first, *chunk])
             for member, entrant in zip(members, order.entrants, strict=True):
-                yield measured_row(member, entrant, first, order.tolerance)
+                row = rows.get(member.number)
+                yield row or measured_row(member, entrant, first, order.tolerance)
 
     def member_of(
         self, numbered: tuple[int, Entrant], order: TrialOrder, stack: contextlib.ExitStack

@@ -54,6 +54,7 @@ from lar.records.tuning import (
     ModelSpace,
     OptionValue,
     Trial,
+    TrialKind,
     TrialRow,
     TuneRequest,
     name_of,
@@ -97,6 +98,18 @@ class Elsewhere(NamedTuple):
 
     machine: MachineFacts
     engines: Mapping[str, str] = {}
+
+
+class EndedRow(NamedTuple):
+    """A row of a trial that goes on, whose process has ended; `seconds` are those since the trial
+    began, and `place` is that of the row in it."""
+
+    trial: int
+    kind: TrialKind
+    began: float
+    seconds: float
+    place: int
+    row: TrialRow
 
 
 class Opening(NamedTuple):
@@ -597,7 +610,60 @@ class TuningSession(Database):
                 self._insert("measurements", row)
             for name, place in (caches or {}).items():
                 self._store_cache(name, place, trial.number)
+            self._connection.execute("delete from ended")
         self.trials.append(trial)
+
+    def keep(self, ended: EndedRow) -> None:
+        """Record a row of a trial that goes on; when this returns, it is on the disk. It is
+        forgotten with the record of the trial.
+
+        Raises:
+            LarError: the disk is full.
+        """
+        row = {
+            "place": ended.place,
+            "trial": ended.trial,
+            "kind": ended.kind,
+            "began_seconds": ended.began,
+            "seconds": ended.seconds,
+            **packed("content", record_to_json(ended.row)),
+        }
+        with self._explained(), self._transaction():
+            self._insert("ended", row, "or replace")
+
+    def take_cut(self) -> Trial | None:
+        """Return the trial that was cut short, with the rows whose processes had ended; None where
+        nothing is worth to be recorded of it.
+
+        Raises:
+            UsageError: the session is damaged.
+            LarError: the disk is full.
+        """
+        query = "select trial, kind, began_seconds, seconds, place, content from ended"
+        found = [
+            EndedRow(
+                trial, kind, began, seconds, place, self._unpacked(content, TrialRow, "ended row")
+            )
+            for trial, kind, began, seconds, place, content in self._rows(f"{query} order by place")
+        ]
+        if found and all(it.row.candidate == BASELINE and it.row.status == "ok" for it in found):
+            # Nothing was measured beside it.
+            with self._explained(), self._transaction():
+                self._connection.execute("delete from ended")
+            found = []
+        if not found:
+            return None
+        rows = tuple(it.row for it in found)
+        if rows[0].candidate != BASELINE:
+            rows = (TrialRow(candidate=BASELINE), *rows)
+        return Trial(
+            number=found[0].trial,
+            kind=found[0].kind,
+            rows=rows,
+            began=found[0].began,
+            seconds=max(it.seconds for it in found),
+            machine=self.facts.machine,
+        )
 
     def _refuse_foreign(self, trial: Trial) -> None:
         """Refuse a trial that must not be mixed with the others.
@@ -852,7 +918,24 @@ def make_first_schema(connection: sqlite3.Connection) -> None:
     connection.execute("create index parts_of_files on cache_parts (file)")
 
 
-STEPS: tuple[Step, ...] = (make_first_schema,)
+def add_ended_rows(connection: sqlite3.Connection) -> None:
+    """The rows of the trial that goes on, each from the end of its process to that of the trial."""
+    connection.execute(
+        """
+        create table ended (
+            place integer primary key,
+            trial integer not null,
+            kind text not null,
+            began_seconds real not null,
+            seconds real not null,
+            content_bytes integer not null,
+            content blob not null
+        )
+        """
+    )
+
+
+STEPS: tuple[Step, ...] = (make_first_schema, add_ended_rows)
 
 KIND = DatabaseKind(
     name="session",

@@ -12,7 +12,7 @@ import pytest
 import lar
 from lar.records.tuning import Trial
 from lar.tuning import campaign
-from lar.tuning.player import LocalPlayer, Show, TrialOrder
+from lar.tuning.player import Keep, LocalPlayer, Show, TrialOrder
 from lar.tuning.search import next_step
 from tests.cli.test_tune import LANDSCAPE
 from tests.conftest import WriteScript
@@ -69,12 +69,12 @@ def test_an_interrupted_search_goes_on_where_it_stood(
     whole = lar.tune(model, budget_seconds=60)
     play, played = LocalPlayer.play, list[TrialOrder]()
 
-    def play_one(player: LocalPlayer, order: TrialOrder, show: Show) -> Trial:
+    def play_one(player: LocalPlayer, order: TrialOrder, show: Show, keep: Keep) -> Trial:
         if len(played) % 2:
             played.append(order)
             raise KeyboardInterrupt
         played.append(order)
-        return play(player, order, show)
+        return play(player, order, show, keep)
 
     monkeypatch.setattr(LocalPlayer, "play", play_one)
     for _ in whole.trials[1:]:

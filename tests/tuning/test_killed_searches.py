@@ -16,17 +16,20 @@ import pytest
 
 from lar.records.bench import OutputDifference
 from lar.records.tuning import (
+    BASELINE,
+    Candidate,
     Choice,
     Dimension,
     ModelSpace,
     Trial,
+    TrialRow,
     TuneRequest,
     TuneResult,
 )
 from lar.running.compared_dumps import MakeOn
 from lar.tuning.campaign import Campaign
-from lar.tuning.player import Show, TrialOrder
-from lar.tuning.session import TuningSession, open_session, read_session
+from lar.tuning.player import Keep, LocalPlayer, Show, TrialOrder, keep_nothing
+from lar.tuning.session import TuningSession, open_session, read_facts, read_session
 from tests.conftest import WriteScript
 from tests.tuning.made_sessions import make_facts, make_row
 
@@ -73,7 +76,7 @@ class ComputedPlayer:
         self.draw = draw
         self.ended: Counter[int] = Counter()
 
-    def play(self, order: TrialOrder, show: Show) -> Trial:
+    def play(self, order: TrialOrder, show: Show, keep: Keep = keep_nothing) -> Trial:
         """Play a trial, unless it is killed."""
         if self.draw is not None and self.draw.random() < 0.7:
             raise Killed
@@ -155,3 +158,50 @@ def test_a_search_that_is_killed_20_times_finds_the_same(
         for name in session.cache_names:
             assert session.get_cache(name, tmp_path / "cache")
             assert (tmp_path / "cache").read_text() == f"cache of {name}"
+
+
+def test_candidates_whose_processes_have_ended_are_not_repeated(
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects = [
+        {"when": {"enable_nchw44": True}, "factor": 0.8},
+        {"when": {"multithread": 2}, "fault": {"at": "start", "do": "abort"}},
+    ]
+    model = write_script(times=[[0.01, 0.001, None]], effects=effects)
+    space = ModelSpace(model=model, engine="fake", dimensions=DIMENSIONS[:2])
+    request, place = TuneRequest(spaces=(space,), tolerance=0.01), str(tmp_path / "net.tune")
+    facts = read_facts(request)
+    play, kept = LocalPlayer.play, list[list[Candidate]]()
+
+    def play_cut(player: LocalPlayer, order: TrialOrder, show: Show, keep: Keep) -> Trial:
+        own = list[Candidate]()
+        kept.append(own)
+
+        def keep_or_die(place: int, row: TrialRow, seconds: float) -> None:
+            keep(place, row, seconds)
+            own.append(row.candidate)
+            if len(own) == 3:
+                raise Killed
+
+        return play(player, order, show, keep_or_die)
+
+    monkeypatch.setattr(LocalPlayer, "play", play_cut)
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with (
+            pytest.raises(Killed),
+            open_session(place, request, facts=facts) as session,
+        ):
+            Campaign(session, LocalPlayer(folder), folder).run()
+    measured = [each for own in kept for each in own if each != BASELINE]
+    assert len(measured) == len({*measured}) == 4
+    with open_session(place, request, facts=facts) as session:
+        [trial], cut = session.trials, session.take_cut()
+        assert cut
+        assert {row.candidate for row in (*trial.rows, *cut.rows)} == {BASELINE, *measured}
+        fates = {row.candidate: row.status for row in (*trial.rows, *cut.rows)}
+        assert fates[Candidate(choices=("2 threads",))] == "crashed"
+        # Of a trial that is recorded whole no part is left.
+        session.record(cut)
+        assert session.take_cut() is None

@@ -626,7 +626,7 @@ def test_a_session_of_a_newer_schema_is_refused(place: str) -> None:
     connection = sqlite3.connect(place)
     connection.execute("pragma user_version = 99")
     connection.close()
-    problem = "the session is of a newer lar: its schema is 99, and this lar knows 1"
+    problem = "the session is of a newer lar: its schema is 99, and this lar knows 2"
     with pytest.raises(UsageError, match=problem), open_session(place, facts=FACTS):
         pass
 
