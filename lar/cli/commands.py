@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "pack": "write a model with testcases: inputs, and the outputs computed here",
     "compare": "compare two or more dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
+    "advise": "profile a model, and try the settings that the profile suggests",
     "results": "print results of any machines, models and engines side by side",
     "history": "list, plot and check stored results for regressions, add and remove some",
     "cache": "show, compare, merge and edit fast-run cache files",

@@ -18,10 +18,14 @@ from lar.reports.options import BY_KEY, add_report_options, collect_report_optio
 from lar.reports.styles import EXPORTS, STYLES, Style
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lar.files.report_file import OutputFile
+    from lar.profiles.recommendations import Recommendation
     from lar.profiles.times import Kind
     from lar.records.profile import Profile
     from lar.reports.report import Report
+    from lar.running.tried_advice import Command
 
 
 def format_csv(report: Report) -> str:
@@ -240,25 +244,57 @@ def try_advice(arguments: argparse.Namespace) -> int:
             f"leave {', '.join(refused)} out",
             flag="--try",
         )
-    from lar.cli.bench import describe_progress, exit_code_of
-    from lar.cli.progress_line import PacedLine
     from lar.engines import recommendations_for
-    from lar.profiles.costs import correct
-    from lar.reports.tried_text import format_nothing_tried, format_tried
-    from lar.running.tried_advice import check_machine, settings_of, try_recommendations
+    from lar.reports.tried_text import format_nothing_tried
+    from lar.running.tried_advice import check_machine, settings_of
 
-    profile = correct(open_profile(arguments.profile))
+    profile = read_corrected(arguments.profile)
     found = recommendations_for(profile)
     check_machine(profile)
     tried = settings_of(found)
     if not tried:
         print("\n".join(format_nothing_tried(profile, found, screen_of_output())))
         return 0
+    return print_tried(
+        profile, tried, TRY_SECONDS if arguments.budget is None else arguments.budget
+    )
+
+
+def read_corrected(path: str) -> Profile:
+    """Read a profile, and return it without what profiling has cost.
+
+    Raises:
+        UsageError: the file is missing, or is not a profile.
+    """
+    from lar.profiles.costs import correct
+
+    return correct(open_profile(path))
+
+
+def print_tried(
+    profile: Profile,
+    tried: Sequence[Recommendation],
+    budget_seconds: float,
+    command: Command | None = None,
+) -> int:
+    """Run suggestions for a profile, and print what they give; return the exit code.
+
+    `command` is the model and the options of its run, where the profile does not say them.
+
+    Raises:
+        LarError: the run of the profile cannot be made again here.
+    """
+    from lar.cli.bench import describe_progress, exit_code_of
+    from lar.cli.progress_line import PacedLine
+    from lar.reports.tried_text import format_tried
+    from lar.running.tried_advice import try_recommendations
+
     with PacedLine(sys.stderr) as line:
         bench = try_recommendations(
             profile,
             tried,
-            budget_seconds=TRY_SECONDS if arguments.budget is None else arguments.budget,
+            command=command,
+            budget_seconds=budget_seconds,
             report=lambda progress: line.show(describe_progress(progress)),
             show_search=lambda text, seconds: line.show(text),
         )

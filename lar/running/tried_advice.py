@@ -37,6 +37,9 @@ MOST_TRIED = 3
 SEARCH_SECONDS = 60.0
 HINT = f"profile the model here: lar MODEL {PROFILE.flag} FILE"
 
+Command = tuple[str, Mapping[str, Any]]
+"""The model of a run, and its options as far as they say how it is run."""
+
 ShowSearch = Callable[[str, float], None]
 """Shows what is searched for, and how many seconds that has taken."""
 
@@ -51,11 +54,14 @@ def try_recommendations(
     tried: Sequence[Recommendation],
     *,
     budget_seconds: float,
+    command: Command | None = None,
     report: Report | None = None,
     show_search: ShowSearch = lambda text, seconds: None,
 ) -> BenchResult:
     """Measure the run of a profile and the same with each suggestion, in turns, and compare their
     outputs with its own. One that fails, or that a rule refuses, is a row of the result.
+
+    `command` is the run; without one it is what the profile names.
 
     Raises:
         UsageError: the profile was made on another machine or of another model file, what it was
@@ -63,7 +69,7 @@ def try_recommendations(
         EngineMissing: its engine is not installed.
     """
     check_machine(profile)
-    model, options = command_of(profile)
+    model, options = command or command_of(profile)
     check_model(profile, model)
     plain, error = plan_variant(variant_of(AS_PROFILED, model, options))
     if error is not None:
