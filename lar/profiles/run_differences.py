@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from lar.errors import UsageError
+from lar.measurement.summary import FEWEST_UNDISTURBED
 from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
-from lar.profiles.disturbance import disturbed_executions, is_recorded
+from lar.profiles.disturbance import disturbed_executions, disturbed_steps, is_recorded
 from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
 from lar.profiles.times import iteration_times_of
@@ -82,7 +83,8 @@ class Diff:
     `pairs` counts the pairs of runs. `factor` is that of the whole run, which is taken out before
     operators are judged; None where it is not known, or the runs are not of one command. `joined`
     is the part of the operators' time in those that both have, of the run where it is less. With
-    `unlike` nothing is judged.
+    `unlike` nothing is judged. `iteration` is of the undisturbed iterations if `is_calm`; `counts`
+    are those and all, of either side, None where none was disturbed.
     """
 
     rows: tuple[DiffRow, ...]
@@ -93,6 +95,8 @@ class Diff:
     pairs: int = 1
     joined: float = 1.0
     unlike: Unlike = ""
+    is_calm: bool = False
+    counts: tuple[tuple[int, int], tuple[int, int]] | None = None
 
 
 def check_timed(baseline: Profile, experiment: Profile) -> None:
@@ -140,6 +144,16 @@ def describe_unlike(baseline: Profile, experiment: Profile, diff: Diff) -> str:
     if diff.unlike:
         return "the runs were fed with inputs of other shapes: nothing is judged"
     return ""
+
+
+def describe_iterations(diff: Diff) -> str:
+    """Return which iterations their difference is of, empty where none was disturbed."""
+    if diff.counts is None:
+        return ""
+    counts = " -> ".join(f"{calm} of {count}" for calm, count in diff.counts)
+    if diff.is_calm:
+        return f"medians of the undisturbed iterations: {counts}"
+    return f"medians of all iterations, since too few were undisturbed: {counts}"
 
 
 def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
@@ -224,7 +238,7 @@ def diff_of(
     chosen = group_operators([each for each in joined if each.is_any(accepts)], group_by)
     alpha = (1 - CONFIDENCE) / max(1, sum(each.side == "both" for each in chosen))
     rows = tuple(each.row(runs, main, noise, alpha) for each in chosen)
-    durations = [(iteration_times_of(one), iteration_times_of(two)) for one, two in runs]
+    durations, is_calm, counts = iterations_to_compare(runs)
     iteration = judge_runs(durations, 1 - CONFIDENCE)
     if unlike:
         rows = tuple(each.without_judgement() for each in rows)
@@ -238,7 +252,36 @@ def diff_of(
         len(runs),
         share,
         unlike,
+        is_calm,
+        counts,
     )
+
+
+def iterations_to_compare(
+    runs: Sequence[tuple[Profile, Profile]],
+) -> tuple[list[tuple[list[int], list[int]]], bool, tuple[tuple[int, int], tuple[int, int]] | None]:
+    """Return the times of the iterations of each pair of runs: of the undisturbed ones if all runs
+    have enough, as a run says which of its figures to trust; whether they are those; and of either
+    side how many they are among how many, None where none was disturbed."""
+    every = [(iteration_times_of(one), iteration_times_of(two)) for one, two in runs]
+    calm = [(calm_times_of(one), calm_times_of(two)) for one, two in runs]
+    known = [
+        (len(own[k]), len(each[k])) for own, each in zip(calm, every, strict=True) for k in (0, 1)
+    ]
+    if all(own == count for own, count in known):
+        return every, False, None
+    counts = tuple(
+        (sum(own for own, _ in known[k::2]), sum(count for _, count in known[k::2])) for k in (0, 1)
+    )
+    is_calm = all(own == count or own >= FEWEST_UNDISTURBED for own, count in known)
+    return calm if is_calm else every, is_calm, (counts[0], counts[1])
+
+
+def calm_times_of(profile: Profile) -> list[int]:
+    """Return how long each timed iteration took that nothing disturbed, in nanoseconds."""
+    disturbed = disturbed_steps(profile)
+    times = zip(profile.timed_steps(), iteration_times_of(profile), strict=True)
+    return [time for step, time in times if step.number not in disturbed]
 
 
 def joined_share_of(

@@ -17,7 +17,7 @@ from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.run_differences import METRICS, Diff, DiffRow, Metric, diff_of
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import ModelFacts, Profile, TensorFact
+from lar.records.profile import ModelFacts, Profile, StepNoise, TensorFact
 from lar.reports.csv import format_csv
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
@@ -216,6 +216,40 @@ def test_a_narrow_screen_names_the_figures_that_it_leaves_out() -> None:
     left_out = " ".join(lines).partition("(too narrow to show: ")[2].partition(")")[0]
     assert {"Baseline P90", "Exp P90", "Exp Total"} <= {*left_out.split(", ")}
     assert any("Baseline" in line and "Delta%" in line for line in lines)
+
+
+def waiting(profile: Profile, disturbed: range) -> Profile:
+    """The run, of which other work disturbed those iterations."""
+    noise = tuple(
+        StepNoise(it.number, 0, ("queue delay",) * (it.number in disturbed))
+        for it in profile.timed_steps()
+    )
+    return replace(profile, facts=structs.replace(profile.facts, noise=noise))
+
+
+@pytest.mark.parametrize(
+    ("count", "baseline_us", "words"),
+    [
+        (0, 145, ""),
+        (4, 150, "medians of the undisturbed iterations: 6 of 10 -> 10 of 10"),
+        (5, 145, "medians of all iterations, since too few were undisturbed: 5 of 10 -> 10 of 10"),
+    ],
+)
+def test_iterations_are_compared_by_those_that_nothing_disturbed(
+    count: int, baseline_us: int, words: str
+) -> None:
+    one, two = (run_of({"a": "Conv"}, [{"a": 20}] * 10, step_us=us) for us in (100, 200))
+    steps = tuple(
+        structs.replace(step, end_ns=step.start_ns + 100_000 + 10_000 * min(place, 5))
+        for place, step in enumerate(one.steps)
+    )
+    one = waiting(replace(one, steps=steps), range(count))
+    report = build(waiting(two, range(0)), {}, one)
+    line, after = report.text.partition("iteration: ")[2].split("\n")[:2]
+    assert after.strip() == words
+    found = report.tables[1].records[0]
+    assert found[-1] == ("undisturbed" if "of the undisturbed" in words else "all")
+    assert line.startswith(f"{baseline_us}.000 -> 200.000 us")
 
 
 def test_what_is_new_has_no_percentage() -> None:

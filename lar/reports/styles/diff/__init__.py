@@ -26,6 +26,7 @@ from lar.profiles.run_differences import (
     caveats_of,
     check_timed,
     describe_contrasts,
+    describe_iterations,
     describe_unlike,
     diff_of,
     main_metric_of,
@@ -125,11 +126,13 @@ def body_of(
     """Return the text: the two runs, the difference of their iterations, the table, and how certain
     it is."""
     unlike = describe_unlike(baseline, experiment, diff)
+    which = describe_iterations(diff)
     lines: list[str | AnyTable] = [
         *([unlike, ""] if unlike else []),
         "baseline -> exp",
         *(f"  {line}" for line in describe_contrasts(baseline, experiment)),
         f"iteration: {format_change(diff.iteration, unit, judged=not unlike)}",
+        *([f"  {which}"] if which else []),
         "",
         table,
     ]
@@ -346,6 +349,7 @@ def iteration_table(diff: Diff, unit: str) -> Table[Difference]:
                 "+-", lambda it: None if it.error is None else round(it.error / scale, 6), unit=unit
             ),
             Column("Exceeds noise", lambda it: JUDGED[it.exceeds_noise]),
+            Column("Iterations", lambda it: "undisturbed" if diff.is_calm else "all"),
         ),
         rows=(diff.iteration,),
     )

@@ -17,6 +17,7 @@ from lar.profiles.run_differences import (
     Metric,
     caveats_of,
     check_timed,
+    describe_iterations,
     describe_unlike,
     diff_of,
     main_metric_of,
@@ -165,7 +166,9 @@ def known_rows(diff: Diff, main: Metric) -> list[tuple[DiffRow, Difference]]:
 
 def notes_of(baseline: Profile, experiment: Profile, main: Metric, diff: Diff) -> list[str]:
     """Return notes on what the figures are and what they leave open."""
-    where = "the device" if main == "device" else "the host, dispatch, wait and computation"
+    where = "the device"
+    if main != "device":
+        where = "the host: dispatch and computation, without what they wait"
     notes = [
         f"Times of operators are medians of the iterations, on {where}. Operators of both runs are "
         f"joined by what they compute; one that was added or removed has no partner and is not "
@@ -174,11 +177,12 @@ def notes_of(baseline: Profile, experiment: Profile, main: Metric, diff: Diff) -
     ]
     if min(len(each.timed_steps()) for each in (baseline, experiment)) < FEWEST_ITERATIONS:
         notes.append(f"± takes {FEWEST_ITERATIONS} timed iterations of each run.")
-    lines = caveats_of(baseline, experiment, diff)
+    lines = [line for line in (describe_iterations(diff),) if line]
+    lines += caveats_of(baseline, experiment, diff)
     return notes + [f"{each[0].upper()}{each[1:]}." for each in lines]
 
 
 def iteration_table(diff: Diff) -> PageTable:
     """Return how the median iteration differs."""
-    rows = [("median", diff.iteration)]
+    rows = [("median of the undisturbed" if diff.is_calm else "median", diff.iteration)]
     return page_table("compared iterations", ITERATION_COLUMNS, rows)
