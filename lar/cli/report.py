@@ -287,7 +287,7 @@ def print_tried(
     from lar.cli.bench import describe_progress, exit_code_of
     from lar.cli.progress_line import PacedLine
     from lar.reports.tried_text import format_tried
-    from lar.running.tried_advice import try_recommendations
+    from lar.running.tried_advice import describe_item, try_recommendations
 
     with PacedLine(sys.stderr) as line:
         bench = try_recommendations(
@@ -300,7 +300,8 @@ def print_tried(
         )
         line.end()
     if bench.failure is None:  # else there is nothing to compare with, and one line says why
-        print("\n".join(format_tried(tried, bench, screen_of_output())), flush=True)
+        note = describe_item(profile, command)
+        print("\n".join(format_tried(tried, bench, screen_of_output(), note)), flush=True)
     return exit_code_of(bench, fail_if_slower=False)
 
 

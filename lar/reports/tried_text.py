@@ -29,13 +29,15 @@ def format_advice(
 
 
 def format_tried(
-    tried: Sequence[Recommendation], bench: BenchResult, screen: Screen = PAPER
+    tried: Sequence[Recommendation], bench: BenchResult, screen: Screen = PAPER, note: str = ""
 ) -> list[str]:
-    """Return the lines of suggestions that were tried: why, what they give, which is the best."""
+    """Return the lines of suggestions that were tried: why, a note, what they give, which is the
+    best."""
     texts = [f"{number}. {each.text}" for number, each in enumerate(tried, 1)]
     lines = [line for text in texts for line in screen.wrap(printable(text), "   ")]
     return [
         *lines,
+        *screen.wrap(printable(note), "  ") * bool(note),
         "",
         *format_bench(bench, screen),
         *screen.wrap(printable(describe_best(bench)), "  "),

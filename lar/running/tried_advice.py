@@ -59,7 +59,8 @@ def try_recommendations(
     show_search: ShowSearch = lambda text, seconds: None,
 ) -> BenchResult:
     """Measure the run of a profile and the same with each suggestion, in turns, and compare their
-    outputs with its own. One that fails, or that a rule refuses, is a row of the result.
+    outputs with its own; of a data set its first item is fed. One that fails, or that a rule
+    refuses, is a row of the result.
 
     `command` is the run; without one it is what the profile names.
 
@@ -71,12 +72,12 @@ def try_recommendations(
     check_machine(profile)
     model, options = command or command_of(profile)
     check_model(profile, model)
-    plain, error = plan_variant(variant_of(AS_PROFILED, model, options))
-    if error is not None:
-        check_no_dataset(options)
-        raise error
-    check_inputs(profile, options)
     with work_folder() as folder:
+        options = with_first_item(options, folder)
+        plain, error = plan_variant(variant_of(AS_PROFILED, model, options))
+        if error is not None:
+            raise error
+        check_inputs(profile, options)
         variants = [plain]
         for number, each in enumerate(tried):
             place = os.path.join(folder, str(number))
@@ -119,19 +120,47 @@ def check_inputs(profile: Profile, options: Mapping[str, Any]) -> None:
         raise UsageError(problem, hint_on_place(profile, path), flag=FLAG, subject=path)
 
 
-def check_no_dataset(options: Mapping[str, Any]) -> None:
-    """Refuse the run of a data set.
+def with_first_item(options: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """Return the options of the run of a data set as those of its first item, which all variants
+    are fed with; other options as they are. A slice of a stack is kept in the folder.
 
     Raises:
-        UsageError: so it is.
+        UsageError: a file of the data set is not there, or is broken.
     """
-    if items := find_items(options.get(INPUT.key)):
-        raise UsageError(
-            f"the profile is of a data set of {count_of(len(items), 'item')}, and suggestions "
-            "are tried with one",
-            f"profile it with one: lar MODEL {INPUT.flag} ITEM {PROFILE.flag} FILE",
-            flag=FLAG,
-        )
+    texts = options.get(INPUT.key)
+    items = find_items(texts)
+    if not texts or not items:
+        return options
+    _, files = items[0]
+    if not files:
+        return {**options, INPUT.key: save_first_slices(texts, folder)}
+    return {**options, INPUT.key: [f"{name}:{file}" if name else file for name, file in files]}
+
+
+def save_first_slices(texts: Sequence[str], folder: str) -> list[str]:
+    """Write the first item of each stack into a file, and return what feeds it."""
+    import numpy as np  # the worker alone needs it else
+
+    from lar.datasets.items import name_of, parts_of, path_of
+    from lar.inputs.readers import read_path
+
+    parts = []
+    for number, part in enumerate(parts_of(texts)):
+        place, name = os.path.join(folder, f"item{number}.npz"), name_of(part)
+        arrays = read_path(path_of(part), name)
+        np.savez(place, **{each.name: each.array[:1] for each in arrays})
+        parts.append(f"{name}:{place}" if name else place)
+    return parts
+
+
+def describe_item(profile: Profile, command: Command | None = None) -> str:
+    """Return which item of a data set suggestions are tried with, empty where it is of none."""
+    _, options = command or command_of(profile)
+    items = find_items(options.get(INPUT.key))
+    if not items:
+        return ""
+    count = count_of(len(items), "item")
+    return f"the profile is of a data set of {count}: tried with the first, {items[0][0]}"
 
 
 def hint_on_place(profile: Profile, path: str) -> str:
