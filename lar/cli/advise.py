@@ -13,7 +13,7 @@ from lar.cli.run_help import MODEL
 from lar.errors import UsageError
 from lar.options.arguments import add_arguments as add_options
 from lar.options.arguments import add_option
-from lar.options.table import INPUT, ITER, PROFILE
+from lar.options.table import ITER, PROFILE
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 # A median of so many iterations is what the suggestions rest on.
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.files.work_folders import work_folder
     from lar.records.run import Failure, RunContext
     from lar.reports.tried_text import format_advice
-    from lar.running.plan import find_items, plan_run
+    from lar.running.plan import plan_run
     from lar.running.steps import make_run
     from lar.running.tried_advice import settings_of
 
@@ -61,10 +61,6 @@ def main(arguments: argparse.Namespace) -> int:
         for key, value in vars(arguments).items()
         if key in BENCH_KEYS and value is not None and value is not False
     }
-    if find_items(options.get(INPUT.key)):
-        raise UsageError(
-            "a data set is not profiled item by item", "give one of its items", flag=INPUT.flag
-        )
     iterations = ITERATIONS if arguments.iter is None else arguments.iter
     with work_folder() as folder:
         path = os.path.join(folder, "profile.json")

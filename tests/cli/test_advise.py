@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.cli.test_report_try import script
@@ -51,16 +50,12 @@ def test_where_nothing_is_suggested_the_paragraph_says_so(
     [
         (["--iter", "0"], "--iter: nothing would be profiled\nhint: give 1 or more\n"),
         (["--budget", "x"], "--budget"),
-        (["--input", "items"], "--input: a data set is not profiled item by item\nhint: "),
         (["--input", "none.npy"], "none.npy: no such file"),
     ],
 )
 def test_what_cannot_be_profiled_is_refused(
     run_lar: RunLar, write_script: WriteScript, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    (tmp_path / "items").mkdir()
-    for name in "ab":
-        np.save(tmp_path / "items" / f"{name}.npy", np.ones((1, 4), np.float32))
     done = run_lar("advise", script(write_script, {}), *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
