@@ -171,6 +171,27 @@ def test_of_what_nothing_is_left_a_step_of_the_clock_is_printed(
     assert mark not in STYLES[style].build(recorded, {}).text
 
 
+@pytest.mark.parametrize(
+    ("style", "name", "figures"),
+    [
+        ("paddle", "Relu", ("CPU Avg (ms)", "CPU Min (ms)", "CPU Median (ms)")),
+        ("nsys", "Relu", ("Average (ns)", "Minimum (ns)", "Median (ns)")),
+        ("tensorboard", "Relu", ("host_self_median_us", "host_self_min_us")),
+    ],
+)
+def test_of_what_nothing_is_left_no_call_has_a_time_of_0(
+    estimated: Profile, style: str, name: str, figures: tuple[str, ...]
+) -> None:
+    for profile, is_estimate in ((estimated, True), (replace(estimated, correction=None), False)):
+        report = STYLES[style].build(profile, {})
+        tables = [it for it in report.tables if {*figures} <= {*it.headings}]
+        assert tables
+        for table in tables:
+            (row,) = (row for row in table.records if name in row)
+            values = {row[table.headings.index(each)] for each in figures}
+            assert (values == {None}) == is_estimate
+
+
 @pytest.mark.parametrize("style", ["paddle", "torch"])
 def test_it_counts_in_sums(estimated: Profile, style: str) -> None:
     """Operators have 22 of 27.5 us, and so 6.5 of 8.125."""

@@ -33,19 +33,22 @@ WARMUP_ROW = "[warm-up]"
 class Event(NamedTuple):
     """One event to count: `key` is what makes a row, its last item the name; `value` is in
     nanoseconds or bytes; `operator` counts in `Profile.operators`, and `disturbed` says that
-    something else on the machine made its execution longer, None if that is not known."""
+    something else on the machine made its execution longer, None if that is not known. One that
+    `is_estimate` is a time without what profiling cost."""
 
     key: tuple[str, ...]
     value: int
     operator: int | None = None
     disturbed: bool | None = None
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True)
 class Group:
     """The values of one row, nanoseconds or bytes; `share` is their part of all in percent.
 
-    `owners` has the operator of each, empty where they are of none.
+    `owners` has the operator of each, empty where they are of none. Of values of an operator that
+    are estimates without what profiling cost (`is_estimate`) 0 means that nothing is left.
     """
 
     key: tuple[str, ...]
@@ -53,10 +56,16 @@ class Group:
     share: float = 0.0
     owners: list[int | None] = field(default_factory=list, repr=False)
     disturbed: int | None = None
+    is_estimate: bool = False
 
     @property
     def name(self) -> str:
         return self.key[-1]
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure of single values, None where it is a time of which nothing is left."""
+        value: float | None = getattr(self, name)
+        return None if self.is_estimate and not value else value
 
     @property
     def count(self) -> int:
@@ -133,6 +142,7 @@ def groups_of(events: Iterable[Event]) -> list[Group]:
                 100 * sum(values) / whole if whole else 0.0,
                 [] if owners.count(None) == len(owners) else owners,
                 sum(known) if known else None,
+                any(event.is_estimate for event in members),
             )
         )
     return groups
@@ -199,11 +209,16 @@ def api_events(profile: Profile) -> list[Event]:
 
 def kernel_events(profile: Profile) -> list[Event]:
     launches = launches_of(profile)
-    if not is_recorded(profile):
-        return [Event((it.kernel,), it.piece.duration_ns, it.place) for it in launches]
+    known, estimates = is_recorded(profile), profile.has_estimates
     disturbed = disturbed_executions(profile)
     return [
-        Event((it.kernel,), it.piece.duration_ns, it.place, it.begun.execution in disturbed)
+        Event(
+            (it.kernel,),
+            it.piece.duration_ns,
+            it.place,
+            it.begun.execution in disturbed if known else None,
+            estimates,
+        )
         for it in launches
     ]
 
@@ -215,6 +230,7 @@ def grid_events(profile: Profile) -> list[Event]:
             (format_extent(it.grid), format_extent(it.block), it.kernel),
             it.piece.duration_ns,
             it.place,
+            is_estimate=profile.has_estimates,
         )
         for it in launches_of(profile)
         if it.grid is not None and it.block is not None
@@ -232,7 +248,16 @@ def memory_spans(profile: Profile) -> list[Span]:
 
 
 def memory_time_events(profile: Profile) -> list[Event]:
-    return [Event((span.name,), span.duration_ns, span.operator) for span in memory_spans(profile)]
+    estimates = profile.has_estimates
+    return [
+        Event(
+            (span.name,),
+            span.duration_ns,
+            span.operator,
+            is_estimate=estimates and span.operator is not None,
+        )
+        for span in memory_spans(profile)
+    ]
 
 
 def memory_size_events(profile: Profile) -> list[Event]:

@@ -87,7 +87,11 @@ def spread_of(
     group_of: Callable[[Any], Group | None] = attrgetter(group) if group else lambda row: row
 
     def heading(title: str, kind: Kind, name: str) -> Heading:
-        return Heading(prefix + title, kind, lambda row: getattr(group_of(row), name, None))
+        def value(row: Any) -> float | None:
+            own = group_of(row)
+            return None if own is None else own.figure(name)
+
+        return Heading(prefix + title, kind, value)
 
     mean, whole = kinds
     return (
@@ -175,7 +179,8 @@ def launch_rows(profile: Profile, pattern: str | None) -> list[LaunchRow]:
         calls = Group((kernel,), [launch.api_ns for launch in members])
         queued = [launch.queue_ns for launch in members if launch.queue_ns is not None]
         queue = Group((kernel,), queued) if queued else None
-        runs = Group((kernel,), [launch.kernel_ns for launch in members])
+        times_ns = [launch.kernel_ns for launch in members]
+        runs = Group((kernel,), times_ns, is_estimate=profile.has_estimates)
         rows.append(LaunchRow(thread, number, api, kernel, total, calls, queue, runs))
     return rows
 
@@ -260,7 +265,13 @@ def range_kernel_rows(profile: Profile, pattern: str | None) -> list[RangeKernel
             if matches(kernel, execution.operator):
                 key = (each.span.name, each.style, each.span.thread, kernel)
                 was_disturbed = None if disturbed is None else place in disturbed
-                event = Event((kernel,), execution.compute_ns, execution.operator, was_disturbed)
+                event = Event(
+                    (kernel,),
+                    execution.compute_ns,
+                    execution.operator,
+                    was_disturbed,
+                    profile.has_estimates,
+                )
                 events.setdefault(key, []).append(event)
                 instances.setdefault(key, set()).add(number)
     return [

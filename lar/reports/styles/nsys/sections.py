@@ -153,40 +153,52 @@ def name_column(label: str) -> Column[Group]:
 
 def time_columns(counted: str) -> tuple[Column[Group], ...]:
     """Return the columns of a section of times; records are rounded as the text."""
+
+    def whole(title: str, name: str) -> Column[Group]:
+        return time_column(title, lambda it: it.figure(name), str)
+
     return (
         number_column("Time(%)", 7, lambda it: round(it.share, 1), lambda it: f"{it.share:.1f}"),
         number_column("Total Time", 14, attrgetter("total"), key="Total Time (ns)"),
         number_column(counted, 10, attrgetter("count")),
-        number_column(
-            "Average",
-            14,
-            lambda it: round(it.average, 1),
-            lambda it: f"{it.average:.1f}",
-            "Average (ns)",
-        ),
-        number_column("Minimum", 14, attrgetter("minimum"), key="Minimum (ns)"),
-        number_column("Maximum", 14, attrgetter("maximum"), key="Maximum (ns)"),
+        time_column("Average", lambda it: rounded(it.figure("average")), "{:.1f}".format),
+        whole("Minimum", "minimum"),
+        whole("Maximum", "maximum"),
     )
+
+
+def time_column(
+    title: str,
+    value: Callable[[Group], float | None],
+    text: Callable[[float], str],
+    *,
+    in_text: bool = True,
+) -> Column[Group]:
+    """Return a column of times in nanoseconds; text has `-` for one that is not known."""
+    return number_column(
+        *(title, 14, value),
+        lambda row: "-" if (known := value(row)) is None else text(known),
+        f"{title} (ns)",
+        in_text=in_text,
+    )
+
+
+def rounded(time_ns: float | None) -> float | None:
+    return None if time_ns is None else round(time_ns, 1)
 
 
 def call_columns(groups: Sequence[Group], *, in_text: bool) -> tuple[Column[Group], ...]:
     """Return the columns of operators that this version of nsys has not; beside the kernels of a
     device they stand in records alone."""
 
-    def time(title: str, figure: Callable[[Group], float | None]) -> Column[Group]:
-        def value(row: Group) -> float | None:
-            return None if (known := figure(row)) is None else round(known, 1)
-
-        return number_column(
-            *(title, 14, value),
-            lambda row: "-" if (known := value(row)) is None else f"{known:.1f}",
-            f"{title} (ns)",
-            in_text=in_text,
+    def time(title: str, name: str) -> Column[Group]:
+        return time_column(
+            title, lambda it: rounded(it.figure(name)), "{:.1f}".format, in_text=in_text
         )
 
     return (
-        time("Median", lambda it: it.median),
-        time("P90", lambda it: it.p90),
+        time("Median", "median"),
+        time("P90", "p90"),
         number_column(
             *("Disturbed", 10, lambda it: it.disturbed),
             lambda it: str(it.disturbed or ""),

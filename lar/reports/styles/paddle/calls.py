@@ -26,6 +26,7 @@ from lar.reports.styles.paddle.layout import (
     name_column,
     sort_by_time,
     times_of,
+    without_nothing,
 )
 from lar.reports.styles.paddle.operators import (
     MERGED,
@@ -98,7 +99,9 @@ def is_copy(span: Span) -> bool:
 
 def copy_section(run: TimedRun, settings: Settings) -> list[Section]:
     """Return the table of copies, in the order first seen."""
-    rows = rows_of_calls(run, copies_of(run))[: settings.top]
+    estimates = run.profile.has_estimates
+    rows = without_nothing(rows_of_calls(run, copies_of(run)), are_estimates=estimates)
+    rows = rows[: settings.top]
     return time_section(
         "memory_manipulation",
         "Memory Manipulation Summary",
@@ -194,6 +197,7 @@ def kernel_section(run: TimedRun, settings: Settings) -> list[Section]:
     ]
     if not rows:
         return []
+    rows = without_nothing(rows, are_estimates=run.profile.has_estimates)
     return [
         Section(
             Table(

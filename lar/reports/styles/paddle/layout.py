@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeVar
 
@@ -42,6 +42,17 @@ class Times(NamedTuple):
     p90_ns: float | None = None
     typical_ns: float | None = None
 
+    def without_nothing(self) -> Times:
+        """Return them without times of calls that are 0; the sum stays, and what rows are ranked
+        by."""
+        return self._replace(
+            average_ns=self.average_ns or None,
+            max_ns=self.max_ns or None,
+            min_ns=self.min_ns or None,
+            median_ns=self.median_ns or None,
+            p90_ns=self.p90_ns or None,
+        )
+
 
 class TimeRow(NamedTuple):
     """A row with the times of a host and of a device; of a cell that is None nothing is known.
@@ -60,6 +71,14 @@ class TimeRow(NamedTuple):
     thread: str = ""
     saving_ns: float | None = None
     disturbed: int = 0
+
+
+def without_nothing(rows: Iterable[TimeRow], *, are_estimates: bool) -> list[TimeRow]:
+    """Return rows of operators on the host; of times that are estimates without what profiling
+    cost, that of a call of which nothing is left is not known."""
+    if not are_estimates:
+        return [*rows]
+    return [row._replace(cpu=row.cpu and row.cpu.without_nothing()) for row in rows]
 
 
 def times_of(totals: Totals, whole_ns: int) -> Times:

@@ -45,6 +45,7 @@ from lar.reports.styles.paddle.layout import (
     sort_by_time,
     times_of,
     truncate_name,
+    without_nothing,
 )
 from lar.reports.styles.paddle.run import Activity, Settings, TimedRun
 
@@ -134,8 +135,15 @@ def operator_section(run: TimedRun, settings: Settings) -> list[Section]:
     if not blocks:
         return []
     unit, shows_savings = settings.unit, settings.sort.lstrip("+-") == SAVING
+    estimates = run.profile.has_estimates
     rows, breaks = under_threads(
-        (block.thread, [row for rows in block.operators for row in rows]) for block in blocks
+        (
+            block.thread,
+            without_nothing(
+                (row for rows in block.operators for row in rows), are_estimates=estimates
+            ),
+        )
+        for block in blocks
     )
     table = Table(
         name="operator",

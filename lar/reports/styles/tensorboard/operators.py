@@ -289,7 +289,9 @@ def call_columns(profile: Profile) -> tuple[OperatorColumn, ...]:
 
     def column(name: str, figure: Callable[[Totals], float | None]) -> OperatorColumn:
         def microseconds_of(row: OperatorTotals) -> float | None:
-            return round_time(figure(row.times))
+            found = figure(row.times)
+            # Of an estimate without what profiling cost, 0 says that nothing is left.
+            return None if profile.has_estimates and not found else round_time(found)
 
         title = f"{side}_self_{name}"
         return ViewColumn(title, microseconds_of, key=f"{title}_us")
