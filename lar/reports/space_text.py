@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from lar.errors import printable
+from lar.errors import count_of, printable
 from lar.options.command_line import format_flags
 from lar.options.option import flag_of
 from lar.records.tuning import Choice, ModelSpace, NotTried
@@ -45,7 +45,7 @@ def count_choices(space: ModelSpace) -> str:
     """Return how many choices there are, and how many ways to combine them."""
     counts = [len(dimension.choices) for dimension in space.dimensions]
     combinations = math.prod(count + 1 for count in counts)
-    return f"{sum(counts)} choices, at most {combinations} combinations"
+    return f"{count_of(sum(counts), 'choice')}, at most {count_of(combinations, 'combination')}"
 
 
 def describe_choice(choice: Choice) -> str:

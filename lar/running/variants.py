@@ -110,7 +110,7 @@ def known_option(key: str, named: str) -> Option[Any]:
         subject = "" if named == option.flag else f"{option.flag} "
         raise UsageError(
             f"{subject}does not say how a model is run",
-            "--vary takes options of the engine, the inputs, --engine and --driver",
+            "what may differ are options of the engine, the inputs, --engine and --driver",
             flag=named,
         )
     return option
