@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from lar.cli.bench import add_run_options, open_asked_store, parse_budget, print_saved
-from lar.errors import LarError, UsageError, error_of_write
+from lar.errors import LarError, UsageError, error_of_write, error_with_code
 from lar.files.path_conflicts import paths_in
 from lar.options.arguments import add_option
 from lar.options.option import flag_of, is_set
@@ -258,15 +258,39 @@ def search(arguments: argparse.Namespace, options: Mapping[str, Any], farm: Fiel
             "leave it out: each has a session of its own",
             flag="--session",
         )
+    planned = [plan(group, arguments, options, farm) for group in groups]
     if arguments.list_space:
-        planned = [plan(group, arguments, options, farm) for group in groups]
         print_spaces([each.request for each in planned], arguments.json)
         return 0
-    codes = []
-    for group in groups:
-        found = plan(group, arguments, options, farm)
-        codes.append(tune(arguments, found, arguments.session, farm, is_one=len(groups) == 1))
-    return max(codes)
+    if len(planned) == 1:
+        return tune(arguments, planned[0], arguments.session, farm)
+    found = [tune_one_of_several(arguments, each, farm) for each in planned]
+    if errors := [error for error in found if error is not None]:
+        raise join_errors(errors, len(planned))
+    return 0
+
+
+def tune_one_of_several(
+    arguments: argparse.Namespace, planned: Planned, farm: Field | None
+) -> LarError | None:
+    """Search for one model, and return why that failed: the others are searched all the same."""
+    try:
+        tune(arguments, planned, None, farm, is_one=False)
+    except LarError as error:
+        return error
+    return None
+
+
+def join_errors(errors: Sequence[LarError], count: int) -> LarError:
+    """Return one error for those of some of `count` models, with the highest exit code."""
+    if len(errors) == 1:
+        return errors[0]
+    worst = max(errors, key=lambda error: error.exit_code)
+    return error_with_code(
+        worst.exit_code,
+        f"{len(errors)} of {count} models failed: " + "; ".join(each.message for each in errors),
+        worst.hint,
+    )
 
 
 def print_spaces(requests: Sequence[TuneRequest], place: str | None) -> None:

@@ -114,6 +114,23 @@ def test_a_plain_run_that_fails_ends_the_search(run_lar: RunLar, write_script: W
     assert "the plain run" in done.stderr.splitlines()[-2]
 
 
+def test_a_model_that_fails_does_not_keep_others_from_being_searched(
+    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = {"at": "start", "index": 0, "do": "raise"}
+    write_script(faults=[fault])
+    write_script(times=[[0.01, 0, None]])
+    done = run_lar("tune", ".", "--budget", "10", "-o", "best")
+    assert done.returncode == 4
+    assert "lar: error: the plain run: " in done.stderr
+    assert [path.name for path in Path("best").iterdir()] == ["script_1.json"]
+    write_script(faults=[fault])
+    done = run_lar("tune", ".", "--budget", "10")
+    assert done.returncode == 4
+    assert "lar: error: 2 of 3 models failed: the plain run: " in done.stderr
+
+
 def test_several_models_have_a_session_each(
     run_lar: RunLar, write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
