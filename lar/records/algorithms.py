@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -87,6 +88,7 @@ class AlgorithmsResult:
             ones, in turns; None where it was not measured.
         output_difference: of the outputs with the new choices against those of the run without a
             cache.
+        output_exists: whether there is such a file, written now or before.
         rounds: how often processes were started anew.
     """
 
@@ -101,6 +103,7 @@ class AlgorithmsResult:
     seconds_after: float | None = None
     output_difference: OutputDifference | None = None
     written: bool = False
+    output_exists: bool = True
     searched: bool = False
     reason: str = ""
     failure: Failure | None = None
@@ -119,6 +122,24 @@ class AlgorithmsResult:
     def changed(self) -> tuple[TimedOperator, ...]:
         """The operators with another choice."""
         return tuple(each for each in self.operators if each.after != each.before)
+
+    @property
+    def gain(self) -> float:
+        """The part of the time of all operators that the new choices save, as they were timed."""
+        return math.fsum(each.gain for each in self.changed)
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        """The least and the largest gain of all new choices, where each is in its interval; None
+        where one has none."""
+        low = high = 0.0
+        for each in self.changed:
+            interval = each.difference.interval if each.difference else None
+            if interval is None:
+                return None
+            low += each.share * (1 - interval.high)
+            high += each.share * (1 - interval.low)
+        return low, high
 
     def to_json(self) -> str:
         """Encode it as JSON."""

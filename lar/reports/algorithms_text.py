@@ -16,6 +16,7 @@ ENDS = {
     "interrupted": "interrupted",
     "failed": "nothing could be timed",
 }
+CUT = "an error has ended it; what was timed before stands above"
 
 
 def format_algorithms(result: AlgorithmsResult, screen: Screen = PAPER) -> list[str]:
@@ -103,7 +104,8 @@ def format_interval(difference: Difference | None) -> str:
 def notes_of(result: AlgorithmsResult) -> Iterator[str]:
     """Yield what was out, how the whole model does, and what became of the file."""
     yield from (f"warning: {each}" for each in result.warnings)
-    yield ENDS[result.ending].format(budget=result.budget_seconds)
+    is_cut = result.ending == "failed" and result.rounds > 0
+    yield CUT if is_cut else ENDS[result.ending].format(budget=result.budget_seconds)
     for operator in result.operators:
         for each in operator.tried:
             if each.failure is not None:
@@ -112,6 +114,13 @@ def notes_of(result: AlgorithmsResult) -> Iterator[str]:
                 )
     if result.failure is not None:
         yield f"error: {printable(result.failure.message)}"
+    changed = len(result.changed)
+    what = "operator" if changed == 1 else "operators"
+    if changed:
+        ends = result.gain_interval
+        reach = f" ({ends[0]:.2%} to {ends[1]:.2%})" if ends else ""
+        gain = f"{result.gain:.2%}{reach} of the time of all operators"
+        yield f"gain of {changed} {what} with a faster algorithm: {gain}"
     whole = result.whole
     if whole is not None:
         before, after = result.seconds_before, result.seconds_after
@@ -122,11 +131,11 @@ def notes_of(result: AlgorithmsResult) -> Iterator[str]:
         difference = result.output_difference
         error = f", error {difference.max_error:.2g}" if difference.max_error else ""
         yield f"outputs, against a run without a cache: {difference.agreement}{error}"
-    changed = len(result.changed)
     if result.written:
-        what = "operator" if changed == 1 else "operators"
         yield f"written: {printable(result.output)}, with another choice for {changed} {what}"
     elif result.searched and result.failure is None:
         yield f"{printable(result.output)} has the choices of the searches: {result.reason}"
-    else:
+    elif result.output_exists:
         yield f"{printable(result.output)} is not changed: {result.reason}"
+    else:
+        yield f"{printable(result.output)} is not written: {result.reason}"

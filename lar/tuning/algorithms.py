@@ -29,7 +29,7 @@ from lar import __version__
 from lar.comparison.outputs import compare_outputs
 from lar.engines import engine_named
 from lar.engines.engine import CachedOperator, CacheFiles
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import compare_pairs
 from lar.measurement.machine import read_machine, read_model_file
@@ -64,8 +64,8 @@ SEARCH_SHARE = 0.3
 CONFIRM_SHARES = (0.25, 0.5)
 CONFIRM_ROUNDS = 5
 CONFIRM_ROUND_SECONDS = 2.0
-LEAST_CONFIRM_SECONDS = 2.0
 SLOWER_MARGIN = 0.01
+TOO_SHORT = "the budget was too short to measure the whole model with them"
 MOST_LANES = 4
 # A round of turns, and what a profile may hold: operators are recorded in each iteration.
 LEAST_ROUND_SECONDS = 1.5
@@ -86,6 +86,13 @@ CALM_SHARE = 0.15
 # An algorithm hangs that takes so many times as long as the first process, and at least so long.
 PATIENCE = 10.0
 LEAST_PATIENCE = 20.0
+# Where the budget is short a process that hangs has such a part of it at most, and what is left of
+# it; but so many seconds, and times as long as the first process took, else it may only be slow.
+PATIENCE_SHARE = 0.125
+LEAST_PROCESS_SECONDS = 3.0
+LEAST_SLOWNESS = 2.0
+# What a search may take where its share of the budget is shorter.
+LEAST_SEARCH_SECONDS = 5.0
 
 KEY = FAST_RUN_ALGO_POLICY.key
 SEARCH_KEYS = frozenset(option.key for option in SEARCHES)
@@ -177,7 +184,7 @@ def tune_algorithms(
         for path in {*paths, place} if os.path.exists(place) else paths:
             files.read_operators([path], spec.settings)  # a file of another kind is refused
         if is_search:
-            search(spec, SEARCH_SHARE * budget_seconds)
+            search(spec, max(SEARCH_SHARE * budget_seconds, min(budget_seconds, LEAST_PATIENCE)))
             paths += [searched] if os.path.exists(searched) else []
         settings = {key: it for key, it in spec.settings.items() if key not in SEARCH_KEYS}
         operators = files.read_operators(paths, settings)
@@ -197,11 +204,7 @@ def tune_algorithms(
             is_searched=is_search,
         )
         with contextlib.ExitStack() as stack:
-            try:
-                timing.run(stack, variant, place)
-            except KeyboardInterrupt:
-                timing.ending = "interrupted"
-                timing.reason = "it was interrupted"
+            timing.run_to_end(stack, variant, place)
         timing.keep_searches(place)
         return timing.describe(place)
 
@@ -246,7 +249,7 @@ def search(spec: RunSpec, seconds: float) -> None:
     """
     spec = replace(spec, warmup_iterations=1, iterations=0)
     if spec.timeout_seconds is None:
-        spec = replace(spec, timeout_seconds=max(seconds, LEAST_PATIENCE))
+        spec = replace(spec, timeout_seconds=max(seconds, LEAST_SEARCH_SECONDS))
     result = make_run(spec, RunContext())
     if result.status == "interrupted":
         raise KeyboardInterrupt
@@ -317,6 +320,23 @@ class Timing:
         self.output_difference: OutputDifference | None = None
         self.written = False
         self.reason = ""
+        self.is_timing = False
+        self.is_base_well = True
+
+    def run_to_end(self, stack: contextlib.ExitStack, variant: Variant, output: str) -> None:
+        """Run, and keep what was timed until an interrupt or an error, as where the disk gets full.
+
+        Raises:
+            LarError: before anything was timed.
+        """
+        try:
+            self.run(stack, variant, output)
+        except KeyboardInterrupt:
+            self.ending, self.reason = "interrupted", "it was interrupted"
+        except (LarError, OSError) as error:
+            if not self.rounds:
+                raise
+            self.fail(error)
 
     def run(self, stack: contextlib.ExitStack, variant: Variant, output: str) -> None:
         """Time, choose, measure the whole, and write."""
@@ -328,7 +348,10 @@ class Timing:
         self.time_rivals()
         self.choose()
         if not self.choices:
-            self.reason = "no algorithm is shown to be faster"
+            self.reason = self.reason or "no algorithm is shown to be faster"
+            return
+        if self.left_seconds <= 0:
+            self.reason = TOO_SHORT
             return
         self.confirm(variant)
         if self.ending != "interrupted" and self.is_better():
@@ -362,9 +385,9 @@ class Timing:
             written=written,
             names=names,
         )
-        spec = replace(self.spec, settings=settings)
-        if spec.timeout_seconds is None and self.first is not None:
-            spec = replace(spec, timeout_seconds=self.patience)
+        limit = self.patience if self.spec.timeout_seconds is None else self.spec.timeout_seconds
+        limit = min(limit, self.most_seconds)
+        spec = replace(self.spec, settings=settings, timeout_seconds=limit)
         return TurnTaker(stack, spec, context), place
 
     def finish(
@@ -450,9 +473,29 @@ class Timing:
 
     @property
     def patience(self) -> float:
-        """The seconds that a process may take."""
-        known = self.first.wall_seconds if self.first else 0.0
-        return max(LEAST_PATIENCE, PATIENCE * (known or 0.0))
+        """The seconds after which a process hangs."""
+        if self.first is None:
+            return max(LEAST_PATIENCE, self.budget_seconds)
+        least = min(LEAST_PATIENCE, PATIENCE_SHARE * self.budget_seconds)
+        return max(least, LEAST_PROCESS_SECONDS, PATIENCE * (self.first.wall_seconds or 0.0))
+
+    @property
+    def most_seconds(self) -> float:
+        """The seconds that the budget has for a process, or that one may need."""
+        if self.first is None:
+            return self.patience
+        known = self.first.wall_seconds or 0.0
+        return max(self.left_seconds, LEAST_PROCESS_SECONDS, LEAST_SLOWNESS * known)
+
+    @property
+    def left_seconds(self) -> float:
+        """What is left of the budget, for what is being done."""
+        end = self.end_of_timing if self.is_timing else self.began + self.budget_seconds
+        return end - time.monotonic()
+
+    def is_late(self) -> bool:
+        """Return whether there is no time left for what is being done."""
+        return self.left_seconds <= 0
 
     # Rounds
 
@@ -490,7 +533,7 @@ class Timing:
 
     def time_rivals(self) -> None:
         """Make rounds, one at least, until all is decided or the time is spent."""
-        self.doing = "timing"
+        self.doing, self.is_timing = "timing", True
         while True:
             lanes = lanes_of(self.contests, MOST_LANES)
             if not lanes:
@@ -498,7 +541,7 @@ class Timing:
                 return
             size = self.room_beside_first()
             for first in range(0, len(lanes), size):
-                if self.rounds and time.monotonic() >= self.end_of_timing:
+                if self.rounds and self.is_late():
                     self.ending = "budget"
                     self.judge(final=True)
                     return
@@ -524,6 +567,10 @@ class Timing:
         )
         self.rounds += 1
         self.check_interrupt(base)
+        if base.result.status != "ok":
+            self.skip_round(base.result)
+            return
+        self.is_base_well = True
         for contest in self.contests:
             key = contest.operator.key if contest.is_apart else ""
             contest.seconds += [base.seconds[key]] if key in base.seconds else []
@@ -535,6 +582,18 @@ class Timing:
             for contest in self.contests:
                 if contest.operator.key in lane:
                     self.learn(contest, lane[contest.operator.key], base, played)
+
+    def skip_round(self, base: RunResult) -> None:
+        """Blame no algorithm for a round whose process with the cache's own choices failed.
+
+        Raises:
+            LarError: that of the round before failed too.
+        """
+        failure = base.failure or Failure(base.status)
+        if not self.is_base_well:
+            raise failure.within("the cache's own choices").to_error()
+        self.is_base_well = False
+        self.warnings.append(f"the cache's own choices have failed once: {failure.message}")
 
     def learn(self, contest: Contest, rival: Rival, base: Played, played: Played) -> None:
         """Keep a rival's times, unless the engine has taken another algorithm."""
@@ -559,11 +618,11 @@ class Timing:
         """Find out which rivals of a lane are at fault, and leave them out."""
         self.doing = "finding the algorithm at fault"
         names = {key: rival.name for key, rival in lane.items()}
-        again = self.fail_of(names)
+        again = failure if self.is_late() else self.fail_of(names)
         if again is None:
             self.warnings.append(f"a process has failed once and then not again: {failure.message}")
         else:
-            for key, own in find_faulty(names, again, self.fail_of).items():
+            for key, own in find_faulty(names, again, self.fail_of, self.is_late).items():
                 lane[key].failure, lane[key].is_decided = own, True
         self.doing = "timing"
 
@@ -580,9 +639,13 @@ class Timing:
             contest.operator.key: contest.winner.name for contest in self.contests if contest.winner
         }
         self.output_difference = None
-        self.doing = "trying the new choices together"
+        self.doing, self.is_timing = "trying the new choices together", False
         while self.choices and (failure := self.fail_of(self.choices)):
-            for key, own in find_faulty(self.choices, failure, self.fail_of).items():
+            if self.is_late():
+                self.choices, self.reason = {}, TOO_SHORT
+                return
+            found = find_faulty(self.choices, failure, self.fail_of, self.is_late)
+            for key, own in found.items():
                 del self.choices[key]
                 contest = next(each for each in self.contests if each.operator.key == key)
                 if contest.winner:
@@ -598,11 +661,12 @@ class Timing:
             options = {**variant.options, KEY: place}
             settings = {**self.spec.settings, KEY: place}
             spec = replace(variant.spec or self.spec, settings=settings)
+            if spec.timeout_seconds is None:
+                spec = replace(spec, timeout_seconds=min(self.patience, self.most_seconds))
             variants.append(Variant(name, variant.model, options, spec=spec))
-        left = self.began + self.budget_seconds - time.monotonic()
         bench = run_bench(
             variants,
-            budget_seconds=max(left, LEAST_CONFIRM_SECONDS),
+            budget_seconds=self.left_seconds,
             seed=self.order.randrange(1 << 30),
             report=lambda progress: self.show(),
         )
@@ -629,12 +693,19 @@ class Timing:
             return False
         return True
 
+    def fail(self, error: LarError | OSError) -> None:
+        """End with what was timed until an error."""
+        known = error if isinstance(error, LarError) else error_of_write(error)
+        self.ending, self.failure = "failed", Failure.of(known)
+        self.reason = "an error has ended it"
+        self.judge(final=True)
+
     def is_better(self) -> bool:
         """Return whether the new cache is to be written, and keep the reason where it is not."""
         if self.new_status != "ok":
             self.reason = "the model did not end well with the new choices"
         elif self.whole is None:
-            self.reason = "the budget was too short to measure the whole model with them"
+            self.reason = TOO_SHORT
         elif self.whole.verdict == "slower":
             self.reason = "the whole model is slower with them"
         elif self.whole.verdict != "faster" and not excludes_slower(self.whole):
@@ -677,6 +748,7 @@ class Timing:
             seconds_after=self.whole_seconds[1],
             output_difference=self.output_difference,
             written=self.written,
+            output_exists=os.path.exists(output),
             searched=self.is_searched,
             reason=self.reason,
             failure=self.failure,

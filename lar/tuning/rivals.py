@@ -175,22 +175,28 @@ Try = Callable[[Mapping[str, str]], Failure | None]
 
 
 def find_faulty(
-    choices: Mapping[str, str], failure: Failure, try_choices: Try
+    choices: Mapping[str, str],
+    failure: Failure,
+    try_choices: Try,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> dict[str, Failure]:
     """Return which of the choices are at fault for a failure, by key, each with its own.
 
     Halves are tried alone. Where both do well and fail only together, the second half is left out
-    with the failure of all.
+    with the failure of all. Once it is late nothing more is tried, and all that may be at fault is
+    left out.
     """
     if len(choices) == 1:
         return dict.fromkeys(choices, failure)
+    if is_late():
+        return dict.fromkeys(choices, failure.within("it or another that was tried with it"))
     items = list(choices.items())
     halves = [dict(items[: len(items) // 2]), dict(items[len(items) // 2 :])]
     found: dict[str, Failure] = {}
     for half in halves:
-        own = try_choices(half)
+        own = failure if is_late() else try_choices(half)
         if own is not None:
-            found.update(find_faulty(half, own, try_choices))
+            found.update(find_faulty(half, own, try_choices, is_late))
     return found or dict.fromkeys(halves[1], failure)
 
 

@@ -81,6 +81,8 @@ def test_the_gain_is_printed_operator_by_operator() -> None:
     assert lines[6:] == [
         "every algorithm that could matter is decided",
         "out: BAD of Convolution {1,3}: it crashed",
+        "gain of 1 operator with a faster algorithm: 10.00% (9.00% to 11.00%) of the time of all "
+        "operators",
         "whole model: 10.000 -> 9.000 ms, ratio 0.900 (0.880..0.920): faster",
         "outputs, against a run without a cache: within the tolerance, error 1e-07",
         "written: b.cache, with another choice for 1 operator",
@@ -94,5 +96,9 @@ def test_a_reason_is_printed_where_nothing_is_written() -> None:
     lines = format_algorithms(result)
     assert "the budget of 5 s is spent; --budget S gives more" in lines
     assert lines[-1] == "b.cache is not changed: of this"
+    lines = format_algorithms(replace(result, output_exists=False))
+    assert lines[-1] == "b.cache is not written: of this"
+    lines = format_algorithms(replace(result, ending="failed"))
+    assert "an error has ended it; what was timed before stands above" in lines
     lines = format_algorithms(replace(result, searched=True))
     assert lines[-1] == "b.cache has the choices of the searches: of this"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import random
 import time
@@ -80,6 +81,7 @@ class Simulated(Timing):
     def __init__(self, folder: Path, faults: Mapping[tuple[str, str], str], **settings: Any):
         self.faults, self.noise = faults, random.Random(2)
         self.tried: list[dict[str, str]] = []
+        self.hung = 0.0
         self.failed_once = self.is_full = False
         self.found = FASTER
         files = SimpleNamespace(write_choices=self.write)
@@ -105,7 +107,7 @@ class Simulated(Timing):
     def run_with(self, choices: Mapping[str, str]) -> Played:
         self.tried.append(dict(choices))
         taken = {each.key: choices.get(each.key, "A") for each in OPERATORS}
-        result = RunResult(spec=self.spec, status="ok", phase="finish")
+        result = RunResult(spec=self.spec, status="ok", phase="finish", wall_seconds=0.1)
         for fault in filter(None, map(self.faults.get, taken.items())):
             if fault == "once":
                 if self.failed_once:
@@ -113,6 +115,10 @@ class Simulated(Timing):
                 self.failed_once = True
             if fault == "interrupt":
                 raise KeyboardInterrupt
+            if fault == "hang":
+                hung = min(self.patience, self.most_seconds)
+                self.hung += hung
+                fault = f"it hung for {hung:.0f} s"
             if fault == "wrong":
                 result = replace(result, outputs=(output((2,), "other"),))
             else:
@@ -140,10 +146,7 @@ class Simulated(Timing):
 
     def outcome(self) -> AlgorithmsResult:
         with contextlib.ExitStack() as stack:
-            try:
-                self.run(stack, Variant("x", DIGITS, {}), "out.cache")
-            except KeyboardInterrupt:
-                self.ending = "interrupted"
+            self.run_to_end(stack, Variant("x", DIGITS, {}), "out.cache")
         return self.describe("out.cache")
 
 
@@ -246,6 +249,51 @@ def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
     assert result.failure.problem == "it crashed"
 
 
+@pytest.mark.parametrize("budget", [8.0, 100.0])
+def test_algorithms_that_hang_end_with_the_budget(
+    budget: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = {("conv1", "B"): "hang", ("conv2", "B"): "hang", ("fc", "C"): "hang"}
+    timing = Simulated(tmp_path, faults, budget_seconds=budget)
+    clock = SimpleNamespace(monotonic=lambda: timing.began + timing.hung)
+    monkeypatch.setattr(module, "time", clock)
+    result = timing.outcome()
+    assert 0 < timing.hung <= budget + module.LEAST_PROCESS_SECONDS
+    out = {it.name: {each.name for each in it.tried if each.failure} for it in result.operators}
+    assert "B" in out["conv1"]
+    assert not {"B", "C"} & {it.after for it in result.operators if it.after in out[it.name]}
+
+
+def test_a_disk_that_gets_full_meanwhile_loses_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = Simulated(tmp_path, {})
+    result = timing.outcome()
+    play, rounds = Simulated.play, result.rounds
+    timing = Simulated(tmp_path, {})
+
+    def play_until_full(timing: Simulated, lanes: Any, seconds: float = 0.0) -> list[Played]:
+        if timing.rounds == rounds - 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return play(timing, lanes, seconds)
+
+    monkeypatch.setattr(Simulated, "play", play_until_full)
+    result = timing.outcome()
+    assert (result.ending, result.written) == ("failed", False)
+    assert result.failure is not None
+    assert result.failure.problem == "cannot be written: no space left on device"
+    assert all(each.seconds for it in result.operators for each in it.tried if each.processes)
+
+
+def test_a_cache_whose_own_choices_fail_meanwhile_blames_no_algorithm(tmp_path: Path) -> None:
+    timing = Simulated(tmp_path, {})
+    crashed = RunResult(spec=timing.spec, status="crashed", phase="finish")
+    timing.skip_round(crashed)
+    assert timing.warnings == ["the cache's own choices have failed once: crashed"]
+    with pytest.raises(LarError, match="the cache's own choices"):
+        timing.skip_round(crashed)
+
+
 def test_a_spent_budget_ends_it_with_what_is_known(tmp_path: Path) -> None:
     timing = Simulated(tmp_path, {}, budget_seconds=0.0)
     result = timing.outcome()
@@ -312,7 +360,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAST_ROUND_SECONDS", 0.01)
     monkeypatch.setattr(module, "MOST_ROUND_SECONDS", 0.02)
     monkeypatch.setattr(module, "LEAST_CYCLES", 2)
-    monkeypatch.setattr(module, "LEAST_CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(module, "LEAST_PROCESS_SECONDS", 60.0)
 
 
 def spoil(path: Path) -> str:
@@ -347,7 +395,9 @@ def test_a_real_cache_is_timed_again(tmp_path: Path) -> None:
     [out] = [each for each in tried if each.name == bad]
     assert out.failure is not None
     assert "the cache names an algorithm that is not here" in out.failure.message
-    assert all(each.failure is None for each in tried if each is not out)
+    # Where the budget ends before each is tried alone, all that may be at fault are out.
+    failures = [each.failure for each in tried if each.failure and each is not out]
+    assert all("it or another that was tried with it" in each.message for each in failures)
     assert seen[-1].rivals == len(tried)
     assert cache.read_bytes() == before
     assert output.exists() == result.written
