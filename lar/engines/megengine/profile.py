@@ -338,6 +338,9 @@ MOVES = frozenset({"Host2DeviceCopy", "ImmutableTensor", "SharedDeviceTensor"}).
     name for name, kind in KINDS.items() if kind == "movement"
 )
 DERIVED = frozenset(name for name, kind in KINDS.items() if kind in DERIVED_KINDS) - {"Elemwise"}
+CONVOLUTIONS = frozenset({"ConvolutionForward", "ConvBiasForward"})
+# Their layouts on a CPU whose last axis is a block of channels.
+BLOCKED = frozenset({"NCHW44", "NCHW44_DOT", "NCHW88"})
 # Those that compute as much for each element that they give, with the same weights.
 PROPORTIONAL = frozenset(
     {
@@ -500,6 +503,8 @@ def flops_of_operator(
     """
     if type in MOVES:
         return 0
+    if type in CONVOLUTIONS and is_in_blocks(inputs, outputs, known):
+        return flops_in_blocks(inputs, outputs)
     if known.computation is not None or type not in DERIVED or not isinstance(known.param, dict):
         return known.computation
     kind = KINDS[type]
@@ -512,6 +517,27 @@ def flops_of_operator(
             taps=taps_of(type, kind, known.param),
         )
     )
+
+
+def is_in_blocks(
+    inputs: Sequence[TensorFact], outputs: Sequence[TensorFact], known: RawFootprint
+) -> bool:
+    """Return whether a convolution gives blocks of channels: N, C / block, H, W, block."""
+    layout = known.param.get("format") if isinstance(known.param, dict) else None
+    return layout in BLOCKED and len(inputs) > 1 and len(outputs[0].shape) == 5
+
+
+def flops_in_blocks(inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]) -> int:
+    """Return the operations of a convolution that gives blocks of channels: what fills the last
+    block counts, and so does each bias or sum.
+
+    The engine takes a filter of channels that fit into one block for a depthwise one, and counts
+    an eighth of its products.
+    """
+    made = outputs[0].shape
+    products = math.prod(made[:1] + made[2:4]) * math.prod(inputs[1].shape)
+    added = sum(element_count(each) > 0 for each in inputs[2:])
+    return 2 * products + added * math.prod(made)
 
 
 def moved_bytes_of(

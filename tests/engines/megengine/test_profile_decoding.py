@@ -291,3 +291,33 @@ def test_the_graph_is_recorded(raw: RawProfile) -> None:
     assert conv.weights == tuple(weights)
     assert [each.type for each in operators.values() if data in each.writes]
     assert len({key for each in operators.values() for key in each.writes}) == 19
+
+
+# A convolution of 8 channels to 48 and a depthwise one, with a bias: the shapes of the data, the
+# filter and the result in each layout, and what the engine counts.
+POINTWISE, DEPTHWISE = 2 * 16 * 8 * 48 + 16 * 48, 2 * 16 * 9 * 48 + 16 * 48
+LAYOUTS = {
+    "NCHW": ((1, 8, 4, 4), (48, 8, 1, 1), (1, 48, 4, 4), POINTWISE),
+    "NCHW44": ((1, 2, 4, 4, 4), (12, 2, 1, 1, 4, 4), (1, 12, 4, 4, 4), POINTWISE),
+    "NCHW88": ((1, 1, 4, 4, 8), (6, 1, 1, 1, 8, 8), (1, 6, 4, 4, 8), 2 * 16 * 48 + 16 * 48),
+}
+DEPTHWISE_LAYOUTS = {
+    "NCHW": ((1, 48, 4, 4), (48, 1, 1, 3, 3), (1, 48, 4, 4), DEPTHWISE),
+    "NCHW44": ((1, 12, 4, 4, 4), (12, 1, 1, 3, 3, 4), (1, 12, 4, 4, 4), DEPTHWISE),
+    "NCHW88": ((1, 6, 4, 4, 8), (6, 1, 1, 3, 3, 8), (1, 6, 4, 4, 8), DEPTHWISE),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("shapes", "flops"), [(LAYOUTS, POINTWISE), (DEPTHWISE_LAYOUTS, DEPTHWISE)]
+)
+def test_a_convolution_has_the_same_operations_in_every_layout(
+    layout: str, shapes: dict[str, tuple[Any, Any, Any, int]], flops: int
+) -> None:
+    data, filter, result, counted = shapes[layout]
+    bias = (1, *result[1:2], 1, 1, *result[4:])
+    inputs = [TensorFact(each, "float32") for each in (data, filter, bias)]
+    known = RawFootprint(computation=counted, param={"format": layout})
+    outputs = [TensorFact(result, "float32")]
+    assert flops_of_operator("ConvBiasForward", inputs, outputs, known) == flops
