@@ -32,6 +32,9 @@ class Outlet:
     def isatty(self) -> bool:
         return self.stream.isatty()
 
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
     def write(self, text: str) -> None:
         """Write what there is room for now; the rest waits."""
         if self.error:

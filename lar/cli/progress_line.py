@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TextIO
 
 from lar.cli.output_stream import Outlet
+from lar.cli.screen import width_of
 from lar.errors import printable
 
 # Where a line cannot be rewritten, a new one is printed this often.
@@ -27,9 +28,16 @@ class ProgressLine:
         self.lines = 0
 
     def show(self, text: str, elapsed: float) -> None:
-        """Show a text and the seconds so far."""
-        line = f"{text}, {elapsed:.0f} s"
+        """Show a text and the seconds so far; on a terminal as much of the text as a line holds,
+        since no more than one can be rewritten."""
+        ending = f", {elapsed:.0f} s"
+        line = text + ending
         if self.rewrites:
+            width = width_of(self.file)
+            if width is not None and len(line) >= width:
+                from lar.reports.text import shorten  # slow to import
+
+                line = shorten(text, max(width - 1 - len(ending), 1)) + ending
             self.write("\r" + line.ljust(self.width))
             self.width = len(line)
         elif elapsed // SECONDS_BETWEEN_LINES > self.lines:

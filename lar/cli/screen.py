@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from lar.cli.output_stream import Outlet
     from lar.reports.text import Screen
 
 
@@ -19,15 +21,19 @@ def screen_of_output() -> Screen:
     """
     from lar.reports.text import Screen  # slow to import: a refusal needs no screen
 
-    is_terminal = sys.stdout.isatty()
-    width = parse_columns(os.environ.get("COLUMNS", ""))
-    if width is None and is_terminal:
-        try:
-            width = os.get_terminal_size(sys.stdout.fileno()).columns or None
-        except (OSError, ValueError):
-            width = None
     is_dumb = os.environ.get("TERM") == "dumb"
-    return Screen(width, is_terminal and not is_dumb and not os.environ.get("NO_COLOR"))
+    has_colors = sys.stdout.isatty() and not is_dumb and not os.environ.get("NO_COLOR")
+    return Screen(width_of(sys.stdout), has_colors)
+
+
+def width_of(stream: TextIO | Outlet) -> int | None:
+    """Return how many letters a line of a stream may have: as COLUMNS says, else as its terminal
+    has; None for any number."""
+    width = parse_columns(os.environ.get("COLUMNS", ""))
+    if width is None and stream.isatty():
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(stream.fileno()).columns or None
+    return width
 
 
 def parse_columns(text: str) -> int | None:

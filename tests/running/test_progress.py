@@ -95,6 +95,16 @@ def test_a_terminals_line_is_rewritten_and_cleared() -> None:
     assert file.getvalue() == f"\r{TEXT}!, 10 s\r{TEXT}, 11 s \r{' ' * width}\r"
 
 
+def test_a_line_is_no_longer_than_the_terminal_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    file = Terminal()
+    line = ProgressLine(file)
+    line.show("trial 2: 1 thread, " + "2 threads, " * 20 + "6 s left", 12)
+    assert file.getvalue() == "\rtrial 2: 1 thre...reads, 6 s left, 12 s"
+    line.show(TEXT, 13)
+    assert file.getvalue().endswith(f"\r{TEXT}, 13 s".ljust(40))
+
+
 def test_elsewhere_a_line_is_added_now_and_then() -> None:
     file = io.StringIO()
     line = ProgressLine(file)
