@@ -366,8 +366,9 @@ class EventRecords:
 def operators_in(file: TraceFile) -> Iterator[ProfiledOperator]:
     """Yield the operators of a file.
 
-    An earlier lar counted the bytes of views and constants as if they were moved. How many are, its
-    files do not say.
+    An earlier lar counted the bytes of views and constants as if they were moved, and a tensor that
+    is read twice as two. Its files do not say which tensors are one: of those it may be, the bytes
+    are not known.
     """
     peak = file.facts.peak
     is_early = (
@@ -376,7 +377,8 @@ def operators_in(file: TraceFile) -> Iterator[ProfiledOperator]:
         and not any(each.reads or each.writes for each in file.ops)
     )
     for each in file.ops:
-        if is_early and each.size_bytes and may_move_nothing(each.type):
+        is_certain = not may_move_nothing(each.type) and len({*each.inputs}) == len(each.inputs)
+        if is_early and each.size_bytes and not is_certain:
             yield msgspec.structs.replace(each, size_bytes=None)
         else:
             yield each

@@ -33,6 +33,7 @@ from lar.records.profile import (
     Span,
     Step,
     StepNoise,
+    TensorFact,
 )
 from lar.records.run import MachineFacts
 from lar.reports.styles import STYLES
@@ -354,3 +355,8 @@ class TestFirstVersion:
         assert sizes(facts) == [None, None, None, None, 256, 256]
         assert sizes(replaced(facts, peak=replaced(peak, rounds=3))) == [256] * 6
         assert sizes(facts, reads=("x",)) == [256] * 6  # the graph came later than these bytes
+        # Inputs that are alike may be one tensor, whose bytes were counted twice.
+        one, other = TensorFact((1, 8), "float32"), TensorFact((1, 8), "int8")
+        assert sizes(facts, inputs=(one, one)) == [None] * 6
+        assert sizes(facts, inputs=(one, other))[4:] == [256] * 2
+        assert sizes(facts, inputs=(one, one), reads=("x", "x")) == [256] * 6
