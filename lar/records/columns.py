@@ -6,6 +6,7 @@ when one is asked for.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -42,7 +43,47 @@ COLUMN_TYPES = {
 NO_NUMBER = -(1 << 31)
 
 
-class ExecutionColumns(Sequence[Execution]):
+class Records(Sequence[R], Generic[R]):
+    """Records that are made when they are asked for: `_at` makes one."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _at(self, place: int) -> R: ...
+
+    @overload
+    def __getitem__(self, place: int) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[R]: ...
+    def __getitem__(self, place: int | slice) -> R | list[R]:
+        if isinstance(place, slice):
+            return [self._at(each) for each in range(*place.indices(len(self)))]
+        return self._at(place)
+
+
+class Columns(Records[R]):
+    """Records as columns of integers; `_maker` returns what makes a record of their values."""
+
+    _columns: list[array[int]]
+
+    @abstractmethod
+    def _maker(self) -> Callable[..., R]: ...
+
+    def _append(self, *values: int) -> None:
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def _at(self, place: int) -> R:
+        return self._maker()(*(column[place] for column in self._columns))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[R]:
+        return map(self._maker(), *self._columns)
+
+
+class ExecutionColumns(Columns[Execution]):
     """Executions, of which more can be added at the end."""
 
     def __init__(self, executions: Iterable[Execution] = ()) -> None:
@@ -84,7 +125,7 @@ class ExecutionColumns(Sequence[Execution]):
     def iterate(self, first: int, last: int) -> Iterator[Execution]:
         """Yield those from one place up to another."""
         parts = [column[first:last] for column in self._columns]
-        return map(Maker(self._limits).make, *parts)
+        return map(self._maker(), *parts)
 
     def _values_of(self, each: Execution) -> Iterator[int]:
         """Yield the values that stand for an execution, each when its column has room for it."""
@@ -103,23 +144,11 @@ class ExecutionColumns(Sequence[Execution]):
         if not -wide < value < wide:
             self._widen(number, value)
 
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __iter__(self) -> Iterator[Execution]:
-        return map(Maker(self._limits).make, *self._columns)
-
-    @overload
-    def __getitem__(self, place: int) -> Execution: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Execution]: ...
-    def __getitem__(self, place: int | slice) -> Execution | list[Execution]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        return Maker(self._limits).make(*(column[place] for column in self._columns))
+    def _maker(self) -> Callable[..., Execution]:
+        return Maker(self._limits).make
 
 
-class ExecutionPart(Sequence[Execution]):
+class ExecutionPart(Records[Execution]):
     """Some executions of columns, from one place up to another."""
 
     __slots__ = ("_places", "_whole")
@@ -133,17 +162,11 @@ class ExecutionPart(Sequence[Execution]):
     def __iter__(self) -> Iterator[Execution]:
         return self._whole.iterate(self._places.start, self._places.stop)
 
-    @overload
-    def __getitem__(self, place: int) -> Execution: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Execution]: ...
-    def __getitem__(self, place: int | slice) -> Execution | list[Execution]:
-        if isinstance(place, slice):
-            return [self._whole[each] for each in self._places[place]]
+    def _at(self, place: int) -> Execution:
         return self._whole[self._places[place]]
 
 
-class RecordColumns(Sequence[R], Generic[R]):
+class RecordColumns(Columns[R]):
     """Records of a few integers each, of which more can be added at the end, by several threads
     too: `make` makes one of its values, and `kinds` has the type of each column."""
 
@@ -155,23 +178,10 @@ class RecordColumns(Sequence[R], Generic[R]):
     def add(self, *values: int) -> None:
         """Add a record."""
         with self._lock:
-            for column, value in zip(self._columns, values, strict=True):
-                column.append(value)
+            self._append(*values)
 
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __iter__(self) -> Iterator[R]:
-        return map(self._make, *self._columns)
-
-    @overload
-    def __getitem__(self, place: int) -> R: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[R]: ...
-    def __getitem__(self, place: int | slice) -> R | list[R]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        return self._make(*(column[place] for column in self._columns))
+    def _maker(self) -> Callable[..., R]:
+        return self._make
 
 
 def step_columns() -> RecordColumns[Step]:
@@ -253,7 +263,7 @@ class Maker:
         )
 
 
-class SpanColumns(Sequence[Span]):
+class SpanColumns(Columns[Span]):
     """Spans, of which more can be added at the end, by several threads too: those that differ in
     their times and steps alone have the rest in common."""
 
@@ -297,24 +307,8 @@ class SpanColumns(Sequence[Span]):
         places.sort(key=starts.__getitem__)
         reorder(self._columns, places)
 
-    def _append(self, *values: int) -> None:
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __iter__(self) -> Iterator[Span]:
-        return map(self._made, *self._columns)
-
-    @overload
-    def __getitem__(self, place: int) -> Span: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Span]: ...
-    def __getitem__(self, place: int | slice) -> Span | list[Span]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        return self._made(*(column[place] for column in self._columns))
+    def _maker(self) -> Callable[..., Span]:
+        return self._made
 
     def _made(self, place: int, start_ns: int, end_ns: int, step: int) -> Span:
         return msgspec.structs.replace(

@@ -8,12 +8,12 @@ sides; iterations with the same zero bound it together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from msgspec.structs import astuple
 
 from lar.engines.driver import HOST_THREAD
-from lar.records.columns import ExecutionColumns, RecordColumns, step_columns
+from lar.records.columns import ExecutionColumns, RecordColumns, Records, step_columns
 from lar.records.profile import Alignment, Execution, Step
 
 RESOLUTION_NS = 1000  # the engine's times are microseconds
@@ -33,7 +33,7 @@ class Iteration(NamedTuple):
     executions: Sequence[Execution]
 
 
-class Iterations(Sequence[Iteration]):
+class Iterations(Records[Iteration]):
     """What the engine has reported of iterations, of which more can be added at the end."""
 
     def __init__(self) -> None:
@@ -68,13 +68,7 @@ class Iterations(Sequence[Iteration]):
         for step, rest in zip(self._steps, self._rest, strict=True):
             yield Iteration(step, *rest)
 
-    @overload
-    def __getitem__(self, place: int) -> Iteration: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Iteration]: ...
-    def __getitem__(self, place: int | slice) -> Iteration | list[Iteration]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+    def _at(self, place: int) -> Iteration:
         return Iteration(self._steps[place], *self._rest[place])
 
 
