@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lar.engines import engine_named
+from lar.engines import engine_for, engine_named
 from lar.engines.engine import Deployment
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
@@ -89,5 +89,9 @@ def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
     if spec.environment:
         variables = " ".join(f"{name}={value}" for name, value in spec.environment.items())
         yield f"not in it: the environment variables {variables}"
+    try:
+        engine_for(Path(place), None)
+    except UsageError as error:  # the winner may be the twin of another format
+        yield f"note: {error.message}; {error.hint}"
     if found.note:
         yield f"note: {found.note}"

@@ -33,7 +33,7 @@ from lar.records.tuning import (
     options_of,
 )
 from lar.running.variants import Variant, plan_variant
-from lar.tuning.space_file import choose_listed, read_space_file
+from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 
 # The name of a cache's file where there is none yet: the rules look at the option alone.
 NO_FILE = "not searched yet"
@@ -92,10 +92,11 @@ def survey_space(
     if engine and engine != engine_for(Path(model), None).name:
         shared[ENGINE.key] = engine
     site = find_site(shared)
-    declared: Sequence[Dimension] = chosen.dimensions(site, Path(model))
+    known: Sequence[Dimension] = chosen.dimensions(site, Path(model))
+    declared = known
     if extent not in ("quick", "full"):
         others = dimensions_of_others(chosen, site, Path(model))
-        declared = choose_listed(extent, read_space_file(extent), declared, others)
+        declared = choose_listed(extent, read_space_file(extent), known, others)
     dimensions = tuple(take_given_caches(declared, shared))
     plain = ModelSpace(model=model, engine=chosen.name, dimensions=dimensions, options=shared)
     _, error = plan_variant(Variant("plain", model, shared))
@@ -106,7 +107,8 @@ def survey_space(
     for dimension in dimensions:
         choices = []
         for choice in dimension.choices:
-            why = find_reason(choice, plain, extent, allowed, objective)
+            permits = find_permits(choice, known)
+            why = find_reason(choice, plain, extent, permits.difference(allowed), objective)
             if why is None:
                 choices.append(choice)
             else:
@@ -167,10 +169,10 @@ def find_reason(
     choice: Choice,
     plain: ModelSpace,
     extent: str,
-    allowed: Collection[Allowed],
+    missing: Collection[Allowed],
     objective: Objective,
 ) -> LeftOut | None:
-    """Return why a choice is not tried, None if it is."""
+    """Return why a choice is not tried, None if it is; `missing` is what the user has to allow."""
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
     if given:
@@ -182,9 +184,20 @@ def find_reason(
     failure = refusal_of(Candidate(choices=(choice.name,)), [plain])
     if failure is not None:
         return LeftOut(choice, failure.message)
-    if choice.allow and choice.allow not in allowed:
-        return LeftOut(choice, f"needs --allow {choice.allow}", choice.allow)
+    if missing:
+        words = ",".join(sorted(missing))
+        return LeftOut(choice, f"needs --allow {words}", words)
     return None
+
+
+def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
+    """Return all that the user has to allow for a choice: flags of a file may hold several of the
+    engine's choices, each with a need of its own."""
+    parts = [each for dimension in known for each in dimension.choices if each.options]
+    needs = [each.allow for each in parts if each.options.items() <= choice.options.items()]
+    return {need for need in (choice.allow, *needs) if need}.union(
+        PERMITS[key] for key in choice.options if key in PERMITS
+    )
 
 
 def plan_candidate(

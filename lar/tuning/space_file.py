@@ -20,7 +20,7 @@ from typing import Literal
 from lar.errors import LarError, UsageError, nearest
 from lar.files.input_file import read_input
 from lar.options.option import flag_of
-from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX
+from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX, option_of
 from lar.records.tuning import Allowed, Choice, Dimension, OptionValue
 from lar.running.compared_dumps import parse_words
 from lar.running.plan import parse_values
@@ -168,7 +168,14 @@ def options_in(text: str) -> dict[str, OptionValue]:
         raise UsageError(str(error), "quote a value as in a shell") from None
     options = parse_words(words)
     for key in options:
-        option = known_option(key, flag_of(key))
+        try:
+            option = known_option(key, flag_of(key))
+        except UsageError as error:
+            if option_of(key) is None:
+                raise
+            raise UsageError(
+                error.problem, "a choice has flags of the engine alone", flag=error.flag
+            ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(
                 "does not say how the engine computes",

@@ -82,6 +82,16 @@ def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:
     assert out.read_bytes() != Path(ONNX).read_bytes()
 
 
+def test_a_file_that_is_named_as_another_format_is_said(tmp_path: Path) -> None:
+    out = tmp_path / "out.mge"
+    said = pack(ONNX, "onnxruntime", {}, out)
+    assert said == [
+        f"packed: {out}: the model",
+        f"note: {out}: named .mge, but its content is a model in the ONNX format; "
+        "rename it to .onnx, or give --engine onnxruntime",
+    ]
+
+
 def test_an_engine_without_such_a_file_is_named(write_script: WriteScript, tmp_path: Path) -> None:
     space = ModelSpace(model=write_script(), engine="fake", dimensions=())
     with pytest.raises(lar.UsageError, match="the scripted engine has no file that holds"):

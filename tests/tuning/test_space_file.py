@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from lar.errors import UsageError
-from lar.records.tuning import Candidate, Choice, Dimension, ModelSpace
-from lar.tuning.space import make_space, refusal_of, survey_space
+from lar.records.tuning import Allowed, Candidate, Choice, Dimension, ModelSpace
+from lar.tuning.space import find_permits, make_space, refusal_of, survey_space
 from lar.tuning.space_file import choose_listed, read_space_file
+from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.tuning.test_space import LANDSCAPE
+
+DIGITS = str(Path(__file__).resolve().parents[2] / "models" / "digits_cnn.mge")
 
 DECLARED = (
     Dimension(
@@ -130,7 +133,11 @@ class TestChoices:
                 "x: --batch-size 2: --batch-size: does not say how the engine computes",
                 "give it to all candidates: lar tune MODEL --batch-size ...",
             ),
-            ({"x": ["--json a"]}, "x: --json a: --json: does not say how a model is run", ""),
+            (
+                {"x": ["--json a"]},
+                "x: --json a: --json: does not say how a model is run",
+                "a choice has flags of the engine alone",
+            ),
             ({"x": ['--engine-env "A']}, 'x: --engine-env "A: No closing quotation', ""),
             (
                 {"layout": ["nchw44"], "x": ["--enable-nchw44"]},
@@ -193,6 +200,32 @@ def test_a_model_has_the_space_that_a_file_lists(write_script: WriteScript, tmp_
     names = [[choice.name for choice in each.choices] for each in surveyed.space.dimensions]
     assert names == [["nchw44", "nchw32"], ["multithread 3", "full-run"]]
     assert [each.choice.name for each in surveyed.left_out] == ["nchw88"]
+
+
+def test_all_that_flags_hold_has_to_be_allowed() -> None:
+    parts = Dimension(
+        name="precision",
+        choices=(Choice(name="ioc16", options={"enable_ioc16": True}, allow="reduced-precision"),),
+    )
+    choice = chosen(x=["--enable-ioc16 --engine-fix x2apic --engine-env A=1"]).popitem()[1]
+    assert find_permits(choice, (*DECLARED, parts)) == {
+        *("engine-env", "engine-fixes", "reduced-precision"),
+    }
+    assert find_permits(chosen(x=["--multithread 2"]).popitem()[1], (parts,)) == set()
+
+
+@needs_megengine
+def test_one_permit_is_not_enough_for_two_needs(tmp_path: Path) -> None:
+    file = tmp_path / "space.json"
+    file.write_text('{"x": ["--engine-fix x2apic --engine-env A=1"]}')
+
+    def why(*allowed: Allowed) -> list[str]:
+        left_out = survey_space(DIGITS, {}, extent=str(file), allowed=allowed).left_out
+        return [each.why for each in left_out]
+
+    assert why() == ["needs --allow engine-env,engine-fixes"]
+    assert why("engine-fixes") == ["needs --allow engine-env"]
+    assert why("engine-fixes", "engine-env") == []
 
 
 def test_two_choices_that_set_one_option_do_not_go_together() -> None:
