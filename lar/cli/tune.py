@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_args
 
 from lar.cli.bench import add_run_options, open_asked_store, parse_budget, print_saved
 from lar.errors import LarError, UsageError, error_of_write, error_with_code
@@ -418,7 +418,7 @@ def tune(
     from lar.tuning.player import LocalPlayer, Player
     from lar.tuning.session import find_place, open_session, read_facts
 
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as after, contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(work_folder()))
         asked, elsewhere = planned or plan_resumed(arguments, str(place), farm)
         player: Player = LocalPlayer(folder)
@@ -430,6 +430,7 @@ def tune(
         outputs = Outputs(arguments, asked, "" if is_one else name, stack)
         if place is None:
             place = find_place(asked, read_facts(asked, elsewhere))
+        is_new = not os.path.exists(place)
         session = stack.enter_context(
             open_session(
                 place,
@@ -438,18 +439,38 @@ def tune(
                 elsewhere=elsewhere,
             )
         )
-        print(f"session: {place}{describe_known(session)}", file=outputs.console, flush=True)
+        announced = Announcement(f"session: {place}{describe_known(session)}", outputs.console)
         line = stack.enter_context(PacedLine(sys.stderr))
-        campaign = Campaign(
-            session,
-            player,
-            folder,
-            report=lambda progress: line.show(describe_progress(progress)),
-        )
+
+        def show(progress: TuneProgress) -> None:
+            if progress.has_begun:
+                announced.print()
+            line.show(describe_progress(progress))
+
+        campaign = Campaign(session, player, folder, report=show)
         result = campaign.run()
         line.end()
+        failure = result.failure
+        if is_new and failure is not None and failure.exit_code == UsageError.exit_code:
+            # As of any other file that is no model: nothing is kept, and nothing else is printed.
+            after.callback(os.unlink, place)
+            raise failure.to_error()
+        announced.print()
         outputs.write(result, campaign)
     return exit_code_of(result)
+
+
+class Announcement:
+    """A line that is printed once."""
+
+    def __init__(self, text: str, file: TextIO) -> None:
+        self.text = text
+        self.file = file
+
+    def print(self) -> None:
+        if self.text:
+            print(self.text, file=self.file, flush=True)
+        self.text = ""
 
 
 def describe_known(session: TuningSession) -> str:

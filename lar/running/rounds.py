@@ -129,11 +129,14 @@ class Rounds:
         slowest: float = math.inf,
         keep: Callable[[Samples], Samples] = kept_of,
         on_ended: Callable[[Member], None] = lambda member: None,
+        first_alone: bool = False,
     ) -> None:
         """`began` and `deadline` are on the monotonic clock. A member whose first iterations take
         `slowest` times as long as those of the first member makes no turns. `keep` takes what is
         kept of the samples of a turn. `on_ended` is called with each member whose process in a
-        round has ended, with the first one before others that have ended well."""
+        round has ended, with the first one before others that have ended well. With `first_alone`
+        no process is started beside the first member's first one until that is ready, and none if
+        it fails."""
         self.folder = folder
         self.began = began
         self.deadline = deadline
@@ -144,6 +147,7 @@ class Rounds:
         self.slowest = slowest
         self.keep = keep
         self.on_ended = on_ended
+        self.first_alone = first_alone
         self.alive: dict[Member, TurnTaker] = {}  # in the round that is played
 
     def is_late(self) -> bool:
@@ -154,22 +158,15 @@ class Rounds:
         """Start a process for each member, have them compute in turns, and end them."""
         with contextlib.ExitStack() as stack:
             takers: dict[Member, TurnTaker] = {}
-            for member in self.order.sample(members, len(members)):
-                if member.spec is None or member.failed:
-                    continue
-                place = os.path.join(self.folder, f"{member.number}-{number}")
-                os.mkdir(place)
-                context = replace(
-                    member.context,
-                    began=time.monotonic(),
-                    work_folder=place,
-                    outputs_folder="" if member.result else os.path.join(place, "outputs"),
-                )
-                takers[member] = TurnTaker(stack, member.spec, context)
-            self.alive = dict(takers)
-            began = time.monotonic()
+            self.alive = {}
+            first, began = members[0], time.monotonic()
+            is_alone = self.first_alone and first.result is None
             try:
-                await_all(takers.values(), lambda taker: self.settle(number))
+                if is_alone:
+                    self.start(number, [first], takers, stack)
+                if not (is_alone and first.failed):
+                    others = [each for each in members if each not in takers]
+                    self.start(number, self.order.sample(others, len(others)), takers, stack)
                 slow = self.leave_out_slow(number, members[0], takers)
                 able = {each: taker for each, taker in takers.items() if each not in slow}
                 self.play_turns(number, able, time.monotonic() - began)
@@ -180,6 +177,28 @@ class Rounds:
                 raise
             for member in sorted(takers, key=lambda each: each is not members[0]):
                 self.end(number, member)
+
+    def start(
+        self,
+        number: int,
+        members: Iterable[Member],
+        takers: dict[Member, TurnTaker],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        """Start processes, and wait until they are ready."""
+        for member in members:
+            if member.spec is None or member.failed:
+                continue
+            place = os.path.join(self.folder, f"{member.number}-{number}")
+            os.mkdir(place)
+            context = replace(
+                member.context,
+                began=time.monotonic(),
+                work_folder=place,
+                outputs_folder="" if member.result else os.path.join(place, "outputs"),
+            )
+            takers[member] = self.alive[member] = TurnTaker(stack, member.spec, context)
+        await_all([*self.alive.values()], lambda taker: self.settle(number))
 
     def settle(self, number: int) -> None:
         """End the members whose processes have ended by themselves."""
@@ -230,11 +249,11 @@ class Rounds:
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
-            self.show()
             self.settle(number)
             able = [member for member, taker in takers.items() if taker.is_able]
             if len(able) < len(takers) and len(able) < 2:
                 return
+            self.show()
             if cycle and self.is_late():
                 return
             # By the clock of the engine too: a script's goes faster than that of the wall.

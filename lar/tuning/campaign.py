@@ -60,7 +60,7 @@ class TuneProgress:
     """How far a search has come.
 
     `best` is the name of the best candidate so far, and `ratio` its objective over the baseline's,
-    None before one is known.
+    None before one is known. Before it `has_begun` the plain run was not seen to work.
     """
 
     doing: str
@@ -69,6 +69,7 @@ class TuneProgress:
     left_seconds: float
     best: str = ""
     ratio: float | None = None
+    has_begun: bool = True
 
 
 Report = Callable[[TuneProgress], None]
@@ -255,9 +256,11 @@ class Campaign:
     def shower(self, left_seconds: float) -> Show:
         """Return what shows how far a trial is."""
         began = time.monotonic()
-        return lambda doing, _: self.show(doing, left_seconds - (time.monotonic() - began))
+        return lambda doing, _: self.show(
+            doing, left_seconds - (time.monotonic() - began), has_begun=True
+        )
 
-    def show(self, doing: str, left_seconds: float) -> None:
+    def show(self, doing: str, left_seconds: float, *, has_begun: bool = False) -> None:
         """Report how far it has come."""
         candidates = {row.candidate for trial in self.session.trials for row in trial.rows}
         name, ratio = self.best
@@ -269,6 +272,7 @@ class Campaign:
                 left_seconds=max(0.0, left_seconds),
                 best=name,
                 ratio=ratio,
+                has_begun=has_begun or bool(self.session.trials),
             )
         )
 

@@ -133,7 +133,8 @@ class LocalPlayer:
             yield replace(row_of(entrant, result), seconds=time.monotonic() - began)
 
     def measure(self, order: TrialOrder, show: Show, keep: Keep) -> Iterator[TrialRow]:
-        """Measure candidates in turns, as many at once as memory has room for."""
+        """Measure candidates in turns, as many at once as memory has room for. In the first trial
+        nothing else is started before the plain run has worked."""
         began = time.monotonic()
         members: list[Member] = []
         rows: dict[int, TrialRow] = {}
@@ -157,6 +158,7 @@ class LocalPlayer:
             slowest=SLOWEST,
             keep=partial(kept_for, order.objective),
             on_ended=keep_row,
+            first_alone=order.number == 0,
         )
         with contextlib.ExitStack() as stack:
             members += [self.member_of(each, order, stack) for each in enumerate(order.entrants)]
@@ -170,6 +172,8 @@ class LocalPlayer:
                 rounds.most_seconds = part * MOST_STRETCH * order.seconds
                 rounds.play(number, [first, *chunk])
             for member, entrant in zip(members, order.entrants, strict=True):
+                if first.failed and member.result is None:
+                    continue  # nothing could be measured beside
                 row = rows.get(member.number)
                 yield row or measured_row(member, entrant, first, order.tolerance)
 

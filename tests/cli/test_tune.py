@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lar
+from lar.tuning.session import read_session
 from tests.conftest import RunLar, WriteScript
 
 # Two switches: together they are faster than each alone, one gives wrong numbers with a third.
@@ -107,11 +108,36 @@ def test_bad_words_are_one_line(
     assert not list(Path().glob("*.tune"))
 
 
-def test_a_plain_run_that_fails_ends_the_search(run_lar: RunLar, write_script: WriteScript) -> None:
-    model = write_script(faults=[{"at": "start", "index": 0, "do": "raise"}])
+@pytest.mark.parametrize(
+    "fault", [{"at": "start", "index": 0, "do": "raise"}, {"at": "load", "do": "segfault"}]
+)
+def test_a_plain_run_that_fails_ends_the_search(
+    run_lar: RunLar, write_script: WriteScript, fault: dict[str, object]
+) -> None:
+    model = write_script(**{**LANDSCAPE, "faults": [fault]})
     done = run_lar("tune", model, "--budget", "20", "--session", f"{model}.tune")
-    assert done.returncode == 4
+    assert done.returncode in (4, 5)
     assert "the plain run" in done.stderr.splitlines()[-2]
+    # Nothing else is tried: there is one cause.
+    failed = [
+        line for line in done.stdout.splitlines() if line.startswith(("failed: ", "crashed: "))
+    ]
+    assert len(failed) == 1
+    with read_session(f"{model}.tune") as session:
+        assert [len(trial.rows) for trial in session.trials] == [1]
+
+
+@pytest.mark.parametrize("words", [(), ("--session", "own.tune", "--json", "all.json")])
+def test_a_file_that_is_no_model_is_one_line(
+    run_lar: RunLar, model: str, words: tuple[str, ...]
+) -> None:
+    Path("torn.onnx").write_bytes(b"\x08\x07 torn")
+    run = run_lar("torn.onnx")
+    done = run_lar("tune", "torn.onnx", *words)
+    assert (done.returncode, done.stdout) == (run.returncode, "")
+    assert done.stderr == run.stderr
+    assert done.stderr.startswith("lar: error: torn.onnx: this is not an ONNX model")
+    assert not list(Path().glob("*.tune*"))
 
 
 def test_a_model_that_fails_does_not_keep_others_from_being_searched(
