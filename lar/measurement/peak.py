@@ -29,6 +29,7 @@ from typing import NamedTuple
 import msgspec
 
 from lar.measurement.machine import read_text
+from lar.measurement.machine_noise import usable_cpus
 from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
@@ -164,7 +165,7 @@ def choose_copy(threads: int) -> Task:
     import ctypes
     from mmap import mmap
 
-    size = choose_copy_bytes()
+    size = choose_copy_bytes(threads)
     part = size // threads
     memory = (ctypes.c_char * (2 * size)).from_buffer(mmap(-1, 2 * size))
     begin = ctypes.addressof(memory)
@@ -179,21 +180,33 @@ def choose_copy(threads: int) -> Task:
     return Task(2 * part * threads, lambda: list(pool.map(copy_part, range(threads))))
 
 
-def choose_copy_bytes() -> int:
-    """Return the size of a copy that is, with its source, well beyond the largest cache."""
-    size = CACHE_MULTIPLE * cache_bytes() // 2
+def choose_copy_bytes(threads: int = 1) -> int:
+    """Return the size of a copy that is, with its source, well beyond the caches."""
+    size = CACHE_MULTIPLE * cache_bytes(threads) // 2
     return min(max(size, SMALLEST_COPY_BYTES), LARGEST_COPY_BYTES)
 
 
-def cache_bytes() -> int:
-    """Return the size of the first CPU's largest cache; 0 if the system does not report it."""
+def cache_bytes(threads: int = 1) -> int:
+    """Return the size of the largest caches that so many threads may hold data in, on the CPUs that
+    this process may use; 0 if the system does not report it.
+
+    Each CPU has its largest cache, alone or with others; those of several threads may be apart, and
+    hold a part each.
+    """
+    caches = dict(map(largest_cache_of, usable_cpus()))
+    return sum(sorted(caches.values(), reverse=True)[:threads])
+
+
+def largest_cache_of(cpu: int) -> tuple[str, int]:
+    """Return which CPUs share the largest cache of a CPU, and its size."""
     units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = [0]
+    sizes = {str(cpu): 0}
     for index in range(5):
-        text = read_text(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size")
-        if found := re.fullmatch(r"(\d+)([KMG]?)", text):
-            sizes.append(int(found[1]) * units[found[2]])
-    return max(sizes)
+        folder = f"/sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+        if found := re.fullmatch(r"(\d+)([KMG]?)", read_text(f"{folder}/size")):
+            sharing = read_text(f"{folder}/shared_cpu_list") or str(cpu)
+            sizes[sharing] = max(sizes.get(sharing, 0), int(found[1]) * units[found[2]])
+    return max(sizes.items(), key=lambda each: each[1])
 
 
 def best_time_of(work: Callable[[], object]) -> float:

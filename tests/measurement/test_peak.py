@@ -132,7 +132,28 @@ def test_the_largest_cache_counts(
 ) -> None:
     names = {f"/sys/devices/system/cpu/cpu0/cache/index{key}/size": sizes[key] for key in sizes}
     monkeypatch.setattr(peak, "read_text", lambda path: names.get(path, ""))
+    monkeypatch.setattr(peak, "usable_cpus", lambda: [0])
     assert peak.cache_bytes() == largest
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "mebibytes"),
+    [([0, 1], 1, 32), ([0, 1], 2, 32), ([1, 2], 2, 64), ([0, 4], 1, 32), ([4], 2, 8), ([9], 2, 0)],
+)
+def test_threads_on_cores_apart_have_a_cache_each(
+    cpus: list[int], threads: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharing = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3", 4: "4"}
+    names = {}
+    for cpu, others in sharing.items():
+        folder = f"/sys/devices/system/cpu/cpu{cpu}/cache"
+        names[f"{folder}/index0/size"] = "48K"
+        names[f"{folder}/index0/shared_cpu_list"] = str(cpu)
+        names[f"{folder}/index3/size"] = "8M" if cpu == 4 else "32M"
+        names[f"{folder}/index3/shared_cpu_list"] = others
+    monkeypatch.setattr(peak, "read_text", lambda path: names.get(path, ""))
+    monkeypatch.setattr(peak, "usable_cpus", lambda: cpus)
+    assert peak.cache_bytes(threads) == mebibytes << 20
 
 
 @pytest.mark.parametrize(
@@ -141,13 +162,13 @@ def test_the_largest_cache_counts(
 def test_a_copy_and_its_source_are_well_beyond_the_cache(
     cache: int, copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peak, "cache_bytes", lambda: cache)
+    monkeypatch.setattr(peak, "cache_bytes", lambda threads: cache)
     assert peak.choose_copy_bytes() == copied
 
 
 def test_all_threads_copy_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[tuple[int, int]] = []
-    monkeypatch.setattr(peak, "choose_copy_bytes", lambda: 1000)
+    monkeypatch.setattr(peak, "choose_copy_bytes", lambda threads: 1000)
     monkeypatch.setattr(
         "ctypes.memmove", lambda target, source, size: moved.append((target - source, size))
     )
