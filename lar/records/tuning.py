@@ -181,6 +181,10 @@ class TuneRequest:
     seed: int = 0
 
 
+# The verdict of a candidate that seemed to be better, and was not.
+NOT_FASTER = "not faster than the plain run in fresh processes"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankedCandidate:
     """A row of the ranking.

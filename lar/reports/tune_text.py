@@ -12,6 +12,7 @@ from lar.records.bench import OutputDifference
 from lar.records.summary import Difference, Interval
 from lar.records.tuning import (
     BASELINE,
+    NOT_FASTER,
     Contribution,
     Ending,
     NotTried,
@@ -409,7 +410,9 @@ def verdict_of(result: TuneResult) -> str:
     several = len(result.request.spaces) > 1
     name_of_plain = plain.name if plain and several else "the plain run"
     if winner.candidate == BASELINE:
-        return printable(f"{title}{so_far}: {name_of_plain}: {NOTHING[objective]}")
+        return printable(
+            f"{title}{so_far}: {name_of_plain}: {NOTHING[objective]}{describe_promise(result)}"
+        )
     difference = winner.difference
     if difference is None:
         return printable(f"{title}{so_far}: {winner.name}")
@@ -417,6 +420,23 @@ def verdict_of(result: TuneResult) -> str:
     return printable(
         f"{title}{so_far}: {winner.name}: {said}{describe_range(difference.interval)}, "
         f"{describe_agreement(winner.output_difference)}"
+    )
+
+
+def describe_promise(result: TuneResult) -> str:
+    """Return which candidate more time may show to be better than the plain run, empty for none."""
+    seen = [
+        (each.difference.ratio, each)
+        for each in result.ranking
+        if each.status == "ok" and each.difference and each.verdict != NOT_FASTER
+    ]
+    ratio, first = min(seen, key=lambda it: it[0], default=(1.0, None))
+    if result.ending != "budget" or first is None or ratio >= 1 - result.request.margin:
+        return ""
+    processes = f"{first.looks} {'process' if first.looks == 1 else 'processes'}"
+    return (
+        f"; {first.name} seems better, with a ratio of {ratio:.2f} in {processes}, and "
+        f"--budget {3 * result.request.budget_seconds:g} may show it"
     )
 
 

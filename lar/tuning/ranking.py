@@ -14,6 +14,7 @@ from lar.records.run import RunResult, RunSpec
 from lar.records.summary import Difference, Summary
 from lar.records.tuning import (
     BASELINE,
+    NOT_FASTER,
     Candidate,
     Contribution,
     RankedCandidate,
@@ -125,7 +126,7 @@ def verdict_of(known: RankedCandidate, evidence: Evidence, winner: Candidate) ->
     if known.candidate not in evidence.means:
         return "not measured"
     if evidence.confirmations.get(known.candidate) == "not better":
-        return "not faster than the plain run in fresh processes"
+        return NOT_FASTER
     found = evidence.compare(winner, known.candidate, comparisons=len(evidence.values))
     if found is None:
         return "measured once" if known.looks == 1 else "not measured beside the winner"

@@ -18,7 +18,14 @@ from lar.cli.parser import parser_of
 from lar.options.command_line import format_command
 from lar.records.bench import OutputDifference
 from lar.records.run import Failure
-from lar.records.tuning import Candidate, Contribution, Objective, OptionValue, TuneResult
+from lar.records.tuning import (
+    NOT_FASTER,
+    Candidate,
+    Contribution,
+    Objective,
+    OptionValue,
+    TuneResult,
+)
 from lar.reports.text import Screen
 from lar.reports.tune_text import command_of, format_csv, format_markdown, format_tune, verdict_of
 from lar.running.plan import parse_values
@@ -108,6 +115,19 @@ def test_each_objective_has_its_words(objective: Objective, said: str) -> None:
     result = made_tune()
     result = replace(result, request=replace(result.request, objective=objective))
     assert verdict_of(result).startswith(said)
+
+
+def test_what_more_time_may_show_to_be_better_is_named() -> None:
+    result = replace(won_by(4), ending="budget")
+    seems = (
+        "fastest: the plain run: none was shown to be faster; nchw88 + 2 threads seems better, "
+        "with a ratio of 0.20 in 4 processes, and --budget 360 may show it"
+    )
+    assert verdict_of(result) == seems
+    (plain, *others) = result.ranking
+    refuted = [replace(each, verdict=NOT_FASTER) for each in others]
+    result = replace(result, ranking=(plain, *refuted))
+    assert verdict_of(result) == "fastest: the plain run: none was shown to be faster"
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(60.0, "too short for another"), (115.0, "spent")])
