@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, get_args
 
@@ -542,29 +542,52 @@ class Outputs:
         self.console = sys.stderr if prints else sys.stdout
 
     def write(self, result: TuneResult, campaign: Campaign) -> None:
-        """Print and write what was found.
+        """Print and write what was found; a file that cannot be written keeps back nothing else.
 
         Raises:
-            LarError: a file cannot be written, or nothing was measured that could be.
+            LarError: files cannot be written, or nothing was measured that could be.
         """
         from lar.cli.screen import screen_of_output
         from lar.reports.tune_text import format_tune
 
+        failures: list[LarError] = []
         written = Written()
-        if self.settings is not None and is_measured(result):
-            from lar.tuning.outcome import write_settings
-
-            files = campaign.winners_files(result)
-            settings = write_settings(self.settings, result, files)
-            folder = os.path.dirname(self.settings.name)
-            caches = {key: os.path.join(folder, str(settings.options[key])) for key in files}
-            written = Written(self.settings.name, caches)
-        failure = self.pack(result, campaign)
+        with kept_for_later(failures):
+            written = self.write_settings(result, campaign)
+        with kept_for_later(failures):
+            self.pack(result, campaign)
         if self.console is sys.stdout:
             lines = format_tune(result, screen_of_output(), **written._asdict())
             print("\n".join(lines), flush=True)
         for key, file in self.files.items():
-            file.write(FORMATS[key](result, written))
+            with kept_for_later(failures):
+                file.write(FORMATS[key](result, written))
+        with kept_for_later(failures):
+            self.save(result, campaign)
+        raise_all(failures)
+
+    def write_settings(self, result: TuneResult, campaign: Campaign) -> Written:
+        """Write the settings that won, where that is asked for, and their caches.
+
+        Raises:
+            LarError: they cannot be written.
+        """
+        if self.settings is None or not is_measured(result):
+            return Written()
+        from lar.tuning.outcome import write_settings
+
+        files = campaign.winners_files(result)
+        settings = write_settings(self.settings, result, files)
+        folder = os.path.dirname(self.settings.name)
+        caches = {key: os.path.join(folder, str(settings.options[key])) for key in files}
+        return Written(self.settings.name, caches)
+
+    def save(self, result: TuneResult, campaign: Campaign) -> None:
+        """Keep the runs in a store, where that is asked for.
+
+        Raises:
+            LarError: it cannot be written.
+        """
         if self.store is not None:
             from lar.tuning.outcome import runs_of_tune, saved_candidates
 
@@ -572,25 +595,45 @@ class Outputs:
             known = {each: spec for each, spec in specs.items() if spec is not None}
             added = self.store.add(runs_of_tune(result, known), self.tag)
             print_saved(added, self.store)
-        if failure is not None:
-            raise failure
 
-    def pack(self, result: TuneResult, campaign: Campaign) -> LarError | None:
-        """Write the model with the settings that won, where that is asked for; return why it cannot
-        be written, for after the report."""
+    def pack(self, result: TuneResult, campaign: Campaign) -> None:
+        """Write the model with the settings that won, where that is asked for.
+
+        Raises:
+            LarError: it cannot be written.
+        """
         winner = result.winner
         spec = campaign.spec_of(winner.candidate) if winner and is_measured(result) else None
         if not self.packed or winner is None or spec is None:
-            return None
+            return
         from lar.tuning.deployment import write_packed
 
-        try:
-            space = campaign.request.spaces[winner.candidate.model]
-            lines = write_packed(space, spec, self.packed)
-        except LarError as error:
-            return error
+        space = campaign.request.spaces[winner.candidate.model]
+        lines = write_packed(space, spec, self.packed)
         print("\n".join(lines), file=self.console, flush=True)
-        return None
+
+
+@contextlib.contextmanager
+def kept_for_later(failures: list[LarError]) -> Iterator[None]:
+    """Add an error to those that are raised in the end."""
+    try:
+        yield
+    except LarError as error:
+        failures.append(error)
+
+
+def raise_all(failures: Sequence[LarError]) -> None:
+    """Raise errors, several as one.
+
+    Raises:
+        LarError: if there are any.
+    """
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        text = "; ".join(each.message for each in failures)
+        are_mistakes = all(isinstance(each, UsageError) for each in failures)
+        raise (UsageError if are_mistakes else LarError)(text, failures[0].hint)
 
 
 def is_measured(result: TuneResult) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lar
+from lar.errors import LarError
 from lar.tuning.session import read_session
 from tests.conftest import RunLar, WriteScript
 
@@ -173,3 +175,24 @@ def test_several_models_have_a_session_each(
         "script_0.json",
         "script_1.json",
     ]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_file_that_cannot_be_written_keeps_back_nothing_else(
+    run_lar: RunLar, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> list[str]:
+        raise LarError("no room for the model", subject="packed.fake")
+
+    monkeypatch.setattr("lar.tuning.deployment.check_deployment", lambda space: None)
+    monkeypatch.setattr("lar.tuning.deployment.write_packed", refuse)
+    done = run_lar(
+        *("tune", model, "--budget", "5", "-o", "/dev/full"),
+        *("--packed-model-dump", "packed.fake", "--json", "all.json"),
+    )
+    assert done.returncode == 4
+    assert any(line.startswith("fastest: ") for line in done.stdout.splitlines())
+    [error, _] = done.stderr.splitlines()
+    assert "--output: /dev/full: cannot be written: no space left on device" in error
+    assert "packed.fake: no room for the model" in error
+    assert lar.read_tune(Path("all.json").read_bytes()).winner
