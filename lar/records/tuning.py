@@ -216,7 +216,8 @@ class Contribution:
     """What a choice does, from pairs of candidates that differ in it alone.
 
     `ratio` is the time with it over that without it, the geometric mean of all pairs; `low` and
-    `high` are the extremes.
+    `high` are the extremes. `difference` is what all their processes show, by the statistics of
+    `lar bench`; None where they are too few.
     """
 
     model: int
@@ -225,6 +226,15 @@ class Contribution:
     low: float
     high: float
     pairs: int
+    difference: Difference | None = None
+
+    @property
+    def effect(self) -> Literal["faster", "slower", ""]:
+        """What is shown, where all pairs agree; empty if nothing is."""
+        verdict = self.difference.verdict if self.difference and self.pairs > 1 else ""
+        if verdict == "faster" and self.high < 1:
+            return "faster"
+        return "slower" if verdict == "slower" and self.low > 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,7 +183,7 @@ def contribution_lanes(result: TuneResult) -> Iterator[dict[str, Any]]:
     spaces = result.request.spaces
     for each in result.contributions:
         engine = f"{spaces[each.model].engine}: " if len(spaces) > 1 else ""
-        verdict = "faster" if each.high < 1 else "slower" if each.low > 1 else "either"
+        verdict = each.effect or "either"
         yield {
             "name": f"{engine}{each.choice}",
             "ratio": each.ratio,

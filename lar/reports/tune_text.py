@@ -300,13 +300,14 @@ def range_of(contribution: Contribution) -> str:
 
 
 def describe_effect(contribution: Contribution) -> str:
-    """Return what a choice does in words, as far as several pairs say the same. Where they do not,
-    noise may be why as well as what it is combined with."""
+    """Return what a choice does in words, as far as several pairs say the same and their processes
+    show it. Where they do not, noise may be why as well as what it is combined with."""
     if contribution.pairs < 2:
         return "one pair alone"
-    if contribution.high < 1:
-        return "helps"
-    return "harms" if contribution.low > 1 else "helps in some pairs, harms in others"
+    if contribution.effect:
+        return "helps" if contribution.effect == "faster" else "harms"
+    is_agreed = contribution.high < 1 or contribution.low > 1
+    return "not shown" if is_agreed else "helps in some pairs, harms in others"
 
 
 def notes_of(result: TuneResult) -> Iterator[str]:

@@ -58,6 +58,7 @@ class Evidence:
         looks: the processes that were measured beside the plain run, in their order.
         searches: the trials that filled a cache, or did not, by cache.
         tries: the trials in which a candidate was measured, or should have been.
+        doubtful: the candidates that are too slow by one process that something may have disturbed.
     """
 
     request: TuneRequest
@@ -66,6 +67,7 @@ class Evidence:
     looks: list[Look] = field(default_factory=list)
     searches: dict[CacheKey, Trial] = field(default_factory=dict)
     tries: dict[Candidate, int] = field(default_factory=dict)
+    doubtful: list[Candidate] = field(default_factory=list)
 
     @cached_property
     def values(self) -> dict[Candidate, list[float]]:
@@ -244,3 +246,6 @@ def leave_out_far(evidence: Evidence) -> None:
         works = evidence.fates.get(candidate, "ok") == "ok"
         if candidate.choices and works and min(least, evidence.means[candidate] - of_plain) > FAR:
             evidence.fates[candidate] = "too slow"
+            is_calm = evidence.ratios(BASELINE, candidate).are_calm
+            if evidence.tries.get(candidate) == 1 and not is_calm:
+                evidence.doubtful.append(candidate)

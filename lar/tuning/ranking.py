@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lar.measurement.differences import FIRST_LOOK, compare_pairs
 from lar.measurement.objectives import score_of_process
 from lar.measurement.statistics import percentile_of
 from lar.measurement.summary import summarize
@@ -147,6 +148,7 @@ def contributions_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[Con
     evidence = gather_evidence(request, trials)
     values = evidence.means
     found: dict[tuple[int, str], list[float]] = {}
+    processes: dict[tuple[int, str], list[list[float]]] = {}
     for candidate in values:
         for name in candidate.choices:
             others = tuple(each for each in candidate.choices if each != name)
@@ -156,7 +158,9 @@ def contributions_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[Con
                 ratios = evidence.ratios(without, candidate).rounds
                 if ratios:
                     gap = math.fsum(math.fsum(it) / len(it) for it in ratios) / len(ratios)
-                found.setdefault((candidate.model, name), []).append(gap)
+                key = (candidate.model, name)
+                found.setdefault(key, []).append(gap)
+                processes.setdefault(key, []).extend(each for each in ratios if each)
     return tuple(
         Contribution(
             model=model,
@@ -165,8 +169,17 @@ def contributions_of(request: TuneRequest, trials: Sequence[Trial]) -> tuple[Con
             low=math.exp(min(gaps)),
             high=math.exp(max(gaps)),
             pairs=len(gaps),
+            difference=difference_of(processes[model, choice], len(found)),
         )
         for (model, choice), gaps in sorted(
             found.items(), key=lambda item: math.fsum(item[1]) / len(item[1])
         )
     )
+
+
+def difference_of(log_ratios: Sequence[Sequence[float]], comparisons: int) -> Difference | None:
+    """Return what pairs of processes show of a choice; None where they are fewer than `lar bench`
+    looks at."""
+    if len(log_ratios) < FIRST_LOOK:
+        return None
+    return compare_pairs(log_ratios, comparisons=comparisons)

@@ -217,7 +217,13 @@ class Survey:
         promising, search = self.screen_promising(), self.search(left)
         if promising is not None and search is not None:
             return promising if self.pays_more(promising, search, left) else search
-        return promising or search or self.race() or self.screen_others(left)
+        return (
+            promising
+            or search
+            or self.race()
+            or (self.screen([]) if self.evidence.doubtful else None)
+            or self.screen_others(left)
+        )
 
     def pays_more(self, screen: Step, search: Step, left: float) -> bool:
         """Return whether a trial comes before a search: it is expected to gain more in its time; or
@@ -296,9 +302,11 @@ class Survey:
         return next((Step("search", (it,), self.search_limit(it, left)) for it in able), None)
 
     def screen(self, picked: Sequence[Candidate]) -> Step:
-        """Return a trial of new candidates beside the best."""
+        """Return a trial of new candidates beside the best, and of those that need a second look
+        where there is room."""
         beside = [] if self.best == BASELINE else [self.best]
-        chosen = (BASELINE, *beside, *picked)
+        again = self.evidence.doubtful[: max(0, self.room - len(picked))]
+        chosen = (BASELINE, *beside, *picked, *again)
         return Step("screen", chosen, self.turn_seconds(len(chosen)))
 
     def search(self, left: float) -> Step | None:
