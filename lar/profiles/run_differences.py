@@ -21,9 +21,9 @@ from lar.measurement.summary import FEWEST_UNDISTURBED
 from lar.profiles.activities import device_times_of, host_activities_of
 from lar.profiles.differences import Difference
 from lar.profiles.disturbance import disturbed_executions, disturbed_steps, is_recorded
-from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_runs, noise_of
+from lar.profiles.operator_noise import FEWEST_PAIRS, RunNoise, judge_pairs, judge_runs, noise_of
 from lar.profiles.run_contrast import are_of_one_command, contrasts_of
-from lar.profiles.times import iteration_times_of
+from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
 from lar.profiles.totals import Totals, totals_of
 from lar.records.profile import Profile, ProfiledOperator
 
@@ -181,10 +181,10 @@ def caveats_of(baseline: Profile, experiment: Profile, diff: Diff) -> list[str]:
             f"what all operators share is the whole run's, as the state of the machine: x"
             f"{diff.factor:.3f}, by which no operator is judged"
         )
-    elif diff.of_one_command:
+    elif diff.of_one_command and diff.pairs < FEWEST_PAIRS:
         lines.append(
-            "there are too few operators or iterations to see what the runs have in common: "
-            "operators are taken to differ by a tenth between processes"
+            "there are too few operators or iterations to see what the runs have in common, and no "
+            f"operator is judged: {FEWEST_PAIRS} pairs of profiles or more would show it"
         )
     elif diff.pairs < FEWEST_PAIRS:
         lines.append(
@@ -240,6 +240,9 @@ def diff_of(
     rows = tuple(each.row(runs, main, noise, alpha) for each in chosen)
     durations, is_calm, counts = iterations_to_compare(runs)
     iteration = judge_runs(durations, 1 - CONFIDENCE)
+    if not unlike and of_one_command and not noise.is_measured and len(runs) < FEWEST_PAIRS:
+        # Two processes of one command may differ by as much as 2 in all of their operators.
+        rows = tuple(each.without_judgement() for each in rows)
     if unlike:
         rows = tuple(each.without_judgement() for each in rows)
         iteration = Difference(iteration.baseline, iteration.experiment)
@@ -432,7 +435,7 @@ class JoinedOperators:
                 median(centre(pair[0]) for pair in times), median(centre(pair[1]) for pair in times)
             )
             if metric == main and self.side == "both":
-                values[metric] = noise.difference_of(times, alpha)
+                values[metric] = judge_operator(times, noise, alpha)
         return DiffRow(
             self.name,
             self.type,
@@ -447,6 +450,19 @@ class JoinedOperators:
                 count_of(two["disturbed"] for _, two in sums) if self.right else None,
             ),
         )
+
+
+def judge_operator(
+    times: Sequence[tuple[Sequence[float], Sequence[float]]], noise: RunNoise, alpha: float
+) -> Difference:
+    """Compare an operator's times in pairs of runs; where its neighbours do not show what runs have
+    in common, several pairs do."""
+    if noise.is_measured or len(times) < FEWEST_PAIRS:
+        return noise.difference_of(times, alpha)
+    found = judge_pairs([(median(one), median(two)) for one, two in times], alpha)
+    # Pairs may agree to a step of the clock, and differ by one.
+    is_seen = abs(found.delta) > CLOCK_STEP_NS
+    return replace_in(found, exceeds_noise=found.exceeds_noise and is_seen)
 
 
 def figures_of(runs: Iterable[Sequence[float] | None]) -> Totals | None:

@@ -143,6 +143,35 @@ def test_one_slower_operator_exceeds_the_noise_also_in_a_slower_run() -> None:
     assert diff.of_one_command
 
 
+def few_operators(factor: float, slower: float = 1.0) -> Profile:
+    """A run of three operators, in a process that takes that many times as long as others."""
+    names = {"a": 60.0 * slower, "b": 20.0, "c": 6.0}
+    times = [
+        {name: round(us * factor) + step % 2 for name, us in names.items()} for step in range(8)
+    ]
+    return run_of(TYPES, times, step_us=1000)
+
+
+def test_of_few_operators_of_one_command_one_process_each_says_nothing() -> None:
+    diff = diff_of(few_operators(1), few_operators(2))
+    assert {each.exceeds_noise for row in diff.rows if (each := row.values["host"])} == {None}
+    text = build(few_operators(2), {}, few_operators(1)).text
+    assert "no operator is judged: 3 pairs of profiles or more would show it" in text
+    assert "which takes 5 timed iterations" not in text
+
+
+def test_of_few_operators_pairs_of_runs_are_compared() -> None:
+    def exceeding(slower: float) -> list[str]:
+        factors = ((1, 1.1), (1.1, 1), (1, 1.1), (1.1, 1.05))
+        pairs = [(few_operators(one), few_operators(two, slower)) for one, two in factors]
+        diff = diff_of(*pairs[0], more=pairs[1:])
+        found = [(row.name, row.values["host"]) for row in diff.rows]
+        return [name for name, each in found if each and each.exceeds_noise]
+
+    assert exceeding(8) == ["a"]
+    assert exceeding(1) == []
+
+
 def test_the_same_run_twice_differs_nowhere() -> None:
     run = run_of(TYPES, FIRST)
     diff = diff_of(run, run)

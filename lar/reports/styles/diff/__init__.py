@@ -137,6 +137,7 @@ def body_of(
         table,
     ]
     after = []
+    fewest = min(len(each.timed_steps()) for each in (baseline, experiment))
     known = [row.values[main] for row in diff.rows]
     judged = [each.exceeds_noise for each in known if each and each.exceeds_noise is not None]
     if judged:
@@ -145,7 +146,7 @@ def body_of(
             f"{'is' if sum(judged) == 1 else 'are'} more than operators differ by between runs: "
             f"+- is how far that goes, for all rows together with {CONFIDENCE:.0%} confidence"
         )
-    elif not unlike:
+    elif not unlike and fewest < FEWEST_ITERATIONS:
         after.append(
             f"noise: not known, which takes {FEWEST_ITERATIONS} timed iterations of each run"
         )
