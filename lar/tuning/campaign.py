@@ -29,7 +29,7 @@ from lar.records.tuning import (
 )
 from lar.running.rounds import inputs_like
 from lar.running.variants import Variant
-from lar.tuning.numbers import judge_by_layers
+from lar.tuning.numbers import judge_by_layers, judge_by_others
 from lar.tuning.player import (
     Entrant,
     Keep,
@@ -370,7 +370,11 @@ class Campaign:
                 files = self.files_of(row.candidate, cache_name(row.candidate, spaces))
                 found = judge_by_layers(found, row.candidate, spaces, files, make_on)
             rows.append(replace(row, output_difference=found))
-        return replace(trial, rows=tuple(rows))
+        known = [*rows, *(row for each in self.session.trials for row in each.rows)]
+        judged = (
+            replace(row, output_difference=judge_by_others(row, spaces, known)) for row in rows
+        )
+        return replace(trial, rows=tuple(judged))
 
 
 def find_not_tried(request: TuneRequest) -> Iterator[NotTried]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lar.errors import LarError
 from lar.records.bench import OutputDifference
-from lar.records.tuning import BASELINE, Candidate, ModelSpace, OptionValue, options_of
+from lar.records.tuning import (
+    BASELINE,
+    Candidate,
+    ModelSpace,
+    OptionValue,
+    TrialRow,
+    name_of,
+    options_of,
+)
 from lar.running.compared_dumps import MakeOn, ModelRun, compare
+
+NOT_COMPARED = "its layers cannot be compared"
 
 
 def judge_by_layers(
@@ -33,7 +43,7 @@ def judge_by_layers(
     try:
         comparison = compare(ours, theirs, only="outputs", make_on=make_on)
     except LarError as error:
-        return replace(found, reason=f"its layers cannot be compared: {error.problem}")
+        return replace(found, reason=f"{NOT_COMPARED}: {error.problem}")
     if comparison.finding != "same":
         names = [each.output.actual.name for each in comparison.culprits]
         return replace(found, reason=f"first in {names[0]}") if names else found
@@ -45,3 +55,25 @@ def model_run(candidate: Candidate, space: ModelSpace, caches: Mapping[str, str]
     """Return a candidate as a side of a comparison."""
     options: dict[str, OptionValue] = {**options_of(candidate, space), **caches}
     return ModelRun(space.model, space.model, options)
+
+
+def judge_by_others(
+    row: TrialRow, spaces: Sequence[ModelSpace], rows: Iterable[TrialRow]
+) -> OutputDifference | None:
+    """Return what is found of outputs that differ and whose layers cannot be compared: where
+    another candidate of the model gives the same bits for the same data, its verdict holds."""
+    found = row.output_difference
+    if found is None or not found.reason.startswith(NOT_COMPARED):
+        return found
+    bits = [(each.name, each.sha256) for each in row.outputs]
+    for other in rows:
+        known = other.output_difference
+        if (
+            known is not None
+            and known.agreement != "different"
+            and (other.candidate.model, other.fed) == (row.candidate.model, row.fed)
+            and bits == [(each.name, each.sha256) for each in other.outputs] != []
+        ):
+            reason = f"the bits of {name_of(other.candidate, tuple(spaces))}"
+            return replace(known, reason=", ".join(filter(None, [known.reason, reason])))
+    return found
